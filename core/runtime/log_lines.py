@@ -1,0 +1,44 @@
+"""How the log lines of a process look
+
+One call at start-up, the same in every program of ours: lines go to standard error (standard output belongs to the
+readiness line and to results), as text for people or as one JSON object per line for machines. Code logs through
+`structlog.get_logger("tidemill.<part>")` and never cares.
+"""
+
+import logging
+import sys
+from typing import Final
+
+import structlog
+
+FORMATS: Final = ("text", "json")
+
+
+def configure_log(log_format: str = "text", level: str = "info") -> None:
+    """Set the format and the least level that is shown; raises ValueError for one that does not exist."""
+    if log_format not in FORMATS:
+        raise ValueError(f"log format {log_format!r} is not one of {', '.join(FORMATS)}")
+    threshold = logging.getLevelNamesMapping().get(level.upper())
+    if threshold is None:
+        raise ValueError(f"log level {level!r} is not one of debug, info, warning, error, critical")
+    last: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            *([structlog.processors.format_exc_info] if log_format == "json" else []),
+            last,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(
+        stream=sys.stderr, level=max(threshold, logging.WARNING), format="%(levelname)s %(name)s: %(message)s"
+    )

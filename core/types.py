@@ -1,0 +1,29 @@
+"""Value types that every layer shares
+
+Named so that a signature says what an `int` or a `str` means. Nothing here has behaviour beyond comparison.
+"""
+
+import uuid
+from typing import NamedTuple, TypeAlias
+
+Offset: TypeAlias = int
+"""Position of a record in a partition: 0-based, dense for produced records."""
+
+Epoch: TypeAlias = int
+"""Leader epoch of a partition; -1 when unknown."""
+
+NodeId: TypeAlias = int
+"""Identity of a broker in its cluster (`node.id`)."""
+
+ZERO_UUID = uuid.UUID(int=0)
+"""The topic id that means "none" on the wire."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,88 @@
+"""Messages to bytes and back, by (message, version)
+
+The work is done by the generated functions; this module finds them and turns every failure of malformed input into
+`DecodeError`, so that a caller has one exception to expect whatever a peer sends. Decoding takes bytes, bytearray or
+memoryview; `records` fields come back as memoryview slices of the input, strings and byte fields as copies. Encoding
+into chunks passes `records` through uncopied.
+"""
+
+import struct
+from typing import TypeVar
+
+from .message import Buffer, Message
+from .primitives import DecodeError, EncodeError
+
+__all__ = [
+    "DecodeError",
+    "EncodeError",
+    "UnsupportedVersionError",
+    "decode",
+    "decode_exact",
+    "encode",
+    "encode_chunks",
+    "encode_into",
+]
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class UnsupportedVersionError(DecodeError):
+    """A version outside the window of the message."""
+
+
+def decode(
+    cls: type[MessageT], version: int, buffer: bytes | bytearray | memoryview, offset: int = 0
+) -> tuple[MessageT, int]:
+    """Decode one message from `buffer` at `offset`; return it and the offset behind it."""
+    reader = cls.READERS.get(version)
+    if reader is None:
+        raise UnsupportedVersionError(f"{cls.__name__} has no version {version}")
+    if isinstance(buffer, bytearray):
+        buffer = memoryview(buffer)
+    try:
+        return reader(buffer, offset)
+    except DecodeError as error:
+        raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
+    except (struct.error, IndexError) as error:
+        raise DecodeError(f"{cls.__name__} v{version}: the bytes end inside the message") from error
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{cls.__name__} v{version}: a string is not UTF-8: {error.reason}") from error
+
+
+def decode_exact(
+    cls: type[MessageT], version: int, buffer: bytes | bytearray | memoryview, offset: int = 0
+) -> MessageT:
+    """Decode one message that must fill `buffer` from `offset` to its end."""
+    message, end = decode(cls, version, buffer, offset)
+    if end != len(buffer):
+        raise DecodeError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes behind the message")
+    return message
+
+
+def encode_into(out: bytearray, message: Message, version: int) -> list[bytearray | Buffer]:
+    """Append `message` to `out` and return all chunks in order; unless empty, `out` itself is the first."""
+    writer = message.WRITERS.get(version)
+    if writer is None:
+        raise EncodeError(f"{type(message).__name__} has no version {version}")
+    chunks: list[bytearray | Buffer] = []
+    try:
+        tail = writer(message, out, chunks)
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
+        raise EncodeError(f"{type(message).__name__} v{version}: {error}") from error
+    if tail:
+        chunks.append(tail)
+    return chunks
+
+
+def encode_chunks(message: Message, version: int) -> list[Buffer]:
+    """Encode `message`; each non-empty `records` field is a chunk of its own, not copied."""
+    return [bytes(chunk) if isinstance(chunk, bytearray) else chunk for chunk in _chunks(message, version)]
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Encode `message` into one bytes object."""
+    return b"".join(_chunks(message, version))
+
+
+def _chunks(message: Message, version: int) -> list[bytearray | Buffer]:
+    return encode_into(bytearray(), message, version)

@@ -1,0 +1,208 @@
+"""Source text of one decoder
+
+`reader_source` writes a function `(b, o) -> (message, o)` for one layout. Neighbouring fixed-size fields, the length
+prefix that follows them and the (nearly always empty) tag count are read by one `unpack_from`; nested structs are loops
+in the same function. Running past the end surfaces as IndexError or struct.error, slices are checked against `end`
+first.
+
+Not here: which versions share a layout, and the module around the functions (`generate`).
+"""
+
+from .schema import FieldLayout, StructLayout
+from .source_text import STRUCT_CODES, SourceText, element_bytes_min, fixed_bytes, length_code
+
+
+def reader_source(function: str, layout: StructLayout, structs: set[str]) -> list[str]:
+    """Return the lines of a decoder; adds the struct codes it needs to `structs`."""
+    reader = _Reader(structs)
+    with reader.text.block("end = len(b)"):
+        pass
+    target = reader.read_struct(layout)
+    reader.flush()
+    reader.text.line(f"return {target}, o")
+    return [f"def {function}(b: Any, o: int) -> tuple[{layout.name}, int]:", *reader.text.lines]
+
+
+class _Reader:
+    """The function being written; `run` holds fixed-size targets that wait for one common unpack."""
+
+    def __init__(self, structs: set[str]) -> None:
+        self.text = SourceText()
+        self.structs = structs
+        self.run: list[tuple[str, str]] = []
+
+    def flush(self) -> None:
+        """Write the pending run as one unpack."""
+        if not self.run:
+            return
+        codes = "".join(code for _, code in self.run)
+        if codes in ("B", "?"):
+            suffix = " != 0" if codes == "?" else ""
+            self.text.line(f"{self.run[0][0]} = b[o]{suffix}")
+        else:
+            self.structs.add(codes)
+            targets = ", ".join(target for target, _ in self.run)
+            comma = "," if len(self.run) == 1 else ""
+            self.text.line(f"{targets}{comma} = _u_{_safe(codes)}(b, o)")
+        self.text.line(f"o += {fixed_bytes(codes)}")
+        self.run = []
+
+    def read_struct(self, layout: StructLayout) -> str:
+        """Read a struct into a fresh variable, which is returned."""
+        target = self.text.fresh("s")
+        self.text.line(f"{target}: Any = _{layout.name}()")
+        for field in layout.fields:
+            self.read_field(f"{target}.{field.name}", field, layout.flexible)
+        for field in layout.tagged:
+            self.text.line(f"{target}.{field.name} = _d_{layout.name}.{field.name}")
+        if layout.flexible:
+            self.read_tags(target, layout)
+        self.flush()
+        for name in layout.absent:
+            self.text.line(f"{target}.{name} = _d_{layout.name}.{name}")
+        self.text.line(f"{target}.__class__ = {layout.name}")
+        return target
+
+    def read_field(self, target: str, field: FieldLayout, flexible: bool) -> None:
+        """Read one untagged field."""
+        if field.array:
+            self.read_array(target, field, flexible)
+        elif field.struct is not None:
+            self.read_struct_field(target, field)
+        elif field.type in STRUCT_CODES:
+            self.run.append((target, STRUCT_CODES[field.type]))
+        elif field.type == "uuid":
+            self.read_uuid(target)
+        else:
+            self.read_bytes(target, field, flexible)
+
+    def read_uuid(self, target: str) -> None:
+        """Read 16 bytes; the slice is as long as it should be because the next read or `end` says so."""
+        self.flush()
+        self.text.line("e = o + 16")
+        with self.text.block("if e > end:"):
+            self.text.line("fail_length(16, o, end)")
+        self.text.line(f"{target} = uuid_from_bytes(bytes(b[o:e]))")
+        self.text.line("o = e")
+
+    def read_struct_field(self, target: str, field: FieldLayout) -> None:
+        """Read a struct that is a field by itself."""
+        assert field.struct is not None
+        if not field.nullable:
+            self.flush()
+            self.text.line(f"{target} = {self.read_struct(field.struct)}")
+            return
+        self.run.append(("n", "b"))
+        self.flush()
+        with self.text.block("if n < 0:"):
+            self.text.line(f"{target} = None")
+        with self.text.block("else:"):
+            self.text.line(f"{target} = {self.read_struct(field.struct)}")
+
+    def read_length(self, code: str) -> None:
+        """Read a length prefix into `n`; null becomes -1 (or less)."""
+        self.run.append(("n", code))
+        self.flush()
+        if code == "B":
+            with self.text.block("if n > 127:"):
+                self.text.line("n, o = uvarint_tail(b, o, n)")
+
+    def read_bytes(self, target: str, field: FieldLayout, flexible: bool) -> None:
+        """Read a string, bytes or records."""
+        code = length_code(field.type, False, flexible)
+        self.read_length(code)
+        length = "n - 1" if code == "B" else "n"
+        value = {
+            "string": 'str(b[o:e], "utf-8")',
+            "bytes": "bytes(b[o:e])",
+            "records": "memoryview(b)[o:e]",
+        }[field.type]
+        if field.nullable:
+            with self.text.block("if n == 0:" if code == "B" else "if n < 0:"):
+                self.text.line(f"{target} = None")
+            with self.text.block("else:"):
+                self.text.line(f"e = o + {length}")
+                with self.text.block("if e > end:"):
+                    self.text.line(f"fail_length({length}, o, end)")
+                self.text.line(f"{target} = {value}")
+                self.text.line("o = e")
+            return
+        self.text.line(f"e = o + {length}")
+        with self.text.block("if not o <= e <= end:"):
+            self.text.line(f"fail_length({length}, o, end)")
+        self.text.line(f"{target} = {value}")
+        self.text.line("o = e")
+
+    def read_array(self, target: str, field: FieldLayout, flexible: bool) -> None:
+        """Read an array; its count must fit what is left before anything is built."""
+        code = length_code(field.type, True, flexible)
+        self.read_length(code)
+        if code == "B":
+            self.text.line("n -= 1")
+        if field.nullable:
+            with self.text.block("if n < 0:"):
+                self.text.line(f"{target} = None")
+            with self.text.block("else:"):
+                self.read_elements(target, field, flexible)
+        else:
+            with self.text.block("if n < 0:"):
+                self.text.line("fail_length(n, o, end)")
+            self.read_elements(target, field, flexible)
+
+    def read_elements(self, target: str, field: FieldLayout, flexible: bool) -> None:
+        """Read `n` elements."""
+        size = element_bytes_min(field, flexible)
+        with self.text.block(f"if n * {size} > end - o:" if size > 1 else "if n > end - o:"):
+            self.text.line("fail_length(n, o, end)")
+        if field.type in STRUCT_CODES:
+            self.text.line(f'{target} = array_reader("{STRUCT_CODES[field.type]}", n)(b, o)')
+            self.text.line(f"o += n * {size}" if size > 1 else "o += n")
+            return
+        items = self.text.fresh("a")
+        self.text.line(f"{items}: list[Any] = []")
+        with self.text.block("for _ in range(n):"):
+            if field.struct is not None:
+                element = self.read_struct(field.struct)
+            else:
+                element = self.text.fresh("v")
+                single = FieldLayout(
+                    name=field.name, type=field.type, array=False, nullable=False, tag=None, default=None, struct=None
+                )
+                self.read_field(element, single, flexible)
+                self.flush()
+            self.text.line(f"{items}.append({element})")
+        self.text.line(f"{target} = tuple({items})")
+
+    def read_tags(self, target: str, layout: StructLayout) -> None:
+        """Read the tag section; unknown tags are skipped."""
+        self.run.append(("n", "B"))
+        self.flush()
+        if not layout.tagged:
+            with self.text.block("if n:"):
+                self.text.line("o = skip_tags(b, o, n, end)")
+            return
+        tag, tag_end = self.text.fresh("tag"), self.text.fresh("e")
+        with self.text.block("if n:"):
+            with self.text.block("if n > 127:"):
+                self.text.line("n, o = uvarint_tail(b, o, n)")
+            with self.text.block("for _ in range(n):"):
+                self.text.line(f"{tag}, o = read_uvarint(b, o)")
+                self.text.line("n, o = read_uvarint(b, o)")
+                self.text.line(f"{tag_end} = o + n")
+                with self.text.block(f"if {tag_end} > end:"):
+                    self.text.line("fail_length(n, o, end)")
+                keyword = "if"
+                for field in layout.tagged:
+                    with self.text.block(f"{keyword} {tag} == {field.tag}:"):
+                        self.read_field(f"{target}.{field.name}", field, layout.flexible)
+                        self.flush()
+                        with self.text.block(f"if o != {tag_end}:"):
+                            self.text.line(f"fail_tag({tag}, o, {tag_end})")
+                    keyword = "elif"
+                with self.text.block("else:"):
+                    self.text.line(f"o = {tag_end}")
+
+
+def _safe(codes: str) -> str:
+    """Make struct codes usable in a name: `?` is spelt `t`."""
+    return codes.replace("?", "t")

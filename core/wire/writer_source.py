@@ -1,0 +1,174 @@
+"""Source text of one encoder
+
+`writer_source` writes a function `(m, out, chunks) -> out` for one layout. Fixed-size fields collect into one `pack`
+together with a one-byte length or an empty tag section that follows them. A `records` field is never copied: what has
+been written so far moves to `chunks`, the field follows as it is, and a new buffer begins.
+
+Fields that a version does not have are dropped; a null where the version knows none fails (TypeError, AttributeError,
+struct.error), which `core.wire.codec` turns into `EncodeError`.
+"""
+
+from .schema import FieldLayout, StructLayout
+from .source_text import STRUCT_CODES, SourceText, length_code
+
+
+def writer_source(function: str, layout: StructLayout, structs: set[str]) -> list[str]:
+    """Return the lines of an encoder; adds the struct codes it needs to `structs`."""
+    writer = _Writer(structs)
+    writer.write_struct("m", layout, "out")
+    writer.flush("out")
+    writer.text.line("return out")
+    header = f"def {function}(m: Any, out: bytearray, chunks: list[Any]) -> bytearray:"
+    return [header, *writer.text.lines]
+
+
+class _Writer:
+    """The function being written; `run` holds fixed-size values that wait for one common pack."""
+
+    def __init__(self, structs: set[str]) -> None:
+        self.text = SourceText()
+        self.structs = structs
+        self.run: list[tuple[str, str]] = []
+
+    def packed(self, extra: tuple[tuple[str, str], ...] = ()) -> str:
+        """Return an expression for the bytes of the run followed by `extra`."""
+        run = [*self.run, *extra]
+        codes = "".join(code for _, code in run)
+        if all(value.isdigit() for value, _ in run) and set(codes) <= {"B"}:
+            return repr(bytes(int(value) for value, _ in run))
+        self.structs.add(codes)
+        return f"_p_{codes.replace('?', 't')}({', '.join(value for value, _ in run)})"
+
+    def flush(self, out: str) -> None:
+        """Write the pending run."""
+        if self.run:
+            self.text.line(f"{out} += {self.packed()}")
+            self.run = []
+
+    def write_struct(self, source: str, layout: StructLayout, out: str) -> None:
+        """Write all fields of the struct in variable `source`."""
+        for field in layout.fields:
+            self.write_field(f"{source}.{field.name}", field, layout.flexible, out)
+        if layout.tagged:
+            self.write_tags(source, layout, out)
+        elif layout.flexible:
+            self.run.append(("0", "B"))
+
+    def write_field(self, source: str, field: FieldLayout, flexible: bool, out: str) -> None:
+        """Write one field (without its tag)."""
+        if field.array:
+            self.write_array(source, field, flexible, out)
+        elif field.struct is not None:
+            self.write_struct_field(source, field, out)
+        elif field.type in STRUCT_CODES:
+            self.run.append((source, STRUCT_CODES[field.type]))
+        elif field.type == "uuid":
+            self.flush(out)
+            self.text.line(f"{out} += {source}.bytes")
+        else:
+            self.write_bytes(source, field, flexible, out)
+
+    def write_struct_field(self, source: str, field: FieldLayout, out: str) -> None:
+        """Write a struct that is a field by itself."""
+        assert field.struct is not None
+        name = self.text.fresh("s")
+        self.flush(out)
+        self.text.line(f"{name} = {source}")
+        if not field.nullable:
+            self.write_struct(name, field.struct, out)
+            return
+        with self.text.block(f"if {name} is None:"):
+            self.text.line(f"{out} += b'\\xff'")
+        with self.text.block("else:"):
+            self.run.append(("1", "B"))
+            self.write_struct(name, field.struct, out)
+            self.flush(out)
+
+    def write_length(self, code: str, out: str) -> None:
+        """Write the run and the length prefix in `n`."""
+        if code != "B":
+            self.text.line(f"{out} += {self.packed((('n', code),))}")
+        else:
+            with self.text.block("if n < 128:"):
+                self.text.line(f"{out} += {self.packed((('n', 'B'),))}")
+            with self.text.block("else:"):
+                self.text.line(f"{out} += {self.packed() + ' + ' if self.run else ''}uvarint(n)")
+        self.run = []
+
+    def write_bytes(self, source: str, field: FieldLayout, flexible: bool, out: str) -> None:
+        """Write a string, bytes or records."""
+        code = length_code(field.type, False, flexible)
+        value = self.text.fresh("v")
+        null, extra = ("0", " + 1") if code == "B" else ("-1", "")
+        content = f"{source}.encode()" if field.type == "string" else source
+        if field.nullable:
+            raw = self.text.fresh("v")
+            self.text.line(f"{raw} = {source}")
+            content = f"{raw}.encode()" if field.type == "string" else raw
+            self.text.line(f'{value} = b"" if {raw} is None else {content}')
+            self.text.line(f"n = {null} if {raw} is None else len({value}){extra}")
+        else:
+            self.text.line(f"{value} = {content}")
+            self.text.line(f"n = len({value}){extra}")
+        self.write_length(code, out)
+        if field.type != "records":
+            self.text.line(f"{out} += {value}")
+            return
+        with self.text.block(f"if {value}:"):
+            self.text.line(f"chunks.append({out})")
+            self.text.line(f"chunks.append({value})")
+            self.text.line(f"{out} = bytearray()")
+
+    def write_array(self, source: str, field: FieldLayout, flexible: bool, out: str) -> None:
+        """Write an array: count, then the elements in a loop."""
+        code = length_code(field.type, True, flexible)
+        null, extra = ("0", " + 1") if code == "B" else ("-1", "")
+        items = self.text.fresh("a")
+        if field.nullable:
+            raw = self.text.fresh("v")
+            self.text.line(f"{raw} = {source}")
+            self.text.line(f"{items} = {raw} or ()")
+            self.text.line(f"n = {null} if {raw} is None else len({items}){extra}")
+        else:
+            self.text.line(f"{items} = {source}")
+            self.text.line(f"n = len({items}){extra}")
+        self.write_length(code, out)
+        if field.type in STRUCT_CODES:
+            self.text.line(f'{out} += array_writer("{STRUCT_CODES[field.type]}", len({items}))(*{items})')
+            return
+        element = self.text.fresh("e")
+        with self.text.block(f"for {element} in {items}:"):
+            if field.struct is not None:
+                self.write_struct(element, field.struct, out)
+            else:
+                single = FieldLayout(
+                    name=field.name, type=field.type, array=False, nullable=False, tag=None, default=None, struct=None
+                )
+                self.write_field(element, single, flexible, out)
+            self.flush(out)
+
+    def write_tags(self, source: str, layout: StructLayout, out: str) -> None:
+        """Write the tag section: only fields that differ from their default."""
+        self.flush(out)
+        default = f"_d_{layout.name}"
+        same = [f"{source}.{f.name} {_same(f)} {default}.{f.name}" for f in layout.tagged]
+        with self.text.block(f"if {' and '.join(same)}:"):
+            self.text.line(f"{out} += b'\\x00'")
+        with self.text.block("else:"):
+            count, tags = self.text.fresh("c"), self.text.fresh("t")
+            self.text.line(f"{count} = 0")
+            self.text.line(f"{tags} = bytearray()")
+            for field in layout.tagged:
+                body = self.text.fresh("t")
+                with self.text.block(f"if {source}.{field.name} != {default}.{field.name}:"):
+                    self.text.line(f"{count} += 1")
+                    self.text.line(f"{body} = bytearray()")
+                    self.write_field(f"{source}.{field.name}", field, layout.flexible, body)
+                    self.flush(body)
+                    self.text.line(f"{tags} += uvarint({field.tag}) + uvarint(len({body})) + {body}")
+            self.text.line(f"{out} += uvarint({count}) + {tags}")
+
+
+def _same(field: FieldLayout) -> str:
+    """Comparison with the default that decides the fast path; a wrong "differs" only costs time."""
+    return "==" if field.type in STRUCT_CODES and not field.array else "is"

@@ -1,0 +1,103 @@
+"""Produced batches are accepted whole or refused with the error a producer expects"""
+
+import struct
+
+import pytest
+
+from core.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge, UnsupportedCompressionType
+from core.records import batch as at
+from core.records.batch import BatchView
+from core.records.builder import build_batch
+from core.records.crc import crc32c
+from core.records.record import NewRecord
+from core.records.validate import validate_produced_batch, validate_records
+
+RECORDS = [NewRecord(1000, b"k", b"v"), NewRecord(1001, None, b"w")]
+GOOD = build_batch(RECORDS, producer_id=4, producer_epoch=0, base_sequence=0)
+
+
+def edited(offset: int, code: str, value: int, *, batch: bytes = GOOD) -> bytes:
+    """`batch` with one header field changed and a valid checksum."""
+    changed = bytearray(batch)
+    struct.pack_into(code, changed, offset, value)
+    if offset != at.CRC_AT:
+        struct.pack_into(">I", changed, at.CRC_AT, crc32c(changed[at.ATTRIBUTES_AT :]))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_good_batch_is_returned_as_a_view(kind: type) -> None:
+    view = validate_produced_batch(kind(GOOD), max_bytes=len(GOOD), produce_version=3)
+    assert isinstance(view, BatchView)
+    assert (view.count, view.producer_id, view.size_bytes) == (2, 4, len(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "message"),
+    [
+        (None, InvalidRecord, "must carry one record batch"),
+        (b"", InvalidRecord, "must carry one record batch"),
+        (GOOD[:10], InvalidRecord, "too few"),
+        (GOOD[:-1], InvalidRecord, "only"),
+        (GOOD + GOOD, InvalidRecord, "exactly one"),
+        (GOOD + b"x", InvalidRecord, "exactly one"),
+        (edited(at.MAGIC_AT, ">b", 1), InvalidRecord, "magic 1"),
+        (edited(at.MAGIC_AT, ">b", 0), InvalidRecord, "magic 0"),
+        (edited(at.MAGIC_AT, ">b", 3), CorruptMessage, "unknown magic 3"),
+        (edited(at.BATCH_LENGTH_AT, ">i", 20), CorruptMessage, "the least is 61"),
+        (edited(at.BATCH_LENGTH_AT, ">i", -5), CorruptMessage, "the least is 61"),
+        (edited(at.CRC_AT, ">I", 1), CorruptMessage, "checksum"),
+        (edited(at.BASE_OFFSET_AT, ">q", 7), InvalidRecord, "base offset 0, not 7"),
+        (edited(at.ATTRIBUTES_AT, ">h", 5), UnsupportedCompressionType, "codec 5"),
+        (edited(at.ATTRIBUTES_AT, ">h", 0x20), InvalidRecord, "control"),
+        (edited(at.LAST_OFFSET_DELTA_AT, ">i", -1), InvalidRecord, "negative"),
+        (edited(at.LAST_OFFSET_DELTA_AT, ">i", 2), InvalidRecord, "last offset delta 2"),
+        (edited(at.COUNT_AT, ">i", 0), InvalidRecord, "0 records"),
+        (edited(at.COUNT_AT, ">i", -1), InvalidRecord, "-1 records"),
+        (edited(at.COUNT_AT, ">i", 3), InvalidRecord, "3 records"),
+        (edited(at.BASE_SEQUENCE_AT, ">i", -1), InvalidRecord, "producer id 4"),
+    ],
+)
+def test_each_fault_has_its_error(batch: bytes | None, error: type[KafkaError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        validate_produced_batch(batch)
+
+
+def test_size_is_limited() -> None:
+    with pytest.raises(MessageTooLarge, match=f"{len(GOOD)} bytes; the topic allows {len(GOOD) - 1}"):
+        validate_produced_batch(GOOD, max_bytes=len(GOOD) - 1)
+
+
+def test_zstd_needs_version_7() -> None:
+    batch = build_batch(RECORDS, codec="zstd")
+    assert validate_produced_batch(batch, produce_version=7).codec == 4
+    with pytest.raises(UnsupportedCompressionType, match="version 7, not 6"):
+        validate_produced_batch(batch, produce_version=6)
+
+
+def test_any_flipped_byte_is_noticed_or_harmless() -> None:
+    for position in range(len(GOOD)):
+        damaged = bytearray(GOOD)
+        damaged[position] ^= 0x10
+        if at.LEADER_EPOCH_AT <= position < at.MAGIC_AT:
+            validate_produced_batch(damaged)  # the broker overwrites the leader epoch
+            continue
+        with pytest.raises(KafkaError):
+            validate_produced_batch(damaged)
+
+
+def test_records_are_checked_when_asked() -> None:
+    view = validate_produced_batch(GOOD)
+    assert [record.value for record in validate_records(view)] == [b"v", b"w"]
+    with pytest.raises(InvalidRecord, match="record 1 has no key"):
+        validate_records(view, compacted=True)
+
+
+def test_offset_deltas_that_lie_are_found() -> None:
+    one = build_batch([NewRecord(0, None, b"v")])
+    lying = bytearray(one)
+    lying[61 + 3] = 0x0A  # the offset delta becomes 5, the header still says one record at 0
+    struct.pack_into(">I", lying, at.CRC_AT, crc32c(lying[at.ATTRIBUTES_AT :]))
+    view = validate_produced_batch(lying)
+    with pytest.raises(InvalidRecord, match="record 0 has offset delta 5"):
+        validate_records(view)

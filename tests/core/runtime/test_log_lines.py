@@ -1,0 +1,54 @@
+"""Log lines as a process writes them, in a process of its own because the setting is global."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from core.runtime.log_lines import configure_log
+
+PROGRAM = """
+import structlog
+from core.runtime.log_lines import configure_log
+configure_log({form!r}, {level!r})
+log = structlog.get_logger("tidemill.test")
+log.debug("hidden")
+log.info("hello", answer=42)
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("broken")
+"""
+
+
+def run(form: str, level: str = "info") -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(form=form, level=level)], capture_output=True, text=True, check=True
+    )
+    return done.stdout, done.stderr
+
+
+def test_text_is_for_people_and_goes_to_standard_error() -> None:
+    out, err = run("text")
+    assert out == ""
+    first = err.splitlines()[0]
+    assert "hello" in first
+    assert "answer=42" in first
+    assert "hidden" not in err
+    assert "ZeroDivisionError" in err
+
+
+def test_json_is_one_object_per_line() -> None:
+    _, err = run("json", "debug")
+    lines = [json.loads(line) for line in err.splitlines()]
+    assert [line["event"] for line in lines] == ["hidden", "hello", "broken"]
+    assert lines[1]["answer"] == 42
+    assert lines[1]["level"] == "info"
+    assert "ZeroDivisionError" in lines[2]["exception"]
+
+
+@pytest.mark.parametrize(("form", "level"), [("xml", "info"), ("text", "loud")])
+def test_what_does_not_exist_is_refused(form: str, level: str) -> None:
+    with pytest.raises(ValueError, match="is not one of"):
+        configure_log(form, level)

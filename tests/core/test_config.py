@@ -1,0 +1,111 @@
+"""Configuration tables: parsing, defaults, error sentences, file grammars."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.config import (
+    REQUIRED,
+    ConfigError,
+    ConfigKey,
+    ConfigTable,
+    ConfigType,
+    environment_overrides,
+    in_range,
+    not_empty,
+    one_of,
+    parse_assignments,
+    parse_config_text,
+    parse_properties,
+    parse_toml,
+)
+
+TABLE = ConfigTable(
+    [
+        ConfigKey(name="node.id", type=ConfigType.INT, default=REQUIRED, doc="Who we are.", valid=in_range(0)),
+        ConfigKey(name="log.dirs", type=ConfigType.LIST, default=("data",), doc="Where.", valid=not_empty),
+        ConfigKey(
+            name="flush.policy", type=ConfigType.STRING, default="group", doc="When.", valid=one_of("group", "os")
+        ),
+        ConfigKey(name="ratio", type=ConfigType.DOUBLE, default=0.5, doc="How much.", valid=in_range(0, 1)),
+        ConfigKey(name="auto", type=ConfigType.BOOLEAN, default=True, doc="Whether."),
+    ]
+)
+
+
+def test_defaults_fill_what_is_not_given() -> None:
+    values = TABLE.parse({"node.id": " 7 "})
+    assert values == {"node.id": 7, "log.dirs": ("data",), "flush.policy": "group", "ratio": 0.5, "auto": True}
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        TABLE.parse({"flush.polcy": "os", "flush.policy": "never", "ratio": "2", "auto": "yes"})
+    text = "\n".join(caught.value.problems)
+    assert "did you mean 'flush.policy'" in text
+    assert "never is not one of group, os" in text
+    assert "no more than 1" in text
+    assert "expected true or false" in text
+    assert "Missing required configuration 'node.id'" in text
+    assert len(caught.value.problems) == 5
+
+
+@pytest.mark.parametrize(("raw", "message"), [("x", "Not a number"), (str(2**31), "outside"), ("-1", "at least 0")])
+def test_integers_are_checked(raw: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TABLE.parse({"node.id": raw})
+
+
+def test_unknown_keys_can_be_left_to_somebody_else() -> None:
+    assert TABLE.parse({"node.id": "1", "other": "x"}, ignore_unknown=True)["node.id"] == 1
+
+
+def test_properties_grammar() -> None:
+    text = (
+        "# comment\n! too\nclusters = A, B\nA->B.enabled: true\nlong = one \\\n    two\n"
+        "key\\ with\\ space=v\\u00e9\nempty=\nbare\n"
+    )
+    assert parse_properties(text) == {
+        "clusters": "A, B",
+        "A->B.enabled": "true",
+        "long": "one two",
+        "key with space": "vé",
+        "empty": "",
+        "bare": "",
+    }
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z][a-z0-9.\-]{0,10}", fullmatch=True), st.from_regex(r"[!-\[\]-~]{0,12}", fullmatch=True)
+    )
+)
+def test_simple_properties_round_trip(settings: dict[str, str]) -> None:
+    assert parse_properties("\n".join(f"{key}={value}" for key, value in settings.items())) == settings
+
+
+def test_toml_tables_become_dotted_keys() -> None:
+    assert parse_toml('[log]\ndirs = ["a", "b"]\n[auto.create]\ntopics = true\n') == {
+        "log.dirs": "a,b",
+        "auto.create.topics": "true",
+    }
+    with pytest.raises(ConfigError, match="Not valid TOML"):
+        parse_toml("[[")
+    assert parse_config_text("a = 1", "x.toml") == parse_config_text("a=1", "x.properties")
+
+
+def test_assignments() -> None:
+    assert parse_assignments(["a=b=c", " x = y "]) == {"a": "b=c", "x": "y"}
+    with pytest.raises(ConfigError, match="key=value"):
+        parse_assignments(["nonsense"])
+
+
+def test_environment() -> None:
+    environ = {"TIDEMILL_LOG_DIRS": "x,y", "TIDEMILL_OTHER": "1", "HOME": "h"}
+    assert environment_overrides(environ, "TIDEMILL_", TABLE) == {"log.dirs": "x,y"}
+
+
+def test_the_reference_page_has_every_key() -> None:
+    page = TABLE.markdown()
+    assert all(f"`{key}`" in page for key in TABLE.names())
+    assert "*required*" in page

@@ -1,0 +1,12 @@
+"""Shared value types."""
+
+from core.types import ZERO_UUID, TopicPartition
+
+
+def test_a_topic_partition_is_a_key_and_prints_as_kafka_prints_it() -> None:
+    assert {TopicPartition("orders", 3): 1}[TopicPartition("orders", 3)] == 1
+    assert str(TopicPartition("orders", 3)) == "orders-3"
+
+
+def test_the_zero_uuid_is_sixteen_zero_bytes() -> None:
+    assert ZERO_UUID.bytes == bytes(16)

@@ -1,0 +1,61 @@
+"""The generated modules are those the schemas describe"""
+
+from pathlib import Path
+
+import pytest
+
+from core.wire import generate
+from core.wire.schema import load_schemas, parse_field
+
+
+def test_the_files_on_disk_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate.main(["--check"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_check_names_what_differs_and_a_run_repairs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "messages"
+    monkeypatch.setattr(generate, "MESSAGES_DIRECTORY", directory)
+    assert generate.main([]) == 0
+    assert generate.main(["--check"]) == 0
+    (directory / "fetch.py").write_text("changed")
+    (directory / "forgotten.py").write_text("")
+    (directory / "produce.py").unlink()
+    assert generate.main(["--check"]) == 1
+    assert "out of date: fetch.py, forgotten.py, produce.py;" in capsys.readouterr().err
+    assert generate.main([]) == 0
+    assert generate.main(["--check"]) == 0
+    assert not (directory / "forgotten.py").exists()
+
+
+def test_versions_with_equal_bytes_share_a_codec() -> None:
+    heartbeat = next(schema for schema in load_schemas() if schema.name == "Heartbeat")
+    assert [str(r) for r in generate.layouts(heartbeat, heartbeat.request)] == ["0-2", "3", "4"]
+    assert [str(r) for r in generate.layouts(heartbeat, heartbeat.response)] == ["0", "1-3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("line", "annotation", "default"),
+    [
+        ("a int32 = -1", "int", "-1"),
+        ("a string 4+ null = null", "str | None", "None"),
+        ("a []Thing null", "tuple[Thing, ...] | None", "()"),
+        ("a records null = empty", "memoryview | bytes | None", "b''"),
+        ("a uuid", "uuid.UUID", "ZERO_UUID"),
+        ("a Thing", "Thing", "Thing()"),
+        ("a string = x", "str", '"x"'),
+        ("a bool = true", "bool", "True"),
+    ],
+)
+def test_types_and_defaults_of_fields(line: str, annotation: str, default: str) -> None:
+    schema = next(iter(load_schemas()))
+    field = parse_field(line, schema.versions)
+    assert generate.python_type(field) == annotation
+    assert generate.default_text(field) == default
+
+
+def test_the_table_lists_every_api_in_order_of_key() -> None:
+    text = generate.table_source(load_schemas())
+    assert text.index('(0, "Produce", "produce", 3, 13, 9)') < text.index('(1, "Fetch", "fetch", 4, 18, 12)')
