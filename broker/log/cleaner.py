@@ -1,0 +1,257 @@
+"""The cleaner at work: one log after the other, in a thread of its own
+
+`cleanable` chooses, `compaction` writes new segments, `LogStore.replace_segments` puts them in place; this is what
+joins them. The event loop is asked for facts and for the exchange of segments, everything that reads, computes or
+writes happens in the cleaner's thread, which works on its own file descriptors and gives way after every few batches.
+
+Only segments that lie below the *checkpointed* recovery point are cleaned. A start after a crash then knows where gaps
+between offsets are to be expected, and that a segment which ends early was not torn.
+
+A log that cannot be cleaned (a corrupt batch, a full disk) is logged, shows in `failures` and is tried again, later and
+later; the others go on.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from core.errors import KafkaError
+from core.records.batch import HEADER_BYTES
+from core.runtime.clock import Clock
+from core.types import TopicPartition
+
+from . import swap
+from .cleanable import Cleanable, CleanerMachine, CleaningFailure, LogState, SegmentState, groups
+from .compaction import CleaningFailed, Rules, SourceSegment, compact, fill
+from .config import LONG_MAX
+from .header import plausible_size, read_header
+from .offset_map import OffsetMap
+from .partition import PartitionLog
+from .segment import Segment
+from .store import LogStore
+
+log = structlog.get_logger("tidemill.broker.log")
+
+PAUSE_EVERY_BYTES = 64 * 1024
+"""Bytes between two looks at the throttle: about a millisecond of work on small records."""
+
+PAUSE_S = 0.00005
+"""Least length of a pause; it lets the event loop's thread have the interpreter at once."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerSettings:
+    """The `log.cleaner.*` settings of a broker."""
+
+    dedupe_buffer_bytes: int = 128 * 2**20
+    load_factor: float = 0.9
+    io_bytes_per_second_max: float = sys.float_info.max
+    backoff_ms: int = 15_000
+
+
+class CleaningStopped(Exception):
+    """The broker is going down."""
+
+
+class Pacer:
+    """Keeps reads and writes together within so many bytes a second."""
+
+    __slots__ = ("_bytes_per_second", "_monotonic", "_paused_at", "_pending_bytes", "_stop")
+
+    def __init__(self, bytes_per_second: float, monotonic: Callable[[], float], stop: threading.Event) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._monotonic = monotonic
+        self._stop = stop
+        self._pending_bytes = 0
+        self._paused_at = monotonic()
+
+    def __call__(self, size_bytes: int) -> None:
+        """So many bytes were read or written; waits if that was too fast, raises CleaningStopped at the end."""
+        self._pending_bytes += size_bytes
+        if self._pending_bytes < PAUSE_EVERY_BYTES:
+            return
+        rest_s = self._pending_bytes / self._bytes_per_second - (self._monotonic() - self._paused_at)
+        if self._stop.wait(max(rest_s, PAUSE_S)):
+            raise CleaningStopped
+        self._pending_bytes = 0
+        self._paused_at = self._monotonic()
+
+
+class LogCleaner:
+    """Compacts the logs of a folder; `close` it before the folder."""
+
+    def __init__(self, store: LogStore, clock: Clock, settings: CleanerSettings) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._machine = CleanerMachine()
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-cleaner")
+
+    @property
+    def failures(self) -> dict[TopicPartition, CleaningFailure]:
+        """The logs that could not be cleaned the last time, and why."""
+        return self._machine.failures
+
+    async def run(self) -> None:
+        """Clean whatever is due, look again after `log.cleaner.backoff.ms`, until cancelled."""
+        try:
+            while True:
+                while await self.clean_dirtiest():
+                    pass
+                await asyncio.sleep(self._settings.backoff_ms / 1000)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop the thread; what it has not finished is removed by the next start."""
+        self._stop.set()
+        self._thread.shutdown()
+
+    async def clean_dirtiest(self) -> bool:
+        """Clean the log that needs it most; False if none is due."""
+        states = [_state(self._store, each) for each in self._store if each.config.compacted and not each.closed]
+        chosen = self._machine.choose(states, self._clock.now_ms())
+        if chosen is None or self._store.failure is not None:
+            return False
+        key = chosen.topic_partition
+        partition_log = self._store.get(key.topic, key.partition)
+        assert partition_log is not None, "states come from the store"
+        old = [segment for segment in partition_log.segments if segment.base_offset < chosen.uncleanable]
+        try:
+            await self._clean(partition_log, chosen, old)
+        except Exception as error:
+            if partition_log.closed or partition_log.segments[0].base_offset > old[0].base_offset:
+                self._machine.succeeded(key)  # its files were removed, by retention or with their topic
+            else:
+                self._report(key, error)
+        else:
+            self._machine.succeeded(key)
+        return True
+
+    def _report(self, key: TopicPartition, error: Exception) -> None:
+        reason = str(error) or type(error).__name__
+        failure = self._machine.failed(key, reason, self._clock.now_ms())
+        expected = isinstance(error, CleaningFailed | OSError | KafkaError)
+        log.error(
+            "a log cannot be compacted; it will be tried again",
+            partition=str(key),
+            reason=reason,
+            attempts=failure.attempts,
+            retry_at_ms=failure.retry_at_ms,
+            exc_info=None if expected else error,
+        )
+
+    async def _clean(self, partition_log: PartitionLog, chosen: Cleanable, old: list[Segment]) -> None:
+        store, config, begun = self._store, partition_log.config, self._clock.monotonic()
+        if store.cleaned_offset(chosen.topic_partition) is None:
+            # From here on a start expects gaps; it must know before there are any.
+            await store.set_cleaned_offset(partition_log, chosen.first_dirty)
+        ends = [*(segment.base_offset for segment in old[1:]), chosen.uncleanable]
+        dirty = [_source(segment) for segment, end in zip(old, ends, strict=True) if end > chosen.first_dirty]
+        settings = self._settings
+        offset_map = OffsetMap(
+            settings.dedupe_buffer_bytes,
+            keys_expected=chosen.uncleanable - chosen.first_dirty,
+            load_factor=settings.load_factor,
+        )
+        pace = Pacer(settings.io_bytes_per_second_max, self._clock.monotonic, self._stop)
+        span = (chosen.first_dirty, chosen.uncleanable)
+        covered = await self._in_thread(partial(fill, partition_log.directory, dirty, span, offset_map, pace))
+        rules = Rules(
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            covered_offset=covered,
+            producers={state.producer_id: state.batches[-1].last_offset for state in partition_log.producers},
+        )
+        states = [SegmentState(base_offset=each.base_offset, size_bytes=each.size_bytes) for each in old]
+        states.append(SegmentState(base_offset=chosen.uncleanable, size_bytes=0))
+        by_base = {segment.base_offset: segment for segment in old}
+        after_bytes = 0
+        for group in groups(states, config):
+            if group[0].base_offset >= covered:
+                break
+            members = [by_base[state.base_offset] for state in group]
+            cleaned = await self._compact(partition_log, members, offset_map, rules, pace)
+            if cleaned is None:
+                return  # retention or a deletion came first: begin anew with what is left
+            after_bytes += cleaned.size_bytes
+        await store.set_cleaned_offset(partition_log, covered)
+        log.info(
+            "log compacted",
+            partition=str(chosen.topic_partition),
+            offsets=f"{chosen.first_dirty}-{covered}",
+            keys=len(offset_map),
+            bytes_before=sum(state.size_bytes for state in states),
+            bytes_after=after_bytes,
+            map_bytes=offset_map.size_bytes,
+            seconds=round(self._clock.monotonic() - begun, 3),
+        )
+
+    async def _compact(
+        self, partition_log: PartitionLog, members: list[Segment], offset_map: OffsetMap, rules: Rules, pace: Pacer
+    ) -> Segment | None:
+        """The segment that has taken the place of `members`; None if they were gone."""
+        directory, interval = partition_log.directory, partition_log.config.index_interval_bytes
+        sources = [_source(segment) for segment in members]
+        cleaned = await self._in_thread(partial(compact, directory, sources, offset_map, rules, interval, pace))
+        cleaned.next_offset = members[-1].next_offset
+        if await self._store.replace_segments(partition_log, members, cleaned):
+            return cleaned
+        with contextlib.suppress(OSError):  # the folder may have gone with its topic
+            await self._in_thread(partial(swap.discard, directory, cleaned.base_offset))
+        return None
+
+    async def _in_thread(self, call: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+
+def _source(segment: Segment) -> SourceSegment:
+    return SourceSegment(base_offset=segment.base_offset, size_bytes=segment.size_bytes, dense=segment.dense)
+
+
+def _state(store: LogStore, partition_log: PartitionLog) -> LogState:
+    config, key = partition_log.config, partition_log.topic_partition
+    ages_matter = config.min_compaction_lag_ms > 0
+    firsts_matter = config.max_compaction_lag_ms < LONG_MAX
+    cleaned_offset = store.cleaned_offset(key)
+    first_dirty = cleaned_offset or 0
+    segments = []
+    for segment in partition_log.segments:
+        dirty = segment.next_offset > first_dirty
+        segments.append(
+            SegmentState(
+                base_offset=segment.base_offset,
+                size_bytes=segment.size_bytes,
+                oldest_ms=_first_timestamp(segment) if firsts_matter and dirty else -1,
+                newest_ms=segment.newest_ms() if ages_matter and dirty else -1,
+            )
+        )
+    return LogState(
+        topic_partition=key,
+        config=config,
+        segments=tuple(segments),
+        log_start_offset=partition_log.log_start_offset,
+        stable_offset=min(
+            partition_log.last_stable_offset, partition_log.settled_offset, store.checkpointed_offset(key)
+        ),
+        cleaned_offset=cleaned_offset,
+    )
+
+
+def _first_timestamp(segment: Segment) -> int:
+    data = segment.file.read_at(0, min(HEADER_BYTES, segment.size_bytes))
+    if len(data) < HEADER_BYTES:
+        return -1
+    header = read_header(data)
+    return header.max_timestamp if plausible_size(header) else -1

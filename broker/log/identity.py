@@ -1,0 +1,112 @@
+"""Whose data a folder holds
+
+`meta.properties` names the cluster, the node and the folder itself; `partition.metadata` names the topic a partition
+belongs to, so that a topic deleted and made again under the same name is not mistaken for the old one. A folder that
+says something else than the configuration is refused: starting on it would mix the data of two nodes.
+
+Ids are written as Kafka writes them: the 16 bytes in URL-safe base64 without padding.
+"""
+
+import base64
+import binascii
+import uuid
+from dataclasses import dataclass
+
+from core.runtime.disk import Directory
+
+META = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+
+
+class FolderRefused(Exception):
+    """The data folder cannot be used; the message is one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderIdentity:
+    """The contents of `meta.properties`."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: uuid.UUID
+
+
+def encode_id(value: uuid.UUID) -> str:
+    """An id as text."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_id(text: str) -> uuid.UUID:
+    """The id behind its text; raises ValueError."""
+    try:
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not an id") from error
+
+
+def claim_folder(directory: Directory, node_id: int, cluster_id: str | None, fresh_id: uuid.UUID) -> FolderIdentity:
+    """The identity of `directory`, which is written if the folder is new; raises FolderRefused on a mismatch.
+
+    Without `cluster_id` the folder's own is accepted, and a new folder makes one up from `fresh_id`.
+    """
+    if not directory.exists(META):
+        identity = FolderIdentity(cluster_id=cluster_id or encode_id(fresh_id), node_id=node_id, directory_id=fresh_id)
+        lines = [
+            "version=1",
+            f"cluster.id={identity.cluster_id}",
+            f"node.id={identity.node_id}",
+            f"directory.id={encode_id(identity.directory_id)}",
+        ]
+        directory.replace(META, "\n".join([*lines, ""]).encode())
+        return identity
+    identity = _read_meta(directory)
+    if identity.node_id != node_id:
+        raise FolderRefused(
+            f"{directory.path} belongs to node.id {identity.node_id}, not {node_id}: "
+            "set node.id to match or use another data folder"
+        )
+    if cluster_id is not None and identity.cluster_id != cluster_id:
+        raise FolderRefused(
+            f"{directory.path} belongs to cluster {identity.cluster_id}, not {cluster_id}: use another data folder"
+        )
+    return identity
+
+
+def write_topic_id(directory: Directory, topic_id: uuid.UUID) -> None:
+    """Name the topic of a partition's folder; durable after the folder's next sync, but never half there."""
+    data = f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode()
+    directory.replace(PARTITION_METADATA, data, sync_name=False)
+
+
+def read_topic_id(directory: Directory) -> uuid.UUID | None:
+    """The topic of a partition's folder; None when it does not say."""
+    if not directory.exists(PARTITION_METADATA):
+        return None
+    rows = _pairs(directory.read(PARTITION_METADATA), ":")
+    try:
+        return decode_id(rows["topic_id"])
+    except (KeyError, ValueError) as error:
+        raise FolderRefused(f"{directory.path}/{PARTITION_METADATA} has no topic_id: restore the file") from error
+
+
+def _read_meta(directory: Directory) -> FolderIdentity:
+    rows = _pairs(directory.read(META), "=")
+    try:
+        if rows["version"] != "1":
+            raise ValueError(f"version {rows['version']}")
+        return FolderIdentity(
+            cluster_id=rows["cluster.id"],
+            node_id=int(rows["node.id"]),
+            directory_id=decode_id(rows["directory.id"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise FolderRefused(f"{directory.path}/{META} cannot be used ({error}): restore the file") from error
+
+
+def _pairs(data: bytes, separator: str) -> dict[str, str]:
+    pairs = {}
+    for line in data.decode(errors="replace").splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, value = line.partition(separator)
+            pairs[name.strip()] = value.strip()
+    return pairs

@@ -1,0 +1,549 @@
+"""The log of one partition: ordered segments behind an append and a read
+
+Offsets of interest, never out of order:
+
+    log_start_offset <= high_watermark <= log_end_offset
+
+What lies below the log start has been deleted, what lies at or beyond the high watermark is not shown to consumers.
+Under `flush.policy=group` the high watermark is what is durable: a consumer (or a mirror) never sees a record that a
+power cut could still take back. Under `os` it follows the log end, as on an Apache Kafka node without replicas.
+
+`append` checks the header and CRC of a batch, asks the producer states whether it is new, stamps offset and leader
+epoch into the caller's bytes and writes them. Nothing is changed when it raises. Records are looked at only in topics
+that are to be compacted, where one without a key could never be. Not here: who may append, acks, waiting for
+replicas.
+"""
+
+import asyncio
+import errno
+import uuid
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
+from core.records.batch import BatchView, stamp, stamp_append_time
+from core.records.validate import validate_produced_batch, validate_records
+from core.runtime.disk import ByteBuffer, Directory
+from core.types import TopicPartition
+
+from . import snapshots
+from .checkpoints import write_epochs
+from .config import LONG_MAX, LogConfig
+from .epochs import LeaderEpochs
+from .flusher import Flusher, FlushWork, Sync
+from .header import BatchHeader, accept_produced, set_create_time
+from .lookup import first_at_or_after, with_max_timestamp
+from .producers import ProducerState, ProducerStates
+from .segment import SNAPSHOT_SUFFIX, Segment, segment_name
+
+log = structlog.get_logger("tidemill.broker.log")
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_TIMESTAMP = -1
+HOT_BYTES = 64 * 2**20  # of the newest data; a consumer within once or twice of this is spared the look for cold pages
+INDEXES_KEPT_MAX = 4  # of sealed segments: as many consumers that are behind read without loading indexes in turn
+
+
+class AppendResult(NamedTuple):
+    """Where a batch went; for a duplicate, where the original is."""
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int  # -1 unless the broker's clock stamps records
+    log_start_offset: int
+    duplicate: bool
+
+
+_new_tuple = tuple.__new__  # twice as fast as the NamedTuples' own constructors, and used for each batch
+
+
+class LogPosition(NamedTuple):
+    """An offset and where its batch begins, or will."""
+
+    offset: int
+    segment_base: int
+    position: int
+
+
+class PartitionLog:
+    """One partition; made by `LogStore`, used on its event loop only."""
+
+    def __init__(
+        self,
+        *,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID,
+        directory: Directory,
+        config: LogConfig,
+        flusher: Flusher,
+        durable_before_visible: bool,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        log_start_offset: int,
+        on_failure: Callable[[OSError], None],
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.config = config
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.segments = segments
+        self.closed = False
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        self._flusher = flusher
+        self._durable_before_visible = durable_before_visible
+        self._on_failure = on_failure
+        self.log_end_offset = self._active.next_offset
+        self._durable = self._visible = self._end()
+        self._flushing = self._durable
+        self._flushed_at = self.log_end_offset
+        self._flush_due_ms = LONG_MAX
+        self._rolled: list[Segment] = []
+        self._snapshots: list[tuple[int, tuple[ProducerState, ...]]] = []
+        self._hot_from = self._hot_next = self.log_end_offset  # from here on everything is surely in memory
+        self._hot_bytes = 0  # appended since `_hot_next`
+        self._indexed: list[Segment] = []
+        self.replacing = False  # segments are being replaced by cleaned ones: none may be removed meanwhile
+        self._disk_full = False
+        self._reported_missing: frozenset[int] = frozenset()  # base offsets of segments, so that each is said once
+        self._unsynced_names = False
+        self._unsynced_epochs = False
+        self._waiting: set[Callable[[], None]] = set()
+
+    # -- state
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings that hold now."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._append_time, self._compacted = config.append_time, config.compacted  # asked for each batch
+        self._segment_ms_max = config.segment_ms_max
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset that consumers do not see."""
+        return self._visible.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset that read-committed consumers do not see; equal to the high watermark without transactions."""
+        return self._visible.offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below this offset is durable and needs no check after a crash."""
+        return self._durable.offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to."""
+        return self._active
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the last append; -1 when there was none."""
+        return self.epochs.latest
+
+    def _end(self) -> LogPosition:
+        active = self._active
+        return _new_tuple(LogPosition, (self.log_end_offset, active.base_offset, active.size_bytes))
+
+    # -- appending
+
+    def append(
+        self, data: ByteBuffer, *, now_ms: int, leader_epoch: int = 0, origin: str = "client", produce_version: int = 13
+    ) -> AppendResult:
+        """Store one record batch and return its offsets; raises KafkaError and then nothing has changed.
+
+        `data` is stamped in place when it can be written to, else a copy is. A batch whose `origin` is not "client" is
+        the broker's own and its timestamps are not judged.
+        """
+        if self.closed:
+            raise KafkaStorageError(f"{self.topic_partition} is closed")
+        if self._flusher.failure is not None:
+            raise KafkaStorageError(f"the log folder failed: {self._flusher.failure}")
+        config = self._config
+        max_bytes = config.max_message_bytes
+        batch: BatchHeader | BatchView | None
+        batch = accept_produced(data, max_bytes=max_bytes, produce_version=produce_version)
+        if batch is None:
+            batch = validate_produced_batch(data, max_bytes=max_bytes, produce_version=produce_version)
+        if origin == "client":
+            if (
+                self._append_time
+                or batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+                or now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms
+            ):
+                self._judge_timestamps(batch, now_ms)
+            if self._compacted:
+                validate_records(BatchView(data), compacted=True)
+        if batch.producer_id >= 0:
+            original = self.producers.check(batch)
+            if original is not None:
+                append_time = original.timestamp if config.append_time else NO_TIMESTAMP
+                return AppendResult(
+                    original.base_offset, original.last_offset, append_time, self.log_start_offset, True
+                )
+        if type(data) is not bytearray and (type(data) is not memoryview or data.readonly):
+            data = bytearray(data)
+        append_time, max_timestamp = NO_TIMESTAMP, batch.max_timestamp
+        if self._append_time:
+            append_time = max_timestamp = now_ms
+            stamp_append_time(data, 0, now_ms)
+        elif batch.timestamp_type:
+            set_create_time(data)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + batch.last_offset_delta
+        stamp(data, 0, base_offset, leader_epoch)
+        self._write(data, max_timestamp, last_offset, now_ms)
+        if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
+            self._unsynced_epochs = True
+        if batch.producer_id >= 0:
+            self.producers.update(batch, base_offset, max_timestamp, now_ms)
+        self.log_end_offset = last_offset + 1
+        self._hot_bytes += batch.size_bytes
+        if self._hot_bytes >= HOT_BYTES:
+            self._hot_from, self._hot_next, self._hot_bytes = self._hot_next, self.log_end_offset, 0
+        self._appended()
+        return _new_tuple(AppendResult, (base_offset, last_offset, append_time, self.log_start_offset, False))
+
+    def _judge_timestamps(self, batch: BatchHeader | BatchView, now_ms: int) -> None:
+        config = self.config
+        if config.append_time:
+            if batch.timestamp_type:
+                raise InvalidTimestamp("a producer cannot send a batch with append times")
+        elif batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {batch.max_timestamp} is more than {config.message_timestamp_after_max_ms} ms ahead"
+            )
+        elif now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms and batch.base_timestamp >= 0:
+            raise InvalidTimestamp(
+                f"timestamp {batch.base_timestamp} is more than {config.message_timestamp_before_max_ms} ms old"
+            )
+
+    def _write(self, data: ByteBuffer, max_timestamp: int, last_offset: int, now_ms: int) -> None:
+        try:
+            if self._roll_is_due(len(data), last_offset, now_ms):
+                self.roll()
+            active = self._active
+            active.append(data, max_timestamp, last_offset, self._config.index_interval_bytes)
+            if self._disk_full:
+                self._disk_full = False
+                log.info("there is room again: appends go on", partition=str(self.topic_partition))
+            if active.first_append_ms is None:
+                active.first_append_ms = now_ms
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _storage_error(self, error: OSError) -> KafkaStorageError:
+        """A full disk is waited out; any other error ends the folder."""
+        if error.errno in DISK_FULL:
+            if not self._disk_full:
+                self._disk_full = True
+                log.warning("disk full: refusing appends, reads go on", partition=str(self.topic_partition))
+            return KafkaStorageError(f"no space left in {self.directory.path}: free some, appends go on by themselves")
+        log.critical("write failed", partition=str(self.topic_partition), error=str(error))
+        self._on_failure(error)
+        return KafkaStorageError(f"cannot write to {self.directory.path}: {error.strerror}")
+
+    def _roll_is_due(self, size_bytes: int, last_offset: int, now_ms: int) -> bool:
+        active, config = self._active, self._config
+        if active.size_bytes == 0:
+            return False
+        if active.first_append_ms is not None and now_ms - active.first_append_ms > self._segment_ms_max:
+            return True
+        return not active.fits(size_bytes, last_offset, config.segment_bytes, config.segment_index_bytes)
+
+    def roll(self) -> None:
+        """Seal the active segment and begin the next one at the log end; nothing happens to an empty one."""
+        if self._active.size_bytes == 0:
+            return
+        segment = Segment.create(self.directory, self.log_end_offset)
+        self._active.seal()
+        self._rolled.append(self._active)
+        self._snapshots.append((self.log_end_offset, self.producers.states()))
+        self._unsynced_names = True
+        self.segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._active = segment
+        self._flusher.add(self)
+
+    def _appended(self) -> None:
+        if self._durable_before_visible:
+            self._flusher.add(self)
+            return
+        if self.log_end_offset - self._flushed_at >= self._config.flush_messages:
+            self._flusher.add(self)
+        self._show(self._end())
+
+    # -- durability
+
+    def pending(self, last_offset: int) -> "asyncio.Future[None] | None":
+        """What to wait for before the record at `last_offset` is acknowledged; None when it may be at once.
+
+        The future is shared: shield it where the waiter can be cancelled. Raises KafkaStorageError on a closed log.
+        """
+        if not self._durable_before_visible or last_offset < self._durable.offset:
+            return None
+        if self.closed:
+            raise KafkaStorageError(f"{self.topic_partition} is closed")
+        return self._flusher.next_round()
+
+    async def durable(self, last_offset: int) -> None:
+        """Return when the record at `last_offset` may be acknowledged; raises KafkaStorageError if it never may."""
+        while (pending := self.pending(last_offset)) is not None:
+            await asyncio.shield(pending)
+
+    def begin_flush(self) -> FlushWork:
+        """Freeze what this round covers and say what has to be done for it."""
+        if self.closed:
+            return FlushWork([], [])
+        self._flushing = self._end()
+        self._flushed_at = self.log_end_offset
+        rolled, self._rolled = self._rolled, []
+        taken, self._snapshots = self._snapshots, []
+        calls: list[Sync] = [partial(_write_sealed_indexes, segment, segment.take_index_writes()) for segment in rolled]
+        calls += [partial(_write_snapshot, self.directory, offset, states) for offset, states in taken]
+        if self._unsynced_epochs:
+            self._unsynced_epochs = False
+            calls.append(partial(self._write_epochs, self.epochs.entries()))
+        if self._unsynced_names:
+            self._unsynced_names = False
+            calls.append(self.directory.sync)
+        return FlushWork([*(segment.file for segment in rolled), self._active.file], calls)
+
+    def _write_epochs(self, entries: list[tuple[int, int]]) -> None:
+        try:
+            write_epochs(self.directory, entries)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            self._unsynced_epochs = True  # the batches say the same; the file can follow in a later round
+
+    def end_flush(self) -> None:
+        """What `begin_flush` froze is durable: let consumers see it."""
+        if self.closed:
+            return
+        self._durable = self._flushing
+        if self._durable_before_visible:
+            self._show(self._durable)
+
+    def _show(self, position: LogPosition) -> None:
+        self._visible = position
+        if self._waiting:
+            for wake in tuple(self._waiting):
+                wake()
+
+    def wait_for_data(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever the high watermark moves or the log is closed, until `stop_waiting`."""
+        self._waiting.add(wake)
+
+    def stop_waiting(self, wake: Callable[[], None]) -> None:
+        """Undo `wait_for_data`."""
+        self._waiting.discard(wake)
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes | memoryview:
+        """Whole batches from the one that has `offset`, up to the high watermark and within one segment.
+
+        Empty at the high watermark, or when the first batch is larger than `max_bytes` and `at_least_one` is not set.
+        Raises OffsetOutOfRange, and CorruptMessage when the batch at `offset` is damaged.
+        """
+        if self.closed:
+            raise KafkaStorageError(f"{self.topic_partition} is closed")
+        visible = self._visible
+        if not self.log_start_offset <= offset <= visible.offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.topic_partition} is not in [{self.log_start_offset}, {visible.offset}]"
+            )
+        if offset == visible.offset or (max_bytes <= 0 and not at_least_one):
+            return b""
+        try:
+            return self._read(offset, max_bytes, visible, at_least_one)
+        except OSError as error:
+            log.error("read failed", partition=str(self.topic_partition), error=str(error))
+            raise KafkaStorageError(f"cannot read {self.directory.path}: {error.strerror}") from error
+
+    def _read(self, offset: int, max_bytes: int, visible: LogPosition, at_least_one: bool) -> bytes | memoryview:
+        number = bisect_right(self._bases, offset) - 1
+        while number < len(self.segments):
+            segment = self.segments[number]
+            is_last = segment.base_offset == visible.segment_base
+            end = visible.position if is_last else segment.size_bytes
+            data = segment.read(offset, max_bytes, end, at_least_one=at_least_one)
+            self._keep_few_indexes(segment)
+            if data:
+                return data
+            if is_last:
+                break
+            self._report_missing(segment, offset)
+            number += 1
+        return b""
+
+    def _report_missing(self, segment: Segment, offset: int) -> None:
+        """A sealed segment ends before `offset`: only the cleaner may leave a log like that."""
+        if self.config.compacted or segment.base_offset in self._reported_missing:
+            return
+        self._reported_missing |= {segment.base_offset}
+        log.error(
+            "the end of a segment is missing: acknowledged records are lost",
+            segment=segment.label,
+            offset=offset,
+            next_offset=segment.next_offset,
+        )
+
+    def cold(self, offset: int, max_bytes: int) -> Callable[[], None] | None:
+        """What to do in another thread before `read`, so that the event loop does not wait for the disk; or None.
+
+        What was appended last is taken to be in memory.
+        """
+        if self.closed or offset >= self._hot_from or not self.log_start_offset <= offset < self._visible.offset:
+            return None
+        segment = self.segments[bisect_right(self._bases, offset) - 1]
+        try:
+            found = segment.cold_range(offset, max_bytes)
+        except (OSError, CorruptMessage):
+            return None  # `read` meets the same and says it
+        return None if found is None else partial(segment.file.prefetch, *found)
+
+    def _keep_few_indexes(self, segment: Segment) -> None:
+        """The indexes of sealed segments stay in memory for the last few that were read."""
+        if (self._indexed and self._indexed[-1] is segment) or segment.next_offset > self._durable.offset:
+            return  # of what is not durable yet the index files may not be written either
+        if segment is self._active:
+            return
+        if segment in self._indexed:
+            self._indexed.remove(segment)
+        self._indexed.append(segment)
+        if len(self._indexed) > INDEXES_KEPT_MAX:
+            self._indexed.pop(0).forget_indexes()
+
+    # -- looking up
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first visible record with `timestamp` or later."""
+        return first_at_or_after(self.segments, timestamp, self.log_start_offset, self.high_watermark)
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first visible record with the largest timestamp."""
+        return with_max_timestamp(self.segments, self.log_start_offset, self.high_watermark)
+
+    # -- deleting
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Hide everything below `offset`, which must not be beyond the high watermark; True if anything changed."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(f"offset {offset} is beyond the high watermark {self.high_watermark}")
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        if self.epochs.truncate_from_start(offset):
+            self._unsynced_epochs = True
+        return True
+
+    def detach_segments(self, count: int) -> list[Segment]:
+        """Take the oldest `count` segments, all of them durable, out of the log; the caller removes their files.
+
+        A round of the flusher may still be at work on them: see `Flusher.between_rounds`.
+        """
+        assert 0 <= count < len(self.segments)
+        assert self._bases[count] <= self._durable.offset
+        gone = self.segments[:count]
+        del self.segments[:count], self._bases[:count]
+        self._rolled = [segment for segment in self._rolled if segment not in gone]
+        self._indexed = [segment for segment in self._indexed if segment not in gone]
+        return gone
+
+    @property
+    def settled_offset(self) -> int:
+        """Base offset of the first segment that is still of interest to appends, to rounds of fsync or to the limits of
+        reads; those below it never change, unless `replace_segments` does it."""
+        return min(self._visible.segment_base, self._durable.segment_base)
+
+    def replace_segments(self, old: list[Segment], new: list[Segment]) -> bool:
+        """Put `new` in the place of `old`, settled segments next to one another; False if they are not there any more.
+
+        From the return on no read goes to `old`. The caller sees to the files.
+        """
+        first = bisect_left(self._bases, old[0].base_offset)
+        if self.closed or self.segments[first : first + len(old)] != old:
+            return False
+        assert new[0].base_offset == old[0].base_offset and old[-1].next_offset <= self.settled_offset
+        self.segments[first : first + len(old)] = new
+        self._bases[first : first + len(old)] = [segment.base_offset for segment in new]
+        self._indexed = [segment for segment in self._indexed if segment not in old]
+        return True
+
+    def take_index_writes(self) -> Callable[[], None] | None:
+        """What brings the index files of the active segment up to date, if they are behind.
+
+        It spares recovery the walk over everything below the recovery point. The flusher sees to sealed segments.
+        """
+        return None if self._active.index_is_written else self._active.take_index_writes()
+
+    def flush_is_due(self, now_ms: int) -> bool:
+        """Whether `flush.ms` has passed since something was written that no round has covered."""
+        if self.log_end_offset == self._flushed_at:
+            self._flush_due_ms = now_ms + self.config.flush_ms
+        return now_ms >= self._flush_due_ms
+
+    def detach(self) -> None:
+        """Refuse everything from now on: the log is being deleted or closed. Whoever waits for data is woken."""
+        self.closed = True
+        for wake in tuple(self._waiting):
+            wake()
+        self._waiting.clear()
+
+    def finish(self) -> None:
+        """Write what is only in memory; the log must be detached and all of it durable."""
+        self._active.seal()
+        for segment in (*self._rolled, self._active):
+            segment.take_index_writes()()
+        for offset, states in (*self._snapshots, (self.log_end_offset, self.producers.states())):
+            self.directory.replace(segment_name(offset, SNAPSHOT_SUFFIX), snapshots.encode(states))
+        if self._unsynced_epochs:
+            write_epochs(self.directory, self.epochs.entries())
+
+    def close_files(self) -> None:
+        """Close the files, whatever state they are in."""
+        for segment in self.segments:
+            segment.close()
+
+
+def _write_snapshot(directory: Directory, offset: int, states: tuple[ProducerState, ...]) -> None:
+    """In the flusher's thread; without the snapshot a start replays more batches, so a full disk does not matter."""
+    try:
+        directory.replace(segment_name(offset, SNAPSHOT_SUFFIX), snapshots.encode(states))
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+
+
+def _write_sealed_indexes(segment: Segment, write: Callable[[], None]) -> None:
+    """In the flusher's thread, before recovery is told to trust the segment."""
+    try:
+        write()
+        segment.sync_indexes()
+        segment.file.truncate(segment.size_bytes)  # it does not grow any more: gives back what was set aside for that
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        segment.forget_index_files()  # they are rebuilt from the log when next needed

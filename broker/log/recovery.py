@@ -1,0 +1,280 @@
+"""What of a partition may be trusted at start
+
+After a clean shutdown everything is: only the batches behind the last index entry are walked, to find the log end.
+After a crash nothing at or beyond the recovery point is, and every batch from there on is checked against its CRC.
+What is found decides:
+
+* The log ends in something that is not a batch: a torn write. It was never acknowledged, so it is cut off.
+* Something that is not a batch is followed by whole batches, and it holds a disk sector of zeros: the power went
+  before that sector was written, so the fsync covering it never returned and neither it nor anything behind it was
+  ever acknowledged. Cut off from there, or the batches behind it would stand without those before.
+* Something that is not a batch is followed by whole batches and has no such hole: it was written and has changed
+  since. What follows may well have been acknowledged and stays; the bad range answers CORRUPT_MESSAGE.
+
+Below the recovery point a bad batch is always of the third kind. The indexes, the leader epochs and the producer
+states are rebuilt on the way.
+"""
+
+import uuid
+from dataclasses import dataclass
+from itertools import pairwise
+
+import structlog
+
+from core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT
+from core.records.crc import crc32c
+from core.runtime.disk import Directory
+
+from . import snapshots, swap
+from .checkpoints import read_epochs
+from .config import LogConfig
+from .epochs import LeaderEpochs
+from .header import plausible_size, read_header
+from .identity import read_topic_id
+from .producers import ProducerStates
+from .scan import BadBatch, resync
+from .segment import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    Segment,
+    segment_name,
+)
+
+log = structlog.get_logger("tidemill.broker.log")
+
+SECTOR_BYTES = 512
+_NAME_DIGITS = 20
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedLog:
+    """A partition as it was found."""
+
+    topic_id: uuid.UUID | None
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    log_start_offset: int
+
+
+def load(
+    directory: Directory,
+    config: LogConfig,
+    *,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+    cleaned_offset: int | None = None,
+) -> LoadedLog:
+    """Open the partition in `directory`, repairing what a crash left behind.
+
+    `cleaned_offset` is the cleaner's checkpoint, None if the cleaner has never been at work here. It cleans only what
+    lies below the recovery point, so that gaps between offsets are to be expected there and nowhere else.
+    """
+    swap.recover(directory)
+    segments = [Segment.open(directory, base) for base in _segment_bases(directory)]
+    if cleaned_offset is not None:
+        recovery_point = max(recovery_point, cleaned_offset)
+        for segment, following in pairwise(segments):
+            segment.dense = following.base_offset > recovery_point
+    if not segments:
+        segments = [Segment.create(directory, log_start_offset)]
+        directory.sync()
+    if not clean or _open_clean(segments[-1], config) is not None:
+        segments = _recover(segments, config, recovery_point)
+    for segment, following in pairwise(segments):
+        segment.next_offset = following.base_offset
+    log_end_offset = segments[-1].next_offset
+    if log_end_offset < recovery_point:
+        log.error(
+            "the log ends before what was durable: acknowledged records are missing",
+            partition=directory.path,
+            log_end_offset=log_end_offset,
+            recovery_point=recovery_point,
+        )
+    epochs = LeaderEpochs(read_epochs(directory))
+    epochs.truncate_from_end(log_end_offset)
+    producers = ProducerStates()
+    replay_from = _restore_producers(directory, segments, producers, now_ms)
+    # The file of epochs is missing or cannot be read where batches are: they say the same.
+    epochs_from = replay_from if epochs.entries() else segments[0].base_offset
+    _replay(segments, replay_from, epochs_from, epochs, producers, now_ms)
+    return LoadedLog(
+        topic_id=read_topic_id(directory),
+        segments=segments,
+        epochs=epochs,
+        producers=producers,
+        log_start_offset=min(max(log_start_offset, segments[0].base_offset), log_end_offset),
+    )
+
+
+def _segment_bases(directory: Directory) -> list[int]:
+    """Base offsets of the segments; what deletions and crashes left behind is removed."""
+    names = directory.list()
+    logs = {name for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit() and len(name) == 24}
+    for name in names:
+        stem = name[:_NAME_DIGITS]
+        left_over = name.endswith((DELETED_SUFFIX, ".tmp"))
+        of_segment = name[_NAME_DIGITS:] in SEGMENT_SUFFIXES and not name.endswith(SNAPSHOT_SUFFIX)
+        orphan = stem.isdigit() and of_segment and stem + LOG_SUFFIX not in logs
+        if left_over or orphan:
+            directory.remove(name)
+    return sorted(int(name[:_NAME_DIGITS]) for name in logs)
+
+
+def _open_clean(active: Segment, config: LogConfig) -> BadBatch | None:
+    return active.reopen_indexes(active.base_offset + RELATIVE_OFFSET_MAX, config.index_interval_bytes)
+
+
+def _recover(segments: list[Segment], config: LogConfig, recovery_point: int) -> list[Segment]:
+    """The segments that stay, all of them readable and indexed."""
+    # Behind the segment with the last write there may be one that was made but never written to.
+    end = max((number for number, segment in enumerate(segments) if segment.size_bytes), default=0)
+    for number, segment in enumerate(segments):
+        is_last = number + 1 == len(segments)
+        following = None if is_last else segments[number + 1].base_offset
+        if following is not None and following <= recovery_point:
+            continue
+        torn = _recover_segment(segment, config, recovery_point, following, is_end=number >= end)
+        segment.file.sync()
+        if torn and not is_last:
+            _drop(segments[number + 1 :])
+            return segments[: number + 1]
+    return segments
+
+
+def _recover_segment(
+    segment: Segment, config: LogConfig, recovery_point: int, following: int | None, *, is_end: bool
+) -> bool:
+    """Check one segment from the recovery point on; True if its end was torn off.
+
+    `following` is the base offset of the next segment, `is_end` says that nothing was written to later ones.
+    """
+    interval = config.index_interval_bytes
+    bad = segment.reopen_indexes(recovery_point, interval)
+    if bad is not None and segment.index_is_hearsay:
+        bad = segment.rebuild_indexes(interval)  # the index may have led to the wrong place
+    while bad is not None:
+        offset_end = segment.base_offset + RELATIVE_OFFSET_MAX + 1 if following is None else following
+        found = resync(segment.file, bad.position + 1, segment.size_bytes, segment.next_offset + 1, offset_end)
+        acknowledged = segment.next_offset < recovery_point
+        resumes_at = found[0] if found is not None else segment.size_bytes
+        if not acknowledged and (
+            _is_torn_off(segment, bad.position, is_end)
+            if found is None
+            else _has_hole(segment, bad.position, resumes_at)
+        ):
+            _cut(segment, bad)
+            return True
+        damage = segment.remember_damage(bad)
+        segment.next_offset = max(damage.next_offset, segment.next_offset)
+        if damage.end >= segment.size_bytes:
+            segment.next_offset = max(segment.next_offset, recovery_point if following is None else following)
+        bad = segment.extend_indexes(damage.end, interval)
+    return following is not None and segment.next_offset < following and following > recovery_point
+
+
+def _is_torn_off(segment: Segment, position: int, is_end: bool) -> bool:
+    """Whether the segment ends inside of the batch that begins at `position`."""
+    data = segment.file.read_at(position, segment.size_bytes - position)
+    if is_end or len(data) < HEADER_BYTES or _has_hole(segment, position, segment.size_bytes):
+        return True
+    header = read_header(data)
+    if not plausible_size(header) or header.size_bytes <= len(data):
+        return False
+    return crc32c(memoryview(data)[ATTRIBUTES_AT:]) != header.crc  # else all of it is there, only its length is wrong
+
+
+def _has_hole(segment: Segment, start: int, end: int) -> bool:
+    """Whether a sector in `[start, end)`, where the batch with offset `next_offset` was due, was never written.
+
+    What was never written of a sector is zeros, up to its end; what was before `start` in it was there already.
+    """
+    data = segment.file.read_at(start, end - start + -end % SECTOR_BYTES)
+    piece_start = 0
+    while piece_start < len(data):
+        piece_end = piece_start + SECTOR_BYTES - (start + piece_start) % SECTOR_BYTES
+        if not any(data[piece_start:piece_end]):
+            # Of the header that was due only the leading bytes of the offset may rightly be zeros.
+            due = segment.next_offset.to_bytes(8, "big")
+            if piece_end > MAGIC_AT or any(due[:piece_end]):
+                return True
+        piece_start = piece_end
+    return False
+
+
+def _cut(segment: Segment, bad: BadBatch) -> None:
+    log.warning(
+        "torn tail cut off: it was never acknowledged",
+        segment=segment.label,
+        bytes=segment.size_bytes - bad.position,
+        log_end_offset=segment.next_offset,
+        reason=bad.reason,
+    )
+    segment.truncate(bad.position)
+
+
+def _drop(segments: list[Segment]) -> None:
+    for segment in segments:
+        log.warning("segment behind a torn one dropped: it was never acknowledged", segment=segment.label)
+        segment.mark_deleted()
+        segment.remove_deleted()
+    segments[0].directory.sync()  # or a second crash could bring them back beside what is appended from now on
+
+
+def _restore_producers(directory: Directory, segments: list[Segment], producers: ProducerStates, now_ms: int) -> int:
+    """Take the newest snapshot that can be read and remove those of no use; returns the offset that it stands for."""
+    log_end_offset = segments[-1].next_offset
+    bases = {segment.base_offset for segment in segments}
+    taken = None
+    changed = False
+    for offset in _snapshot_offsets(directory):
+        name = segment_name(offset, SNAPSHOT_SUFFIX)
+        if offset <= log_end_offset and taken is None:
+            try:
+                remembered = snapshots.decode(directory.read(name))
+            except snapshots.SnapshotDamaged as damaged:
+                log.warning("producer snapshot ignored", snapshot=f"{directory.path}/{name}", reason=str(damaged))
+            else:
+                taken = offset
+                for producer_id, epoch, batch in remembered:
+                    producers.restore(producer_id, epoch, batch, now_ms)
+                continue
+        if offset > log_end_offset or taken is None or offset not in bases:
+            directory.remove(name)  # what lies behind the log end now would be wrong when the log has grown again
+            changed = True
+    if changed:
+        directory.sync()
+    return segments[0].base_offset if taken is None else taken
+
+
+def _snapshot_offsets(directory: Directory) -> list[int]:
+    """Newest first."""
+    stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in directory.list() if name.endswith(SNAPSHOT_SUFFIX)]
+    return sorted((int(stem) for stem in stems if stem.isdigit() and len(stem) == _NAME_DIGITS), reverse=True)
+
+
+def _replay(
+    segments: list[Segment],
+    producers_from: int,
+    epochs_from: int,
+    epochs: LeaderEpochs,
+    producers: ProducerStates,
+    now_ms: int,
+) -> None:
+    """Let the batches say which epochs and which producers wrote them, each from its own offset on."""
+    first_offset = min(producers_from, epochs_from)
+    for segment in segments:
+        if segment.next_offset <= first_offset:
+            continue
+        for _, batch in segment.batches(segment.index.before(max(0, first_offset - segment.base_offset))):
+            if batch.base_offset >= epochs_from:
+                epochs.assign(batch.leader_epoch, batch.base_offset)
+            if batch.base_offset < producers_from:
+                continue
+            if batch.producer_id >= 0 and batch.base_sequence >= 0:  # the cleaner leaves some without records
+                producers.update(batch, batch.base_offset, batch.max_timestamp, now_ms)

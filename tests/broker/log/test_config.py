@@ -1,0 +1,28 @@
+"""Log settings are picked out of the settings of a topic"""
+
+from broker.log.config import LogConfig
+
+
+def test_settings_are_taken_by_kafkas_names_and_others_left_alone() -> None:
+    config = LogConfig.of({"retention.ms": 5, "segment.bytes": 77, "remote.storage.enable": True})
+    assert (config.retention_ms, config.segment_bytes) == (5, 77)
+    assert config.max_message_bytes == LogConfig().max_message_bytes
+
+
+def test_only_the_policy_delete_removes_by_age_or_size() -> None:
+    assert LogConfig().deletes_by_age_or_size
+    assert not LogConfig().compacted
+    assert LogConfig(cleanup_policy=("compact", "delete")).compacted
+    assert not LogConfig(cleanup_policy=("compact",)).deletes_by_age_or_size
+    assert LogConfig(cleanup_policy=("compact", "delete")).deletes_by_age_or_size
+
+
+def test_a_record_that_must_be_compacted_soon_does_not_stay_in_the_active_segment() -> None:
+    assert LogConfig(segment_ms=100, max_compaction_lag_ms=10).segment_ms_max == 100
+    assert LogConfig(segment_ms=100, max_compaction_lag_ms=10, cleanup_policy=("compact",)).segment_ms_max == 10
+    assert LogConfig(segment_ms=5, max_compaction_lag_ms=10, cleanup_policy=("compact",)).segment_ms_max == 5
+
+
+def test_timestamp_type() -> None:
+    assert not LogConfig().append_time
+    assert LogConfig(message_timestamp_type="LogAppendTime").append_time

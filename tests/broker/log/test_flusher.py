@@ -1,0 +1,209 @@
+"""Rounds of fsync: who is in them, when they start, what a failure does"""
+
+import asyncio
+import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from broker.log.flusher import WHOLE_FROM_FILES, Disk, Flusher, FlushWork
+from core.errors import KafkaStorageError
+
+
+class GatedLog:
+    """A log whose fsync waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.appended = self.frozen = self.durable = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: OSError | None = None
+
+    def begin_flush(self) -> FlushWork:
+        self.frozen = self.appended
+        return FlushWork([self], [])
+
+    def sync(self) -> None:
+        self.gate.wait(10)
+        if self.error is not None:
+            raise self.error
+
+    def end_flush(self) -> None:
+        self.durable = self.frozen
+
+
+@pytest.fixture
+def failures() -> list[OSError]:
+    return []
+
+
+@pytest.fixture
+async def flusher(failures: list[OSError]) -> Flusher:
+    return Flusher(ThreadPoolExecutor(1), failures.append)
+
+
+async def begun(disk: GatedLog) -> None:
+    """Let the round that was asked for begin; its fsync is still under way."""
+    await asyncio.sleep(0)
+    assert disk.frozen == disk.appended
+    assert disk.durable < disk.appended
+
+
+async def test_a_round_covers_all_that_was_added_before_it_began(flusher: Flusher) -> None:
+    disk = GatedLog()
+    disk.appended = 3
+    flusher.add(disk)
+    await flusher.next_round()
+    assert (disk.durable, flusher.rounds) == (3, 1)
+
+
+async def test_what_arrives_during_a_round_shares_the_next_one(flusher: Flusher) -> None:
+    disk, other = GatedLog(), GatedLog()
+    disk.gate.clear()
+    disk.appended = 1
+    flusher.add(disk)
+    first = flusher.next_round()
+    await begun(disk)
+    for _ in range(5):
+        disk.appended += 1
+        flusher.add(disk)
+    other.appended = 1
+    flusher.add(other)
+    second = flusher.next_round()
+    assert second is not first
+    disk.gate.set()
+    await first
+    assert (disk.durable, other.durable) == (1, 0)
+    await second
+    assert (disk.durable, other.durable, flusher.rounds) == (6, 1, 2)
+
+
+async def test_with_nothing_to_do_there_is_nothing_to_wait_for(flusher: Flusher) -> None:
+    assert flusher.next_round().done()
+    await flusher.drain()
+    assert flusher.rounds == 0
+
+
+async def test_a_round_in_work_is_joined_when_nothing_was_added_since(flusher: Flusher) -> None:
+    disk = GatedLog()
+    disk.gate.clear()
+    disk.appended = 1
+    flusher.add(disk)
+    await begun(disk)
+    joined = flusher.next_round()
+    assert not joined.done()
+    disk.gate.set()
+    await joined
+    assert flusher.rounds == 1
+
+
+async def test_a_waiter_that_is_cancelled_takes_nobody_with_it(flusher: Flusher) -> None:
+    disk = GatedLog()
+    disk.gate.clear()
+    disk.appended = 1
+    flusher.add(disk)
+    waiting = flusher.next_round()
+
+    async def wait() -> None:
+        await asyncio.shield(waiting)
+
+    task = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    disk.gate.set()
+    await waiting
+    assert disk.durable == 1
+
+
+async def test_a_failure_is_final(flusher: Flusher, failures: list[OSError]) -> None:
+    disk = GatedLog()
+    disk.error = OSError(errno.EIO, "Input/output error")
+    disk.appended = 1
+    flusher.add(disk)
+    with pytest.raises(KafkaStorageError):
+        await flusher.next_round()
+    assert [failure.errno for failure in failures] == [errno.EIO]
+    disk.error = None
+    with pytest.raises(KafkaStorageError):
+        await flusher.next_round()
+    with pytest.raises(KafkaStorageError):
+        await flusher.drain()
+    assert disk.durable == 0
+
+
+async def test_a_removed_log_is_left_out_and_its_files_are_closed_between_rounds(flusher: Flusher) -> None:
+    disk, order = GatedLog(), list[str]()
+    disk.gate.clear()
+    disk.appended = 1
+    flusher.add(disk)
+    await begun(disk)
+    disk.appended = 2
+    flusher.add(disk)
+    flusher.remove(disk)
+
+    closing = asyncio.ensure_future(flusher.between_rounds(lambda: order.append("closed")))
+    await asyncio.sleep(0)
+    assert order == []
+    disk.gate.set()
+    await closing
+    await flusher.drain()
+    assert (order, disk.durable) == (["closed"], 1)
+
+
+class Stopwatch:
+    """Syncs that take a known time on a clock of their own."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.file_cost, self.whole_cost = 1.0, 2.0
+        self.files = self.wholes = 0
+
+    def sync(self) -> None:
+        self.files += 1
+        self.now += self.file_cost
+
+    def sync_everything(self) -> None:
+        self.wholes += 1
+        self.now += self.whole_cost
+
+    def round(self, disk: Disk, count: int) -> None:
+        disk.sync([FlushWork([self], []) for _ in range(count)])
+
+
+def test_few_files_are_synced_one_by_one_and_many_at_once() -> None:
+    watch = Stopwatch()
+    disk = Disk(lambda: watch.now, watch.sync_everything)
+    watch.round(disk, WHOLE_FROM_FILES - 1)
+    assert (watch.files, watch.wholes) == (WHOLE_FROM_FILES - 1, 0)
+    for _ in range(5):
+        watch.round(disk, 20)
+    assert (watch.files, watch.wholes) == (WHOLE_FROM_FILES - 1, 5)
+
+
+def test_a_file_system_that_is_slow_to_sync_as_a_whole_is_let_alone_for_a_while() -> None:
+    watch = Stopwatch()
+    watch.whole_cost = 100.0
+    disk = Disk(lambda: watch.now, watch.sync_everything)
+    for _ in range(10):
+        watch.round(disk, 20)
+    assert watch.wholes == 1
+    for _ in range(30):
+        watch.round(disk, 20)
+    assert 2 <= watch.wholes <= 4
+
+
+def test_where_there_is_no_such_call_files_are_synced_one_by_one() -> None:
+    watch = Stopwatch()
+    watch.round(Disk(lambda: watch.now, None), 50)
+    assert (watch.files, watch.wholes) == (50, 0)
+
+
+def test_calls_are_made_whatever_way_files_are_synced() -> None:
+    made: list[int] = []
+    watch = Stopwatch()
+    disk = Disk(lambda: watch.now, watch.sync_everything)
+    for count in (1, 30):
+        disk.sync([FlushWork([watch], [lambda count=count: made.append(count)]) for _ in range(count)])  # type: ignore[misc]
+    disk.sync([FlushWork([], [lambda: made.append(0)])])
+    assert made == [1] + [30] * 30 + [0]

@@ -1,0 +1,120 @@
+"""Producer states against a twin that keeps everything"""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.log.producers import BATCHES_KEPT, SEQUENCE_END, KeptBatch, ProducerStates
+from core.errors import InvalidProducerEpoch, KafkaError, OutOfOrderSequenceNumber
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A batch as a producer sends it."""
+
+    producer_id: int = 1
+    producer_epoch: int = 0
+    base_sequence: int = 0
+    count: int = 1
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.count - 1
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.base_sequence + self.count - 1) % SEQUENCE_END
+
+
+class Twin:
+    """The rules said once more, on the full history."""
+
+    def __init__(self) -> None:
+        self.stored: list[tuple[Sent, int]] = []
+
+    def judge(self, batch: Sent) -> int | type[KafkaError] | None:
+        """The original's offset, the error, or None for a batch that is new."""
+        mine = [(old, offset) for old, offset in self.stored if old.producer_id == batch.producer_id]
+        if not mine:
+            return None
+        epoch = mine[-1][0].producer_epoch
+        if batch.producer_epoch < epoch:
+            return InvalidProducerEpoch
+        if batch.producer_epoch > epoch:
+            return None if batch.base_sequence == 0 else OutOfOrderSequenceNumber
+        current = [(old, offset) for old, offset in mine if old.producer_epoch == epoch]
+        for old, offset in current[-BATCHES_KEPT:]:
+            if (old.base_sequence, old.last_sequence) == (batch.base_sequence, batch.last_sequence):
+                return offset
+        due = (current[-1][0].last_sequence + 1) % SEQUENCE_END
+        return None if batch.base_sequence == due else OutOfOrderSequenceNumber
+
+
+sends = st.lists(
+    st.builds(
+        Sent,
+        producer_id=st.integers(1, 2),
+        producer_epoch=st.integers(0, 2),
+        base_sequence=st.one_of(st.integers(0, 8), st.integers(SEQUENCE_END - 3, SEQUENCE_END - 1)),
+        count=st.integers(1, 3),
+    ),
+    max_size=60,
+)
+
+
+@given(sends)
+def test_states_judge_like_their_twin(batches: list[Sent]) -> None:
+    states, twin, end = ProducerStates(), Twin(), 0
+    for batch in batches:
+        expected = twin.judge(batch)
+        if isinstance(expected, type):
+            with pytest.raises(expected):
+                states.check(batch)
+            continue
+        original = states.check(batch)
+        assert (None if original is None else original.base_offset) == expected
+        if original is None:
+            states.update(batch, end, timestamp=end, now_ms=0)
+            twin.stored.append((batch, end))
+            end += batch.count
+
+
+def test_a_producer_in_step_is_never_refused_and_every_late_retry_of_five_is_recognised() -> None:
+    states = ProducerStates()
+    sequence = SEQUENCE_END - 20
+    history: list[tuple[Sent, int]] = []
+    for number in range(40):
+        batch = Sent(base_sequence=sequence, count=number % 3 + 1)
+        assert states.check(batch) is None
+        states.update(batch, number * 10, timestamp=0, now_ms=0)
+        history.append((batch, number * 10))
+        sequence = (batch.last_sequence + 1) % SEQUENCE_END
+        for old, offset in history[-BATCHES_KEPT:]:
+            kept = states.check(old)
+            assert kept is not None
+            assert kept.base_offset == offset
+        for old, _ in history[:-BATCHES_KEPT]:
+            with pytest.raises(OutOfOrderSequenceNumber):
+                states.check(old)
+
+
+def test_expiry_goes_by_when_a_producer_was_heard_of_not_by_its_timestamps() -> None:
+    states = ProducerStates()
+    states.update(Sent(producer_id=1), 0, timestamp=1, now_ms=10_000)
+    states.update(Sent(producer_id=2), 1, timestamp=99_999, now_ms=5_000)
+    assert states.expire(now_ms=10_500, expiration_ms=1_000) == 1
+    assert [state.producer_id for state in states] == [1]
+
+
+def test_a_restored_batch_is_recognised() -> None:
+    states = ProducerStates()
+    states.restore(7, 3, KeptBatch(10, 12, 100, 102, 5), now_ms=0)
+    state = states.get(7)
+    assert state is not None
+    assert (state.epoch, state.last_sequence, state.last_timestamp) == (3, 12, 5)
+    assert states.check(Sent(producer_id=7, producer_epoch=3, base_sequence=10, count=3)) == state.batches[0]
+    assert states.check(Sent(producer_id=7, producer_epoch=3, base_sequence=13)) is None
+    states.clear()
+    assert len(states) == 0

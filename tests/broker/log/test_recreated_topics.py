@@ -1,0 +1,82 @@
+"""A topic deleted and made again under the same name owes nothing to the one before, whatever the checkpoints say"""
+
+import random
+import uuid
+
+import pytest
+
+from broker.log.config import LogConfig
+from broker.log.partition import PartitionLog
+from broker.log.store import LogStore
+from core.errors import KafkaStorageError
+from core.runtime.clock import ManualClock
+from tests.broker.log.log_world import NOW_MS, batch, read_all
+from tests.sim.disk import SimulatedDisk
+
+CONFIG = LogConfig(file_delete_delay_ms=0)
+
+
+def opened(disk: SimulatedDisk) -> LogStore:
+    store = LogStore(disk.root, clock=ManualClock(NOW_MS), node_id=1)
+    store.open_all(lambda _topic: CONFIG)
+    return store
+
+
+async def fill(log: PartitionLog, count: int) -> None:
+    for _ in range(count):
+        await log.durable(log.append(batch(1), now_ms=NOW_MS).last_offset)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_an_old_log_start_hides_nothing_of_the_new_topic(restarted: bool) -> None:
+    disk = SimulatedDisk()
+    store = opened(disk)
+    old = store.create("t", uuid.UUID(int=1), 0, CONFIG)
+    await fill(old, 10)
+    assert await store.delete_records(old, 8) == 8
+    if restarted:
+        await store.close()
+        store = opened(disk)
+    await store.delete("t")
+    await store.create_many("t", uuid.UUID(int=2), [0], CONFIG)
+    new = store.get("t", 0)
+    assert new is not None
+    await fill(new, 3)
+    disk.crash(random.Random(1))
+    found = opened(disk).get("t", 0)
+    assert found is not None
+    assert (found.topic_id, found.log_start_offset) == (uuid.UUID(int=2), 0)
+    assert [view.base_offset for view in read_all(found)] == [0, 1, 2]
+
+
+async def test_an_old_recovery_point_passes_nothing_of_the_new_topic_for_durable() -> None:
+    disk = SimulatedDisk()
+    store = opened(disk)
+    await fill(store.create("t", uuid.UUID(int=1), 0, CONFIG), 10)
+    await store.checkpoint()
+    await store.delete("t")
+    await store.create_many("t", uuid.UUID(int=2), [0], CONFIG)
+    new = store.get("t", 0)
+    assert new is not None
+    new.append(batch(1, value_bytes=2000), now_ms=NOW_MS)  # nobody waits until it is durable
+    new.active.file.write_at(600, bytes(1000))  # and these sectors never reached the disk
+    found = opened(disk).get("t", 0)
+    assert found is not None
+    assert found.log_end_offset == 0
+    assert found.active.damaged == [], "torn, not damaged: it was never acknowledged"
+
+
+async def test_deleted_records_are_not_reported_deleted_while_that_cannot_be_written_down() -> None:
+    disk = SimulatedDisk()
+    store = opened(disk)
+    log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
+    await fill(log, 10)
+    disk.capacity_bytes = disk.used_bytes()
+    with pytest.raises(KafkaStorageError, match="log start"):
+        await store.delete_records(log, 5)
+    disk.capacity_bytes = None
+    assert await store.delete_records(log, 5) == 5, "the same again, though the log begins there already"
+    disk.crash(random.Random(2))
+    found = opened(disk).get("t", 0)
+    assert found is not None
+    assert found.log_start_offset == 5
