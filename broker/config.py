@@ -1,0 +1,396 @@
+"""Settings of a broker node, under Kafka's `server.properties` names
+
+One row per key. The rows drive parsing, the answers of DescribeConfigs, `tidemill broker start --help-config` and the
+frozen `BrokerConfig` that the code reads: an attribute is the key with underscores for dots, so `num.partitions` is
+`config.num_partitions` and nothing has to be wired twice.
+
+A stock `server.properties` works as it is. Keys that only size threads and buffers this broker does not have are read
+and then have no effect (`NO_EFFECT`, listed in the start-up log); a key that would change what is promised (security,
+several log directories) is refused with a sentence instead of being ignored.
+
+Not here: settings of a topic (`broker.topic_config`) and settings that change while running (the metadata log).
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from core.config import ConfigError, ConfigKey, ConfigTable, ConfigType, Importance, Value, in_range, not_empty, one_of
+
+_HIGH, _LOW = Importance.HIGH, Importance.LOW
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+
+
+def _int(name: str, default: int | None, doc: str, low: int | None = None, **more: Any) -> ConfigKey:
+    valid = None if default is None or low is None else in_range(low)
+    return ConfigKey(name=name, type=ConfigType.INT, default=default, doc=doc, valid=valid, **more)
+
+
+def _long(name: str, default: int | None, doc: str, low: int | None = None, **more: Any) -> ConfigKey:
+    valid = None if default is None or low is None else in_range(low)
+    return ConfigKey(name=name, type=ConfigType.LONG, default=default, doc=doc, valid=valid, **more)
+
+
+def _flag(name: str, default: bool, doc: str, **more: Any) -> ConfigKey:
+    return ConfigKey(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc, **more)
+
+
+def _text(name: str, default: str | None, doc: str, **more: Any) -> ConfigKey:
+    return ConfigKey(name=name, type=ConfigType.STRING, default=default, doc=doc, **more)
+
+
+def _list(name: str, default: tuple[str, ...], doc: str, **more: Any) -> ConfigKey:
+    return ConfigKey(name=name, type=ConfigType.LIST, default=default, doc=doc, **more)
+
+
+_IDENTITY = (
+    _int("node.id", 1, "Identity of this broker in its cluster.", 0, importance=_HIGH),
+    _list(
+        "process.roles",
+        ("broker", "controller"),
+        "Roles of this process; one node always has both.",
+        valid=one_of("broker", "controller"),
+    ),
+    _list(
+        "listeners",
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Addresses to accept clients on, as NAME://host:port; port 0 takes a free one; an empty host means every "
+        "interface.",
+        importance=_HIGH,
+        valid=not_empty,
+    ),
+    _list(
+        "advertised.listeners",
+        (),
+        "Addresses told to clients. When not set, a client is told the address that it connected to.",
+        importance=_HIGH,
+    ),
+    _list("listener.security.protocol.map", (), "Security protocol of each listener name."),
+    _list("controller.listener.names", (), "Listener names of the metadata quorum; clients are not served there."),
+    _text("inter.broker.listener.name", None, "Listener that brokers use among themselves.", importance=_LOW),
+    _text("broker.rack", None, "Rack of this broker."),
+    _list("log.dirs", (), "Folder of all data; exactly one.", importance=_HIGH),
+    _text("log.dir", "tidemill-data", "Folder of all data when `log.dirs` is not set.", importance=_HIGH),
+)
+
+_TOPICS = (
+    _int("num.partitions", 1, "Partitions of a topic that does not say.", 1, importance=_HIGH),
+    _int("default.replication.factor", 1, "Replicas of a topic that does not say.", 1, importance=_HIGH),
+    _flag(
+        "auto.create.topics.enable",
+        True,
+        "Create a topic when a client asks for one that is not there.",
+        importance=_HIGH,
+    ),
+    _flag("delete.topic.enable", True, "Allow DeleteTopics."),
+    _int("max.topics", 100_000, "Most topics this cluster holds; each one costs memory and file handles.", 1),
+    _int("max.partitions", 200_000, "Most partitions this cluster holds.", 1),
+)
+
+_LOG = (
+    _text("flush.policy", "group",
+          "group: a produce request is acknowledged after its bytes are on the disk (one fsync serves all that wait). "
+          "os: acknowledged from the page cache, as Apache Kafka does; a power cut can lose the last seconds.",
+          importance=_HIGH, valid=one_of("group", "os")),
+    _long("log.retention.ms", None, "Age at which a segment is deleted; overrides minutes and hours; -1 keeps all.",
+          dynamic=True, importance=_HIGH),
+    _int("log.retention.minutes", None, "Age at which a segment is deleted, in minutes; overrides hours.",
+         importance=_HIGH),
+    _int("log.retention.hours", 168, "Age at which a segment is deleted, in hours.", importance=_HIGH),
+    _long("log.retention.bytes", -1, "Size at which a partition loses its oldest segment; -1 is no limit.",
+          dynamic=True, importance=_HIGH),
+    _long("log.retention.check.interval.ms", 300_000, "How often retention is checked.", 1),
+    _int("log.segment.bytes", 2**30, "Size at which a segment is closed.", 14, dynamic=True, importance=_HIGH),
+    _long("log.roll.ms", None, "Age at which a segment is closed; overrides log.roll.hours.", dynamic=True),
+    _int("log.roll.hours", 168, "Age at which a segment is closed, in hours.", 1),
+    _long("log.roll.jitter.ms", None, "Random time taken off log.roll.ms.", dynamic=True, importance=_LOW),
+    _int("log.roll.jitter.hours", 0, "Random time taken off log.roll.hours.", 0, importance=_LOW),
+    _int("log.index.interval.bytes", 4096, "Bytes of log per entry of the offset index.", 0, dynamic=True),
+    _int("log.index.size.max.bytes", 10 * 2**20, "Most bytes of one offset index.", 4, dynamic=True),
+    _long("log.segment.delete.delay.ms", 60_000, "Time between marking a segment deleted and removing its file.", 0,
+          dynamic=True),
+    _list("log.cleanup.policy", ("delete",), "What happens to old segments: delete, compact or both.", dynamic=True,
+          valid=one_of("delete", "compact")),
+    _text("log.message.timestamp.type", "CreateTime", "Whose clock stamps a record.", dynamic=True,
+          valid=one_of("CreateTime", "LogAppendTime")),
+    _long("log.message.timestamp.before.max.ms", _LONG_MAX, "How far in the past a timestamp may lie.", 0,
+          dynamic=True),
+    _long("log.message.timestamp.after.max.ms", 3_600_000, "How far in the future a timestamp may lie.", 0,
+          dynamic=True),
+    _long("log.flush.interval.messages", _LONG_MAX, "Records between forced flushes under flush.policy=os.", 1,
+          dynamic=True),
+    _long("log.flush.interval.ms", None, "Time between forced flushes under flush.policy=os.", dynamic=True),
+    _flag("log.preallocate", False, "Reserve the space of a segment when it is opened.", dynamic=True),
+    _long("log.cleaner.delete.retention.ms", 86_400_000, "How long a compacted topic keeps a tombstone.", 0,
+          dynamic=True),
+    _long("log.cleaner.min.compaction.lag.ms", 0, "Age below which a record is not compacted.", 0, dynamic=True),
+    _long("log.cleaner.max.compaction.lag.ms", _LONG_MAX, "Age above which a record must be compacted.", 1,
+          dynamic=True),
+    ConfigKey(name="log.cleaner.min.cleanable.ratio", type=ConfigType.DOUBLE, default=0.5, dynamic=True,
+              doc="Share of uncompacted log that starts a compaction.", valid=in_range(0, 1)),
+    _flag("log.cleaner.enable", True, "Compact topics whose cleanup.policy says so; __consumer_offsets is one."),
+    _long("log.cleaner.backoff.ms", 15_000, "Pause of the cleaner when no log is due.", 0),
+    _long("log.cleaner.dedupe.buffer.size", 128 * 2**20,
+          "Most bytes of the cleaner's map of keys, 24 for each. It takes no more than the log at hand needs; a log "
+          "with more keys is compacted in several rounds.", 2**20),
+    ConfigKey(name="log.cleaner.io.buffer.load.factor", type=ConfigType.DOUBLE, default=0.9, importance=_LOW,
+              doc="How full the cleaner's map may get; a fuller map is a slower one.", valid=in_range(0.1, 1)),
+    ConfigKey(name="log.cleaner.io.max.bytes.per.second", type=ConfigType.DOUBLE, default=sys.float_info.max,
+              doc="Most bytes the cleaner reads and writes in a second, together.", valid=in_range(1)),
+    _text("compression.type", "producer", "Codec of stored batches; producer keeps the one that arrived.", dynamic=True,
+          valid=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+    _int("message.max.bytes", 1_048_588, "Largest record batch.", 0, dynamic=True, importance=_HIGH),
+    _int("min.insync.replicas", 1, "Replicas that must hold a record before acks=all is answered.", 1, dynamic=True,
+         importance=_HIGH),
+    _flag("unclean.leader.election.enable", False, "Let a replica that misses records lead, losing them.",
+          dynamic=True),
+    _long("producer.id.expiration.ms", 86_400_000, "How long an idle producer's sequence numbers are kept.", 1,
+          importance=_LOW),
+)  # fmt: skip
+
+_REPLICATION = tuple(
+    _long(name, _LONG_MAX, f"Most bytes a second that {what}; one node has nothing to move.", 0, dynamic=True,
+          importance=_LOW)
+    for name, what in (
+        ("leader.replication.throttled.rate", "leaders send to throttled replicas"),
+        ("follower.replication.throttled.rate", "throttled replicas fetch"),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "move between log folders"),
+    )
+)  # fmt: skip
+
+_NETWORK = (
+    _int("socket.request.max.bytes", 100 * 2**20, "Largest request; a larger one closes the connection unread.", 1),
+    _long("connections.max.idle.ms", 600_000, "Idle time after which a connection is closed."),
+    _int("max.connections", 10_000, "Most client connections.", 1, dynamic=True),
+    _int("max.connections.per.ip", _INT_MAX, "Most client connections from one address.", 0, dynamic=True),
+    _long("queued.max.request.bytes", 512 * 2**20, "Most bytes of requests in work over all connections.", 1),
+    _int("fetch.max.bytes", 55 * 2**20, "Most bytes of one fetch response.", 1024),
+    _int(
+        "max.incremental.fetch.session.cache.slots",
+        1000,
+        "Most incremental fetch sessions; a client without one "
+        "sends all its partitions with every fetch; 0 turns sessions off.",
+        0,
+    ),
+)
+
+_GROUPS = (
+    _int("offsets.topic.num.partitions", 4,
+         "Partitions of __consumer_offsets, fixed when the topic is first created. Apache Kafka takes 50; a few are "
+         "enough for one process and open fewer files.", 1),
+    _int("offsets.topic.replication.factor", 1, "Replicas of __consumer_offsets.", 1),
+    _int("offsets.topic.segment.bytes", 100 * 2**20, "Segment size of __consumer_offsets.", 1),
+    _int("offset.metadata.max.bytes", 4096, "Longest metadata text of an offset commit.", 0),
+    _int("offsets.retention.minutes", 10_080, "How long offsets outlive an empty group.", 1),
+    _long("offsets.retention.check.interval.ms", 600_000, "How often expired offsets are looked for.", 1),
+    _int("group.min.session.timeout.ms", 6_000, "Shortest session timeout a member may ask for.", 1),
+    _int("group.max.session.timeout.ms", 1_800_000, "Longest session timeout a member may ask for.", 1),
+    _int("group.max.size", 10_000, "Most members of one group.", 1),
+    _int("group.initial.rebalance.delay.ms", 0,
+         "Wait for more members before the first rebalance of an empty group. Apache Kafka takes 3000, meant for "
+         "many consumers that start together; here a new group starts at once.", 0),
+)  # fmt: skip
+
+NO_EFFECT: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("num.network.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "background.threads",
+         "num.replica.fetchers", "queued.max.requests"),
+        "one event loop serves the node",
+    ),
+    **dict.fromkeys(
+        ("socket.send.buffer.bytes", "socket.receive.buffer.bytes", "socket.listen.backlog.size"),
+        "left to the operating system",
+    ),
+    **dict.fromkeys(("log.cleaner.threads", "log.cleaner.io.buffer.size"), "one thread compacts, batch by batch"),
+    **dict.fromkeys(
+        ("controller.quorum.voters", "controller.quorum.bootstrap.servers", "metadata.log.dir",
+         "metadata.log.max.record.bytes.between.snapshots", "controlled.shutdown.enable"),
+        "the metadata quorum of one node has no peers",
+    ),
+    **dict.fromkeys(
+        ("transaction.state.log.replication.factor", "transaction.state.log.min.isr",
+         "transaction.state.log.num.partitions", "share.coordinator.state.topic.replication.factor",
+         "share.coordinator.state.topic.min.isr", "offsets.topic.compression.codec", "offsets.load.buffer.size",
+         "offsets.commit.timeout.ms", "group.coordinator.threads",
+         "group.coordinator.rebalance.protocols", "log.flush.scheduler.interval.ms",
+         "log.flush.offset.checkpoint.interval.ms"),
+        "no such part on this node",
+    ),
+}  # fmt: skip
+"""Keys of Kafka's own files that are read and change nothing, with the reason."""
+
+_REFUSED_PREFIXES = {
+    "ssl.": "TLS is not available yet: bind to a private address or put a TLS proxy in front",
+    "sasl.": "SASL is not available yet: bind to a private address",
+    "authorizer.": "authorization is not available yet: bind to a private address",
+    "super.users": "authorization is not available yet: bind to a private address",
+    "remote.log.": "tiered storage is not available",
+    "zookeeper.": "there is no ZooKeeper: remove the key",
+}
+
+BROKER_CONFIG = ConfigTable((*_IDENTITY, *_TOPICS, *_LOG, *_REPLICATION, *_NETWORK, *_GROUPS))
+"""Every key that is kept and shown; those of `NO_EFFECT` are only read."""
+
+
+class ListenAddress(NamedTuple):
+    """One `NAME://host:port`."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings the code reads; build it with `parse`."""
+
+    node_id: int
+    broker_rack: str | None
+    num_partitions: int
+    default_replication_factor: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    max_topics: int
+    max_partitions: int
+    flush_policy: str
+    log_retention_check_interval_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_max_bytes_per_second: float
+    message_max_bytes: int
+    min_insync_replicas: int
+    producer_id_expiration_ms: int
+    socket_request_max_bytes: int
+    connections_max_idle_ms: int
+    queued_max_request_bytes: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_initial_rebalance_delay_ms: int
+    data_dir: str
+    listen: tuple[ListenAddress, ...]
+    advertised: Mapping[str, ListenAddress]
+    static: Mapping[str, str] = field(default_factory=dict)  # as given, for DescribeConfigs
+    values: Mapping[str, Value] = field(default_factory=dict)  # every key, parsed
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, str]) -> "BrokerConfig":
+        """Read settings as a file or `--set` gives them; raises one ConfigError that lists every mistake."""
+        problems = list(_refusals(raw))
+        known = {_canonical(name): text for name, text in raw.items() if name not in NO_EFFECT}
+        for name in list(known):
+            if any(name.startswith(prefix) for prefix in _REFUSED_PREFIXES):
+                del known[name]
+        try:
+            values = BROKER_CONFIG.parse(known)
+        except ConfigError as error:
+            raise ConfigError([*problems, *error.problems]) from None
+        derived: dict[str, Any] = {}
+        for name, derive in (("data_dir", _data_dir), ("listen", _listen), ("advertised", _advertised)):
+            try:
+                derived[name] = derive(values)
+            except ConfigError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise ConfigError(problems)
+        plain = {
+            item.name: values[_KEY_OF[item.name]]
+            for item in fields(cls)
+            if item.name in _KEY_OF
+        }  # fmt: skip
+        return cls(**plain, **derived, static=known, values=values)  # type: ignore[arg-type]  # the table types each row
+
+
+_KEY_OF = {name.replace(".", "_"): name for name in BROKER_CONFIG.names()}
+
+
+def ignored_keys(raw: Iterable[str]) -> dict[str, str]:
+    """The keys among `raw` that change nothing here, with the reason; the start-up log shows them."""
+    return {name: NO_EFFECT[name] for name in raw if name in NO_EFFECT}
+
+
+def _canonical(name: str) -> str:
+    return "node.id" if name == "broker.id" else name
+
+
+def _refusals(raw: Mapping[str, str]) -> Iterable[str]:
+    for name in raw:
+        for prefix, reason in _REFUSED_PREFIXES.items():
+            if name.startswith(prefix):
+                yield f"Configuration {name!r} cannot be honoured: {reason}"
+
+
+def _data_dir(values: Mapping[str, Value]) -> str:
+    several = values["log.dirs"]
+    folders = several if isinstance(several, tuple) and several else (str(values["log.dir"]),)
+    if len(folders) > 1:
+        raise ConfigError([f"log.dirs names {len(folders)} folders ({', '.join(folders)}): give exactly one"])
+    if not folders[0]:
+        raise ConfigError(["log.dir is empty: give the folder that holds the data"])
+    return folders[0]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split `host:port`, `[v6]:port` or `:port`; raises ConfigError."""
+    host, sign, port = text.rpartition(":")
+    if not sign or not port.isdecimal() or not 0 <= int(port) <= 65535:
+        raise ConfigError([f"Expected HOST:PORT, got {text!r}"])
+    return host.strip("[]"), int(port)
+
+
+def _addresses(values: Mapping[str, Value], key: str) -> list[ListenAddress]:
+    controllers = _strings(values["controller.listener.names"])
+    protocols = dict(pair.partition(":")[::2] for pair in _strings(values["listener.security.protocol.map"]))
+    result: list[ListenAddress] = []
+    for text in _strings(values[key]):
+        name, sign, address = text.partition("://")
+        if not sign:
+            raise ConfigError([f"Invalid value {text!r} for configuration {key}: expected NAME://host:port"])
+        name = name.upper()
+        if name in controllers:
+            continue
+        protocol = protocols.get(name, name)
+        if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+            raise ConfigError([f"Listener {text!r} asks for {protocol}: only PLAINTEXT listeners are available yet"])
+        if protocol != "PLAINTEXT":
+            raise ConfigError(
+                [f"Listener {text!r} has no security protocol: add {name}:PLAINTEXT to listener.security.protocol.map"]
+            )
+        if any(other.name == name for other in result):
+            raise ConfigError([f"Configuration {key} names listener {name} twice"])
+        result.append(ListenAddress(name, *parse_address(address)))
+    return result
+
+
+def _listen(values: Mapping[str, Value]) -> tuple[ListenAddress, ...]:
+    addresses = tuple(_addresses(values, "listeners"))
+    if not addresses:
+        raise ConfigError(["Configuration listeners names no listener for clients: add PLAINTEXT://host:port"])
+    return addresses
+
+
+def _advertised(values: Mapping[str, Value]) -> dict[str, ListenAddress]:
+    listening = {address.name for address in _addresses(values, "listeners")}
+    advertised = {address.name: address for address in _addresses(values, "advertised.listeners")}
+    for name, address in advertised.items():
+        if name not in listening:
+            raise ConfigError([f"advertised.listeners names {name}, which is not in listeners"])
+        if not address.host or address.host in ("0.0.0.0", "::"):
+            raise ConfigError([f"advertised.listeners {name} has no host that a client could connect to"])
+    return advertised
+
+
+def _strings(value: Value) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()

@@ -1,0 +1,358 @@
+"""The way from a request frame to its response
+
+A `Route` says which handler serves an API key, in which versions, and how that API says "error". The dispatcher
+decodes the header, finds the route, decodes the request and calls the handler. Whatever the handler raises becomes that
+API's own error response here and nowhere else.
+
+A handler may answer in three ways, and the way says how much of its connection it needs:
+
+* it returns the response (or None: no response at all, as Produce with acks=0);
+* it returns a future: everything the request changes has already happened and only the answer is still to come (Produce
+  waiting for the disk, Fetch waiting for data), so the next request of the connection may begin;
+* it is a coroutine: it runs as a task, and the next request of the connection begins when it is done.
+
+The future is the request's own: it is cancelled when the client goes away, while a coroutine always runs to its end.
+Responses leave in request order in every case (`broker/server.py` sees to that).
+
+An API that is asked for far more often than all others may bring a `Shortcut`: it sees a frame before it is decoded and
+may serve it in a cheaper way, as long as nobody can tell the difference. Deliberately not here: sockets, limits, order.
+Those are the server's.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from core.errors import KafkaError, UnknownServerError
+from core.runtime.clock import Clock
+from core.wire.api import ApiKey, api
+from core.wire.codec import DecodeError, decode
+from core.wire.framing import RequestHeader, decode_request_header, encode_response
+from core.wire.message import Buffer
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.fetch_sessions import FetchSessions
+    from broker.groups.coordinator import GroupCoordinator
+    from broker.log.store import LogStore
+    from broker.producer_ids import ProducerIds
+    from broker.quorum.controller import Controller
+    from broker.topic_config import Layers
+
+log = structlog.get_logger("tidemill.broker.dispatch")
+
+_KEY_AND_VERSION_BYTES = 4
+
+Chunks = list[Buffer]
+"""A framed response in pieces: record batches stay where they are until the socket takes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """What a handler may know about where a request came from.
+
+    `server_host` and `server_port` are the address that the client connected to.
+    """
+
+    api_version: int
+    client_id: str | None
+    client_host: str
+    listener: str
+    connection_id: str
+    server_host: str = ""
+    server_port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """One connection as the dispatcher knows it."""
+
+    client_host: str
+    listener: str
+    connection_id: str
+    server_host: str = ""
+    server_port: int = 0
+
+    def context(self, header: RequestHeader, api_version: int) -> RequestContext:
+        """The context of one request on this connection."""
+        return RequestContext(
+            api_version=api_version,
+            client_id=header.client_id,
+            client_host=self.client_host,
+            listener=self.listener,
+            connection_id=self.connection_id,
+            server_host=self.server_host,
+            server_port=self.server_port,
+        )
+
+
+class BrokerServices(Protocol):
+    """What handlers see of the broker they run in; `broker.node.Broker` is the real one."""
+
+    @property
+    def node_id(self) -> int:
+        """`node.id` of this broker."""
+
+    @property
+    def cluster_id(self) -> str:
+        """Identity of the cluster, as in `meta.properties`."""
+
+    @property
+    def host(self) -> str:
+        """Advertised host name."""
+
+    @property
+    def port(self) -> int:
+        """Advertised port: the real one, also when the configuration asked for port 0."""
+
+    @property
+    def clock(self) -> "Clock":
+        """The broker's clock."""
+
+    @property
+    def config(self) -> "BrokerConfig":
+        """Parsed `server.properties`."""
+
+    @property
+    def logs(self) -> "LogStore":
+        """The partitions stored here."""
+
+    @property
+    def controller(self) -> "Controller":
+        """Cluster metadata and the way to change it."""
+
+    @property
+    def groups(self) -> "GroupCoordinator":
+        """Consumer groups."""
+
+    @property
+    def fetch_sessions(self) -> "FetchSessions":
+        """Incremental fetch sessions."""
+
+    @property
+    def producer_ids(self) -> "ProducerIds":
+        """Fresh producer ids."""
+
+    @property
+    def served_apis(self) -> Mapping[ApiKey, tuple[int, int]]:
+        """First and last version of every API that is answered, as `Dispatcher.served_apis`."""
+
+    def config_layers(self) -> "Layers":
+        """The broker's settings by strength, for DescribeConfigs."""
+
+    async def ensure_offsets_topic(self) -> None:
+        """Create `__consumer_offsets` if it is not there; raises KafkaError when it cannot be."""
+
+
+UNSUPPORTED_VERSION = -1
+"""The `api_version` with which the ApiVersions handler is asked for the answer to a version that is not served."""
+
+Handler = Callable[[BrokerServices, Any, RequestContext], Any]
+"""`handle(broker, request, ctx)`: plain function or coroutine function, see the module docstring."""
+
+ErrorResponse = Callable[[Any, KafkaError, int], Any]
+"""`(request, error, api_version) -> response`: how one API says that the whole request failed."""
+
+
+Shortcut = Callable[[memoryview], "Exchange | None"]
+"""`(frame) -> exchange` of one API, one version and one connection; None leaves the frame to the general way."""
+
+Shortcuts = dict[bytes, Shortcut]
+"""By the four bytes that a frame begins with: API key and version. One per connection, filled by the dispatcher."""
+
+
+class DropConnection(Exception):
+    """The only honest answer is to close this connection (an acks=0 produce that failed)."""
+
+
+class UnservedRequest(ValueError):
+    """A frame that cannot be answered in a shape its sender would understand."""
+
+
+def top_level_error(response_class: type[Any]) -> ErrorResponse:
+    """The error response of every API whose response carries one error code for the whole request."""
+    fields = {field.name for field in dataclasses.fields(response_class)}
+    if "error_code" not in fields:
+        raise TypeError(f"{response_class.__name__} has no error_code: its route must bring an error_response")
+
+    def build(_request: Any, error: KafkaError, _api_version: int) -> Any:
+        if "error_message" in fields:
+            return response_class(error_code=error.code, error_message=str(error) or None)
+        return response_class(error_code=error.code)
+
+    return build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One served API: its handler, its version window and its error response (default: the top-level error code).
+
+    `advertised_min` differs from `min_version` only where clients read something into an old version being listed.
+    `shortcut` makes a Shortcut for a connection that uses the given version.
+    """
+
+    key: ApiKey
+    handle: Handler
+    min_version: int
+    max_version: int
+    error_response: ErrorResponse | None = None
+    advertised_min: int | None = None
+    shortcut: Callable[[BrokerServices, int], Shortcut] | None = None
+
+
+class Exchange:
+    """One request and what has become of it so far: `chunks` once answered, `pending` until then.
+
+    `chunks` is an empty list for a request that gets no response. `exclusive` says that no later request of the same
+    connection may start before this one is answered. `due` with `after` are chunks that may leave once the future
+    `after` is done, which many requests wait for; if it fails, they get its error. `memory_bytes` is what the server
+    has set aside for a large request until it is answered.
+    """
+
+    __slots__ = (
+        "after",
+        "chunks",
+        "due",
+        "error_response",
+        "exclusive",
+        "header",
+        "memory_bytes",
+        "pending",
+        "request",
+    )
+
+    def __init__(self, header: RequestHeader, request: Any, error_response: ErrorResponse) -> None:
+        self.header = header
+        self.request = request
+        self.error_response = error_response
+        self.chunks: Chunks | None = None
+        self.pending: Awaitable[Any] | None = None
+        self.after: asyncio.Future[None] | None = None
+        self.due: Chunks | None = None
+        self.exclusive = False
+        self.memory_bytes = 0
+
+
+class Dispatcher:
+    """The routes of one broker, ready to serve."""
+
+    def __init__(self, broker: BrokerServices, routes: Iterable[Route]) -> None:
+        self._broker = broker
+        self._routes: dict[int, tuple[Route, type[Any], ErrorResponse]] = {}
+        for route in routes:
+            description = api(route.key)
+            if route.key in self._routes:
+                raise ValueError(f"{route.key.name} is routed twice")
+            error_response = route.error_response or top_level_error(description.response)
+            self._routes[int(route.key)] = (route, description.request, error_response)
+        self.served_apis: Mapping[ApiKey, tuple[int, int]] = served_apis(route for route, _, _ in self._routes.values())
+
+    def start(self, frame: bytes | memoryview, peer: Peer, shortcuts: Shortcuts | None = None) -> Exchange:
+        """Decode `frame` and begin to serve it, by one of the connection's `shortcuts` if that will do.
+
+        Raises UnservedRequest for what is not a request that this broker serves; the caller closes the connection.
+        """
+        if shortcuts:
+            shortcut = shortcuts.get(bytes(frame[:_KEY_AND_VERSION_BYTES]))
+            if shortcut is not None:
+                exchange = shortcut(memoryview(frame))
+                if exchange is not None:
+                    return exchange
+        try:
+            header, body_offset = decode_request_header(frame)
+        except DecodeError as error:
+            raise UnservedRequest(f"malformed request header: {error}") from error
+        found = self._routes.get(header.api_key)
+        if found is None:
+            raise UnservedRequest(f"API key {header.api_key} is not served")
+        route, request_class, error_response = found
+        version = header.api_version
+        if not route.min_version <= version <= route.max_version:
+            return self._unsupported_version(header, route, error_response, peer)
+        try:
+            # Bytes after the request pass, as in Kafka: librdkafka sends three with an all-topics Metadata 13.
+            request, _end = decode(request_class, version, frame, body_offset)
+        except DecodeError as error:
+            raise UnservedRequest(f"malformed {route.key.name} v{version} request: {error}") from error
+        if shortcuts is not None and route.shortcut is not None:
+            key = bytes(frame[:_KEY_AND_VERSION_BYTES])
+            if key not in shortcuts:
+                shortcuts[key] = route.shortcut(self._broker, version)
+        exchange = Exchange(header, request, error_response)
+        try:
+            result = route.handle(self._broker, request, peer.context(header, version))
+        except DropConnection:
+            raise
+        except Exception as error:
+            self.fail(exchange, error)
+            return exchange
+        if asyncio.isfuture(result):
+            exchange.pending = result
+        elif isinstance(result, Coroutine):
+            exchange.pending = result
+            exchange.exclusive = True
+        else:
+            self.answer(exchange, result)
+        return exchange
+
+    def answer(self, exchange: Exchange, response: Any) -> None:
+        """Encode `response` as the answer of `exchange`; None means that nothing is to be sent."""
+        header = exchange.header
+        exchange.pending = None
+        exchange.request = None
+        if response is None:
+            exchange.chunks = []
+            return
+        try:
+            exchange.chunks = encode_response(header.api_key, header.api_version, header.correlation_id, response)
+        except Exception as error:
+            log.exception("response cannot be encoded", api_key=header.api_key, api_version=header.api_version)
+            raise DropConnection(f"a response to API key {header.api_key} could not be encoded") from error
+
+    def fail(self, exchange: Exchange, error: BaseException) -> None:
+        """Answer `exchange` with the error response of its API."""
+        header = exchange.header
+        if not isinstance(error, KafkaError):
+            log.error(
+                "request failed unexpectedly",
+                api_key=header.api_key,
+                api_version=header.api_version,
+                client_id=header.client_id,
+                exc_info=error,
+            )
+            error = UnknownServerError("the broker failed unexpectedly while serving this request; see its log")
+        self.answer(exchange, exchange.error_response(exchange.request, error, header.api_version))
+
+    def _unsupported_version(
+        self, header: RequestHeader, route: Route, error_response: ErrorResponse, peer: Peer
+    ) -> Exchange:
+        """ApiVersions steps down by an answer in version 0; for all other APIs clients have negotiated before."""
+        if route.key is not ApiKey.API_VERSIONS:
+            raise UnservedRequest(
+                f"{route.key.name} v{header.api_version} is not served, "
+                f"only v{route.min_version} to v{route.max_version}"
+            )
+        header = RequestHeader(
+            api_key=header.api_key, api_version=0, correlation_id=header.correlation_id, client_id=header.client_id
+        )
+        exchange = Exchange(header, None, error_response)
+        self.answer(exchange, route.handle(self._broker, None, peer.context(header, UNSUPPORTED_VERSION)))
+        return exchange
+
+
+def served_apis(routes: Iterable[Route]) -> Mapping[ApiKey, tuple[int, int]]:
+    """First and last advertised version per API key."""
+    return MappingProxyType(
+        {
+            route.key: (
+                route.min_version if route.advertised_min is None else route.advertised_min,
+                route.max_version,
+            )
+            for route in sorted(routes, key=lambda route: route.key)
+        }
+    )

@@ -1,0 +1,291 @@
+"""Fetch sessions: only what changed is asked for and told (KIP-227)
+
+A consumer of a thousand quiet partitions would send and get a thousand rows ten times a second. In a session it sends
+only the partitions whose request has changed and gets only those with something new: records, an error, a moved high
+watermark, last stable offset or log start.
+
+    session id 0, epoch -1   a full request without a session
+    any id, epoch 0          a full request; the session of that id is over; the answer may bring the id of a new one
+    id, epoch n              the nth incremental request of the session; after 2**31 - 1 comes 1
+
+The cache has `max.incremental.fetch.session.cache.slots` slots. A new session takes the place of one not used for two
+minutes; failing that, of one that is worth less: privileged (a follower) is worth more than not, then more partitions
+are worth more than fewer, and within its first two minutes a session gives way to privileged ones only. Whoever gets
+no session is told id 0 and goes on with full requests. A client whose session is gone starts a new one.
+
+A session's partitions are read in order, and those that brought records go to the end, so that none of them starves.
+Pure: `begin` when a request comes, `finish` when it is answered, with the time as an argument.
+"""
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from broker.quorum.metadata import TOPIC_NAME_LENGTH_MAX
+from core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+from core.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+EPOCH_MAX: Final = 2**31 - 1
+TOPIC_IDS_FROM: Final = 13
+"""From this version on topics are asked for by id; a session does one or the other."""
+
+EVICTION_MS: Final = 120_000
+"""Kafka's number: for so long a session is safe from others that are worth more, and may stay unused."""
+
+PARTITIONS_MAX: Final = 1_000_000
+"""Of all sessions together, some 300 MB; Kafka counts sessions only, which lets one client fill the memory."""
+
+_LOOK_AGAIN_MS: Final = 1_000
+"""For so long a full cache remembers what its least session is worth: looking at all takes a while, and whoever is
+refused asks again with its next fetch."""
+
+_NOTHING: Final = (True, 2**63, 0)  # worth more than any session
+
+_Key: TypeAlias = tuple[str, uuid.UUID, int]
+
+
+class Wanted(NamedTuple):
+    """One partition to be read."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: FetchPartition
+
+
+class Answer(NamedTuple):
+    """What a response says: the session and the numbers of those read partitions that belong in it."""
+
+    session_id: int
+    numbers: Sequence[int]
+
+
+class _Kept:
+    """A partition of a session: what is wanted of it and what the client knows of it; -1 is nothing."""
+
+    __slots__ = ("high_watermark", "last_stable_offset", "log_start_offset", "wanted")
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+
+    def take(self, data: PartitionData) -> bool:
+        """Note what the client is told; whether it must be told."""
+        known = (self.high_watermark, self.last_stable_offset, self.log_start_offset)
+        news = (data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        self.high_watermark, self.last_stable_offset, self.log_start_offset = news
+        if data.error_code != 0:
+            self.high_watermark = -1  # the end of the error is news too
+            return True
+        return (
+            news != known or bool(data.records) or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Session:
+    session_id: int
+    privileged: bool
+    by_topic_id: bool
+    created_ms: int
+    used_ms: int
+    partitions: dict[_Key, _Kept]
+    epoch: int = INITIAL_EPOCH + 1  # of the request that is due
+    counted: int = 0  # partitions, as the cache counts them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchTurn:
+    """One request between `begin` and `finish`: what to read, in this order."""
+
+    wanted: tuple[Wanted, ...]
+    in_order: bool = False  # the session takes care that no partition starves
+    session: _Session | None = None
+    kept: tuple[_Kept, ...] = ()  # of the session, one for each that is wanted
+    epoch_after: int = FINAL_EPOCH
+    may_create: bool = False
+    privileged: bool = False
+    by_topic_id: bool = False
+
+
+class FetchSessions:
+    """All sessions of a broker."""
+
+    def __init__(self, slots: int, new_id: Callable[[], int], *, partitions_max: int = PARTITIONS_MAX) -> None:
+        self._slots = slots
+        self._new_id = new_id  # any number in [1, 2**31)
+        self._partitions_max = partitions_max
+        self._by_id: OrderedDict[int, _Session] = OrderedDict()  # the one unused for longest first
+        self._partitions = 0
+        self._least: dict[bool, tuple[int, tuple[bool, int, int]]] = {}  # privileged: when, and what it was worth
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions in all sessions."""
+        return self._partitions
+
+    def begin(self, request: FetchRequest, api_version: int, now_ms: int) -> FetchTurn:
+        """What this request reads; raises the errors that make a client start a new session."""
+        by_topic_id = api_version >= TOPIC_IDS_FROM
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._remove(self._by_id.get(request.session_id))
+            return FetchTurn(
+                wanted=tuple(_wanted(request)),
+                may_create=request.session_epoch == INITIAL_EPOCH,
+                privileged=request.replica_id >= 0 or request.replica_state.replica_id >= 0,
+                by_topic_id=by_topic_id,
+            )
+        session = self._by_id.get(request.session_id)
+        if session is None:
+            raise FetchSessionIdNotFound(f"there is no fetch session {request.session_id}")
+        if session.epoch != request.session_epoch:
+            raise InvalidFetchSessionEpoch(
+                f"fetch session {request.session_id} is at epoch {session.epoch}, not {request.session_epoch}"
+            )
+        if session.by_topic_id != by_topic_id:
+            raise FetchSessionTopicIdError(
+                f"fetch session {request.session_id} names topics by {'id' if session.by_topic_id else 'name'}, "
+                f"version {api_version} does not"
+            )
+        return self._go_on(session, request, now_ms)
+
+    def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> FetchTurn:
+        partitions = session.partitions
+        memorable = True  # no names are kept for whoever makes them up
+        for wanted in _wanted(request):
+            memorable = memorable and len(wanted.topic) <= TOPIC_NAME_LENGTH_MAX
+            key = _key(wanted)
+            kept = partitions.get(key)
+            if kept is None:
+                partitions[key] = _Kept(wanted)
+            else:
+                kept.wanted = wanted
+        for topic in request.forgotten_topics_data:
+            for number in topic.partitions:
+                partitions.pop((topic.topic, topic.topic_id, number), None)
+        self._count(session)
+        if not partitions or not memorable or self._partitions > self._partitions_max:
+            # Nothing left to remember, or more than should be: answered in full, with session id 0.
+            self._remove(session)
+            return FetchTurn(wanted=tuple(kept.wanted for kept in partitions.values()))
+        session.used_ms = now_ms
+        self._by_id.move_to_end(session.session_id)
+        session.epoch = next_epoch(session.epoch)
+        kept_now = tuple(partitions.values())
+        return FetchTurn(
+            wanted=tuple(kept.wanted for kept in kept_now),
+            in_order=True,
+            session=session,
+            kept=kept_now,
+            epoch_after=session.epoch,
+        )
+
+    def finish(self, turn: FetchTurn, data: Sequence[PartitionData], now_ms: int) -> Answer:
+        """What of `data`, one for each wanted partition, the client is to be told."""
+        if turn.session is not None:
+            return self._say_changes(turn, turn.session, data)
+        session_id = NO_SESSION
+        if (
+            turn.may_create
+            and turn.wanted
+            and all(len(wanted.topic) <= TOPIC_NAME_LENGTH_MAX for wanted in turn.wanted)
+        ):
+            session_id = self._create(turn, data, now_ms)
+        return Answer(session_id, range(len(data)))
+
+    def _say_changes(self, turn: FetchTurn, session: _Session, data: Sequence[PartitionData]) -> Answer:
+        if session.epoch != turn.epoch_after:
+            raise InvalidFetchSessionEpoch(f"fetch session {session.session_id} went on without this request")
+        numbers: list[int] = []
+        for number, (kept, found) in enumerate(zip(turn.kept, data, strict=True)):
+            if kept.take(found):
+                numbers.append(number)
+                if found.records:
+                    key = _key(kept.wanted)
+                    session.partitions[key] = session.partitions.pop(key)
+        return Answer(session.session_id, numbers)
+
+    def _create(self, turn: FetchTurn, data: Sequence[PartitionData], now_ms: int) -> int:
+        partitions: dict[_Key, _Kept] = {}
+        for wanted, found in zip(turn.wanted, data, strict=True):
+            kept = partitions[_key(wanted)] = _Kept(wanted)
+            kept.take(found)
+        has_room = len(self._by_id) < self._slots or self._evict(turn.privileged, len(partitions), now_ms)
+        if not has_room or self._partitions + len(partitions) > self._partitions_max:
+            return NO_SESSION
+        session_id = self._new_id()
+        while session_id in self._by_id or session_id == NO_SESSION:
+            session_id = self._new_id()
+        session = self._by_id[session_id] = _Session(
+            session_id=session_id,
+            privileged=turn.privileged,
+            by_topic_id=turn.by_topic_id,
+            created_ms=now_ms,
+            used_ms=now_ms,
+            partitions=partitions,
+        )
+        self._count(session)
+        self._least.clear()
+        return session_id
+
+    def _evict(self, privileged: bool, size: int, now_ms: int) -> bool:
+        """Make room for a session of `size` partitions if it is worth it; whether there is room now."""
+        longest_unused = next(iter(self._by_id.values()), None)
+        if longest_unused is None:
+            return False  # there are no slots at all
+        if now_ms - longest_unused.used_ms <= EVICTION_MS:
+            looked_at_ms, worth = self._least.get(privileged, (-_LOOK_AGAIN_MS, _NOTHING))
+            if 0 <= now_ms - looked_at_ms < _LOOK_AGAIN_MS and (privileged, size) <= worth[:2]:
+                return False
+            evictable = (
+                session
+                for session in self._by_id.values()
+                if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
+            )
+            least = min(evictable, key=_worth, default=None)
+            worth = _NOTHING if least is None else _worth(least)
+            self._least[privileged] = (now_ms, worth)
+            if least is None or (privileged, size) <= worth[:2]:
+                return False
+            longest_unused = least
+        self._remove(longest_unused)
+        self.evictions += 1
+        return True
+
+    def _remove(self, session: _Session | None) -> None:
+        if session is not None and self._by_id.pop(session.session_id, None) is not None:
+            self._partitions -= session.counted
+
+    def _count(self, session: _Session) -> None:
+        self._partitions += len(session.partitions) - session.counted
+        session.counted = len(session.partitions)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the request after the one with `epoch`."""
+    return 1 if epoch >= EPOCH_MAX else epoch + 1
+
+
+def _worth(session: _Session) -> tuple[bool, int, int]:
+    return session.privileged, session.counted, session.session_id
+
+
+def _key(wanted: Wanted) -> _Key:
+    return wanted.topic, wanted.topic_id, wanted.partition.partition
+
+
+def _wanted(request: FetchRequest) -> Iterable[Wanted]:
+    for topic in request.topics:
+        name, topic_id = topic.topic, topic.topic_id
+        for partition in topic.partitions:
+            yield Wanted(name, topic_id, partition)

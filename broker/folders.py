@@ -1,0 +1,76 @@
+"""Partition folders against the cluster image, before any is opened
+
+The image says which partitions live here; the disk may say otherwise after a crash or a restored backup. A folder of
+a topic whose removal is in the metadata log is on its way out and gets the suffix that the log store removes. A
+folder of a topic that the metadata log never heard of may be somebody's data: it is set aside under a name that is
+not opened, never deleted. What is missing is made by the caller.
+"""
+
+import uuid
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
+
+from broker.log.identity import read_topic_id
+from broker.log.store import DELETE_SUFFIX, parse_partition_folder
+from broker.quorum.image import ClusterImage
+from broker.quorum.store import FOLDER as METADATA_FOLDER
+from core.runtime.disk import Directory
+from core.types import TopicPartition
+
+STRAY_SUFFIX: Final = "-stray"
+_NAME_BYTES_MAX: Final = 255  # of a file name on every file system we know
+
+
+class Moved(NamedTuple):
+    """A folder that was renamed, and why."""
+
+    name: str
+    new_name: str
+    reason: str
+
+
+def set_aside(
+    data: Directory, image: ClusterImage, removed: Collection[uuid.UUID], new_id: Callable[[], uuid.UUID]
+) -> list[Moved]:
+    """Rename every partition folder that does not belong to a partition of `image`."""
+    moved: list[Moved] = []
+    for name in data.list():
+        partition = parse_partition_folder(name)
+        if partition is None or name == METADATA_FOLDER or not data.is_directory(name):
+            continue
+        folder = data.subdirectory(name)
+        topic_id = read_topic_id(folder)
+        if topic_id is None:
+            if _holds_data(folder):
+                continue  # a folder of an older Kafka: the log store takes it by its name
+            suffix, reason = DELETE_SUFFIX, "it was being made when the broker died"
+        elif _belongs(image, partition, topic_id):
+            continue
+        elif topic_id in removed:
+            suffix, reason = DELETE_SUFFIX, "its topic was deleted"
+        else:
+            suffix, reason = STRAY_SUFFIX, f"no topic has the id {topic_id} that it names; look at it and remove it"
+        tail = f".{new_id().hex}{suffix}"
+        new_name = name[: _NAME_BYTES_MAX - len(tail)] + tail
+        data.rename(name, new_name)
+        moved.append(Moved(name, new_name, reason))
+    if moved:
+        data.sync()
+    return moved
+
+
+def _belongs(image: ClusterImage, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
+    topic = image.topics.get(partition.topic)
+    return topic is not None and topic.topic_id == topic_id and partition.partition < len(topic.partitions)
+
+
+def _holds_data(folder: Directory) -> bool:
+    for name in folder.list():
+        if name.endswith(".log"):
+            file = folder.open(name)
+            try:
+                if file.size() > 0:
+                    return True
+            finally:
+                file.close()
+    return False

@@ -1,0 +1,397 @@
+"""The shell around the group machine: log, clock and waiting members
+
+Every request is one turn: step the machine, append what it says to the partition of `__consumer_offsets` that the
+group hashes to, tell it the outcome, hand out the answers. An answer that depends on an append leaves when the append
+is on the disk. Turns are plain function calls on the event loop, so two requests of a group are never in work at
+once.
+
+The topic is created when the first client asks for a coordinator. At start-up all its partitions are replayed.
+
+Not here: any rule about groups (`broker.groups.machine`) and wire messages (`broker.handlers`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import structlog
+
+from broker.groups.events import (
+    Action,
+    Append,
+    Appended,
+    AppendFailed,
+    CommitOffsets,
+    CommitResult,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteOffsetsResult,
+    ErrorResult,
+    Event,
+    ExpireOffsets,
+    GroupView,
+    Heartbeat,
+    Instant,
+    JoinGroup,
+    JoinResult,
+    LeaveGroup,
+    LeaveResult,
+    Note,
+    Reply,
+    Request,
+    Response,
+    SyncGroup,
+    SyncResult,
+    Tick,
+    TopicsDeleted,
+)
+from broker.groups.machine import GroupLimits, GroupMachine
+from broker.groups.records import GroupFormatError, decode_record, encode_record
+from core.error_code import ErrorCode
+from core.errors import KafkaError, error_for_code
+from core.records.batch import iter_batches
+from core.records.builder import build_batch
+from core.records.record import NewRecord, Record, decode_records
+from core.runtime.clock import Clock
+
+log = structlog.get_logger("tidemill.broker.groups")
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+REPLAY_READ_BYTES: Final = 4 * 2**20
+"""One read of the replay: large enough that the disk sets the pace, small enough to stay out of the way of memory."""
+
+REFUSED_PAUSE_MS: Final = 1000
+"""How long a log that refused (a full disk) is left alone; clients come back at about this pace by themselves."""
+
+
+class OffsetsLog(Protocol):
+    """What the coordinator needs of a partition of `__consumer_offsets`."""
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset that is not readable."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that is."""
+
+    def append(self, data: Any, *, now_ms: int, leader_epoch: int = 0, origin: str = "client") -> Any:
+        """Store one batch."""
+
+    def pending(self, last_offset: int) -> "asyncio.Future[None] | None":
+        """What to wait for before the record at `last_offset` may be acknowledged."""
+
+    def read(self, offset: int, max_bytes: int) -> Any:
+        """Whole batches from `offset`."""
+
+
+class OffsetsLogs(Protocol):
+    """Where the partitions of `__consumer_offsets` come from; `broker.log.store.LogStore` is the real one."""
+
+    def get(self, topic: str, partition: int) -> "OffsetsLog | None":
+        """The log of a partition, None if it is not stored here."""
+
+
+def partition_of(group_id: str, partition_count: int) -> int:
+    """The partition that keeps a group: Java's string hash, so that Kafka's tools look in the same place.
+
+    >>> partition_of("console-consumer-1", 50)
+    24
+    """
+    raw = group_id.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(raw), 2):
+        value = (value * 31 + (raw[index] << 8 | raw[index + 1])) & 0xFFFFFFFF
+    signed = value - 2**32 if value >= 2**31 else value
+    return (0 if signed == -(2**31) else abs(signed)) % partition_count
+
+
+class GroupCoordinator:
+    """All groups of this node."""
+
+    def __init__(
+        self,
+        *,
+        limits: GroupLimits,
+        logs: OffsetsLogs,
+        partition_count: Callable[[], int],
+        clock: Clock,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._machine = GroupMachine(limits)
+        self._logs = logs
+        self._partition_count = partition_count
+        self._clock = clock
+        self._new_id = new_id
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._request_id = 0
+        self._undurable: dict[int, tuple[OffsetsLog, int]] = {}
+        self._last_append: dict[int, int] = {}  # partition -> offset of its latest record
+        self._deadline_moved = asyncio.Event()
+        self._refused: tuple[int, str] | None = None  # when the log last refused, on the monotonic clock, and why
+
+    # --- life
+
+    def replay(self) -> int:
+        """Take up what the log holds; returns the number of records. Call once, before serving."""
+        count = 0
+        for partition in range(self._partition_count()):
+            partition_log = self._logs.get(OFFSETS_TOPIC, partition)
+            if partition_log is not None:
+                count += self._replay_partition(partition_log)
+        self._machine.recovered(self._now())
+        return count
+
+    def _replay_partition(self, partition_log: OffsetsLog) -> int:
+        count = 0
+        offset = partition_log.log_start_offset
+        while offset < partition_log.high_watermark:
+            data = partition_log.read(offset, REPLAY_READ_BYTES)
+            for view in iter_batches(data):
+                offset = view.last_offset + 1
+                if view.is_control:
+                    continue
+                for record in decode_records(view):
+                    count += 1
+                    self._replay_record(record)
+            if not data:
+                break  # the cleaner left nothing of what was there
+        return count
+
+    def _replay_record(self, record: Record) -> None:
+        try:
+            decoded = decode_record(record.key, record.value)
+        except GroupFormatError as error:
+            log.error("group record skipped", offset=record.offset, reason=str(error))
+            return
+        if decoded is not None:
+            self._machine.apply(decoded)
+
+    async def run(self) -> None:
+        """Tick the machine whenever a deadline comes; runs until cancelled."""
+        while True:
+            self._deadline_moved.clear()
+            deadline_ms = self._machine.next_deadline_ms()
+            delay_s = None if deadline_ms is None else max(deadline_ms - self._now().monotonic_ms, 0) / 1000
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._deadline_moved.wait()
+            except TimeoutError:
+                self._tick()
+
+    def _tick(self) -> None:
+        try:
+            self._turn(Tick())
+        except Exception:  # a bug about one group must not stop the clock of all others
+            log.exception("group tick failed")
+
+    # --- requests
+
+    def new_member_id(self, prefix: str) -> str:
+        """An id that no other member has."""
+        return f"{prefix}-{self._new_id()}"
+
+    def request_id(self) -> int:
+        """The number under which the next request is answered."""
+        self._request_id += 1
+        return self._request_id
+
+    async def join(self, request: JoinGroup) -> JoinResult:
+        """Answered when the join phase ends."""
+        result = await self._ask(request)
+        assert isinstance(result, JoinResult)
+        return result
+
+    async def sync(self, request: SyncGroup) -> SyncResult:
+        """Answered when the leader's assignment is on the disk."""
+        result = await self._ask(request)
+        assert isinstance(result, SyncResult)
+        return result
+
+    async def heartbeat(self, request: Heartbeat) -> ErrorCode:
+        """Answered at once."""
+        result = await self._ask(request)
+        assert isinstance(result, ErrorResult)
+        return result.error
+
+    async def leave(self, request: LeaveGroup) -> LeaveResult:
+        """Answered at once."""
+        result = await self._ask(request)
+        assert isinstance(result, LeaveResult)
+        return result
+
+    async def commit(self, request: CommitOffsets) -> CommitResult:
+        """Answered when the offsets are on the disk."""
+        result = await self._ask(request)
+        assert isinstance(result, CommitResult)
+        return result
+
+    async def delete(self, request: DeleteGroup) -> ErrorCode:
+        """Answered when the tombstones are on the disk."""
+        result = await self._ask(request)
+        assert isinstance(result, ErrorResult)
+        return result.error
+
+    async def delete_offsets(self, request: DeleteOffsets) -> DeleteOffsetsResult:
+        """Answered when the tombstones are on the disk."""
+        result = await self._ask(request)
+        assert isinstance(result, DeleteOffsetsResult)
+        return result
+
+    async def committed_offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """A group's offsets, all of which are on the disk."""
+        offsets = dict(self._machine.committed_offsets(group_id))
+        count = self._partition_count()
+        if count:
+            partition = partition_of(group_id, count)
+            partition_log = self._logs.get(OFFSETS_TOPIC, partition)
+            last = self._last_append.get(partition)
+            while partition_log is not None and last is not None and (pending := partition_log.pending(last)):
+                await asyncio.shield(pending)
+        return offsets
+
+    def trouble(self, group_id: str) -> str | None:
+        """Why nothing about this group can be kept at the moment; None when all is well.
+
+        Clients that ask for the coordinator are told, so that they wait between attempts: a group whose assignment
+        cannot be written would otherwise go round as fast as its members can ask.
+        """
+        try:
+            self._log_of(group_id)
+        except KafkaError as error:
+            return str(error)
+        if self._refused is not None and self._now().monotonic_ms - self._refused[0] < REFUSED_PAUSE_MS:
+            return self._refused[1]
+        return None
+
+    def describe(self, group_id: str) -> GroupView | None:
+        """One group with its members."""
+        return self._machine.describe(group_id)
+
+    def list_groups(self) -> list[GroupView]:
+        """Every group, without members."""
+        return self._machine.list_groups()
+
+    def expire_offsets(self) -> None:
+        """Drop what nobody has needed for the retention time; a job calls it now and then."""
+        self._turn(ExpireOffsets())
+
+    def topics_deleted(self, names: frozenset[str]) -> None:
+        """Drop the offsets in topics that are gone."""
+        self._turn(TopicsDeleted(names=names))
+
+    # --- one turn
+
+    async def _ask(self, request: Request) -> Response:
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[request.request_id] = future
+        self._turn(request)
+        return await future
+
+    def _turn(self, event: Event) -> None:
+        now = self._now()
+        before_ms = self._machine.next_deadline_ms()
+        todo = deque(self._machine.step(event, now))
+        while todo:
+            action = todo.popleft()
+            match action:
+                case Append():
+                    todo.extendleft(reversed(self._append(action, now)))
+                case Reply():
+                    self._reply(action)
+                case Note():
+                    log.info(action.text, group=action.group_id)
+        after_ms = self._machine.next_deadline_ms()
+        if after_ms is not None and (before_ms is None or after_ms < before_ms):
+            self._deadline_moved.set()
+
+    def _append(self, action: Append, now: Instant) -> list[Action]:
+        """Write, then step the machine with the outcome; returns what it says to that."""
+        try:
+            partition, partition_log = self._log_of(action.group_id)
+            last_offset = partition_log.append(
+                self._batch(action, now), now_ms=now.wall_ms, origin="coordinator"
+            ).last_offset
+        except KafkaError as error:
+            log.warning("group change not written", group=action.group_id, reason=str(error))
+            code = _answer_for(error)
+            if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                self._refused = (now.monotonic_ms, str(error))
+            return self._machine.step(AppendFailed(token=action.token, error=code), now)
+        self._undurable[action.token] = (partition_log, last_offset)
+        self._last_append[partition] = last_offset
+        actions = self._machine.step(Appended(token=action.token), now)
+        if partition_log.pending(last_offset) is None:
+            del self._undurable[action.token]
+        else:
+            self._forget_when_durable(action.token, partition_log, last_offset)
+        return actions
+
+    @staticmethod
+    def _batch(action: Append, now: Instant) -> bytes:
+        pairs = (encode_record(record) for record in action.records)
+        return build_batch([NewRecord(timestamp=now.wall_ms, key=key, value=value) for key, value in pairs])
+
+    def _log_of(self, group_id: str) -> tuple[int, OffsetsLog]:
+        count = self._partition_count()
+        if count:
+            partition = partition_of(group_id, count)
+            partition_log = self._logs.get(OFFSETS_TOPIC, partition)
+            if partition_log is not None:
+                return partition, partition_log
+        raise error_for_code(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not there yet")
+
+    def _reply(self, reply: Reply) -> None:
+        place = None if reply.after is None else self._undurable.get(reply.after)
+        if place is None:
+            self._answer(reply, None)
+            return
+        self._answer_when_durable(reply, *place)
+
+    def _answer_when_durable(self, reply: Reply, partition_log: OffsetsLog, offset: int) -> None:
+        pending = partition_log.pending(offset)
+        if pending is None:
+            self._answer(reply, None)
+            return
+
+        def settled(done: "asyncio.Future[None]") -> None:
+            if done.cancelled() or done.exception() is not None:
+                self._answer(reply, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                self._answer_when_durable(reply, partition_log, offset)
+
+        pending.add_done_callback(settled)
+
+    def _forget_when_durable(self, token: int, partition_log: OffsetsLog, offset: int) -> None:
+        pending = partition_log.pending(offset)
+        if pending is None:
+            self._undurable.pop(token, None)
+            return
+
+        def settled(done: "asyncio.Future[None]") -> None:
+            # After a failed sync the token stays: nothing that depends on it may ever be answered with success.
+            if not done.cancelled() and done.exception() is None:
+                self._forget_when_durable(token, partition_log, offset)
+
+        pending.add_done_callback(settled)
+
+    def _answer(self, reply: Reply, error: ErrorCode | None) -> None:
+        future = self._waiting.pop(reply.request_id, None)
+        if future is None or future.done():
+            return  # the client went away
+        if error is None:
+            future.set_result(reply.response)
+        else:
+            future.set_exception(error_for_code(error, "the answer could not be made durable"))
+
+    def _now(self) -> Instant:
+        return Instant(int(self._clock.monotonic() * 1000), self._clock.now_ms())
+
+
+def _answer_for(error: KafkaError) -> ErrorCode:
+    """What a client is told when the log refuses: try again, except where trying again cannot help."""
+    if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE

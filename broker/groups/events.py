@@ -1,0 +1,291 @@
+"""What the group machine hears and says
+
+Requests carry the id under which the answer is expected back; texts and numbers are as the client sent them. `Append`
+is answered by `Appended` or `AppendFailed` before anything else is stepped, which is how a local log behaves; a
+`Reply` with `after` may leave only when that append is on the disk.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from broker.groups.records import CoordinatorRecord
+from broker.groups.states import GroupState
+from core.error_code import ErrorCode
+
+
+class Instant(NamedTuple):
+    """Now, on both clocks: deadlines count on the first, the log is stamped with the second."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+class Protocol(NamedTuple):
+    """An assignment strategy that a member offers, with its subscription."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup:
+    """A member wants in, or wants another round."""
+
+    request_id: int
+    group_id: str
+    member_id: str
+    new_member_id: str  # the id to give, should the member need one
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    member_id_required: bool  # KIP-394: the client can come back with the id it is given
+    skip_assignment: bool  # KIP-814: the client understands that it need not assign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup:
+    """A member asks for its assignment; the leader brings everybody's."""
+
+    request_id: int
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A member is alive."""
+
+    request_id: int
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class Leaver(NamedTuple):
+    """A member named by its id, by its instance, or by both."""
+
+    member_id: str
+    group_instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup:
+    """Members go."""
+
+    request_id: int
+    group_id: str
+    leavers: tuple[Leaver, ...]
+
+
+class OffsetToCommit(NamedTuple):
+    """A position to keep."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets:
+    """Keep these positions."""
+
+    request_id: int
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    retention_ms: int  # -1: until the group expires
+    offsets: tuple[OffsetToCommit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup:
+    """Forget a group and its offsets."""
+
+    request_id: int
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets:
+    """Forget positions that nobody reads from."""
+
+    request_id: int
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsDeleted:
+    """Offsets in these topics mean nothing any more."""
+
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOffsets:
+    """Look for groups and offsets that nobody has needed for the retention time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time went by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """The records are in the log and will be replayed after a crash of the process."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendFailed:
+    """The log did not take the records."""
+
+    token: int
+    error: ErrorCode
+
+
+Request: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets
+Event: TypeAlias = Request | TopicsDeleted | ExpireOffsets | Tick | Appended | AppendFailed
+
+
+class JoinedMember(NamedTuple):
+    """A member as its leader sees it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinResult:
+    """Answer to JoinGroup; `members` only for the leader."""
+
+    error: ErrorCode
+    member_id: str
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncResult:
+    """Answer to SyncGroup."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorResult:
+    """Answer to Heartbeat and DeleteGroup."""
+
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveResult:
+    """Answer to LeaveGroup: one error per leaver, in order."""
+
+    error: ErrorCode
+    leavers: tuple[tuple[Leaver, ErrorCode], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """Answer to CommitOffsets: one error per offset, in order."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsetsResult:
+    """Answer to DeleteOffsets: an error about the group, or one per partition, in order."""
+
+    error: ErrorCode
+    errors: tuple[ErrorCode, ...] = ()
+
+
+Response: TypeAlias = JoinResult | SyncResult | ErrorResult | LeaveResult | CommitResult | DeleteOffsetsResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Write these records, one batch, to the partition of the group."""
+
+    token: int
+    group_id: str
+    records: tuple[CoordinatorRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """Answer a request, once append `after` is on the disk."""
+
+    request_id: int
+    response: Response
+    after: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something an operator asks about: why a group rebalances, who was removed."""
+
+    group_id: str
+    text: str
+
+
+Action: TypeAlias = Append | Reply | Note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """One member, for DescribeGroups."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One group, for DescribeGroups and ListGroups."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    protocol_name: str
+    members: tuple[MemberView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """A position that was kept."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1

@@ -1,0 +1,266 @@
+"""Group records as bytes, in the format of Kafka's `__consumer_offsets`
+
+A key says what the record is about (1: a committed offset, 2: a group's metadata), a null value takes it away. Keys
+are written in version 1 and 2 and values in version 3 (offsets that expire at a fixed time: version 1), which every
+Kafka since 2.1 reads; older value versions are read too, so a log copied from Kafka loads.
+
+Not here: what the records mean (`broker.groups.machine`).
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+_OFFSET_KEY_VERSIONS: Final = (0, 1)
+_GROUP_KEY_VERSION: Final = 2
+_VALUE_VERSION: Final = 3
+_EXPIRING_VALUE_VERSION: Final = 1
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+
+
+class GroupFormatError(ValueError):
+    """Bytes that are not a group record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRecord:
+    """A group committed an offset."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetTombstone:
+    """A committed offset is gone."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord:
+    """One member as the log keeps it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """A generation of a group: its members and who owns what."""
+
+    group_id: str
+    protocol_type: str
+    generation_id: int
+    protocol_name: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[MemberRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTombstone:
+    """A group is gone."""
+
+    group_id: str
+
+
+CoordinatorRecord: TypeAlias = OffsetRecord | OffsetTombstone | GroupRecord | GroupTombstone
+
+
+class _Reader:
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = bytes(data)
+        self._at = 0
+
+    def _take(self, size: int) -> bytes:
+        end = self._at + size
+        if size < 0 or end > len(self._data):
+            raise GroupFormatError("record ends in the middle of a field")
+        piece = self._data[self._at : end]
+        self._at = end
+        return piece
+
+    def i16(self) -> int:
+        return int(_I16.unpack(self._take(2))[0])
+
+    def i32(self) -> int:
+        return int(_I32.unpack(self._take(4))[0])
+
+    def i64(self) -> int:
+        return int(_I64.unpack(self._take(8))[0])
+
+    def nullable_text(self) -> str | None:
+        size = self.i16()
+        if size < 0:
+            return None
+        try:
+            return self._take(size).decode()
+        except UnicodeDecodeError:
+            raise GroupFormatError("text is not UTF-8") from None
+
+    def text(self) -> str:
+        text = self.nullable_text()
+        if text is None:
+            raise GroupFormatError("null where text is required")
+        return text
+
+    def data(self) -> bytes:
+        return self._take(self.i32())
+
+
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return _I16.pack(-1)
+    raw = value.encode()
+    return _I16.pack(len(raw)) + raw
+
+
+def _data(value: bytes) -> bytes:
+    return _I32.pack(len(value)) + value
+
+
+def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """Key and value of the log record."""
+    match record:
+        case OffsetRecord():
+            return _offset_key(record), _offset_value(record)
+        case OffsetTombstone():
+            return _offset_key(record), None
+        case GroupRecord():
+            return _group_key(record.group_id), _group_value(record)
+        case GroupTombstone():
+            return _group_key(record.group_id), None
+
+
+def decode_record(key: bytes | memoryview | None, value: bytes | memoryview | None) -> CoordinatorRecord | None:
+    """The record behind a key and a value; None for a kind that this version does not keep. Raises GroupFormatError."""
+    if key is None:
+        raise GroupFormatError("a record without a key")
+    reader = _Reader(key)
+    version = reader.i16()
+    if version in _OFFSET_KEY_VERSIONS:
+        group_id, topic, partition = reader.text(), reader.text(), reader.i32()
+        if value is None:
+            return OffsetTombstone(group_id=group_id, topic=topic, partition=partition)
+        return _read_offset(group_id, topic, partition, _Reader(value))
+    if version == _GROUP_KEY_VERSION:
+        group_id = reader.text()
+        return GroupTombstone(group_id=group_id) if value is None else _read_group(group_id, _Reader(value))
+    return None
+
+
+def _offset_key(record: OffsetRecord | OffsetTombstone) -> bytes:
+    return _I16.pack(1) + _text(record.group_id) + _text(record.topic) + _I32.pack(record.partition)
+
+
+def _group_key(group_id: str) -> bytes:
+    return _I16.pack(_GROUP_KEY_VERSION) + _text(group_id)
+
+
+def _offset_value(record: OffsetRecord) -> bytes:
+    text, stamp = _text(record.metadata), _I64.pack(record.commit_timestamp_ms)
+    if record.expire_timestamp_ms >= 0:
+        head = _I16.pack(_EXPIRING_VALUE_VERSION) + _I64.pack(record.offset)
+        return head + text + stamp + _I64.pack(record.expire_timestamp_ms)
+    head = _I16.pack(_VALUE_VERSION) + _I64.pack(record.offset) + _I32.pack(record.leader_epoch)
+    return head + text + stamp
+
+
+def _read_offset(group_id: str, topic: str, partition: int, reader: _Reader) -> OffsetRecord:
+    version = reader.i16()
+    if not 0 <= version <= _VALUE_VERSION:
+        raise GroupFormatError(f"offset value version {version} is not supported")
+    offset = reader.i64()
+    leader_epoch = reader.i32() if version >= 3 else -1
+    metadata = reader.text()
+    committed = reader.i64()
+    expires = reader.i64() if version == 1 else -1
+    return OffsetRecord(
+        group_id=group_id,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_timestamp_ms=committed,
+        expire_timestamp_ms=expires,
+    )
+
+
+def _group_value(record: GroupRecord) -> bytes:
+    parts = [
+        _I16.pack(_VALUE_VERSION),
+        _text(record.protocol_type),
+        _I32.pack(record.generation_id),
+        _text(record.protocol_name),
+        _text(record.leader),
+        _I64.pack(record.state_timestamp_ms),
+        _I32.pack(len(record.members)),
+    ]
+    for member in record.members:
+        parts += (
+            _text(member.member_id),
+            _text(member.group_instance_id),
+            _text(member.client_id),
+            _text(member.client_host),
+            _I32.pack(member.rebalance_timeout_ms),
+            _I32.pack(member.session_timeout_ms),
+            _data(member.subscription),
+            _data(member.assignment),
+        )
+    return b"".join(parts)
+
+
+def _read_group(group_id: str, reader: _Reader) -> GroupRecord:
+    version = reader.i16()
+    if not 0 <= version <= _VALUE_VERSION:
+        raise GroupFormatError(f"group value version {version} is not supported")
+    protocol_type, generation = reader.text(), reader.i32()
+    protocol_name, leader = reader.nullable_text(), reader.nullable_text()
+    stamp = reader.i64() if version >= 2 else -1
+    count = reader.i32()
+    return GroupRecord(
+        group_id=group_id,
+        protocol_type=protocol_type,
+        generation_id=generation,
+        protocol_name=protocol_name,
+        leader=leader,
+        state_timestamp_ms=stamp,
+        members=tuple(_read_member(reader, version) for _ in range(max(count, 0))),
+    )
+
+
+def _read_member(reader: _Reader, version: int) -> MemberRecord:
+    member_id = reader.text()
+    instance = reader.nullable_text() if version >= 3 else None
+    client_id, client_host = reader.text(), reader.text()
+    rebalance = reader.i32() if version >= 1 else -1
+    session = reader.i32()
+    return MemberRecord(
+        member_id=member_id,
+        group_instance_id=instance,
+        client_id=client_id,
+        client_host=client_host,
+        rebalance_timeout_ms=rebalance if rebalance >= 0 else session,
+        session_timeout_ms=session,
+        subscription=reader.data(),
+        assignment=reader.data(),
+    )

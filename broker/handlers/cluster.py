@@ -1,0 +1,141 @@
+"""DescribeCluster, DescribeTopicPartitions and UnregisterBroker
+
+versions: DescribeCluster 0-2 (1: endpoint type; 2: fenced brokers). DescribeTopicPartitions 0. UnregisterBroker 0.
+
+Only brokers can be described (endpoint type 1): the quorum of one has no listener of its own. DescribeTopicPartitions
+answers in pages by a cursor, as admin clients use it for large clusters. A broker that runs is not forgotten: its
+partitions would have nobody left, so the only broker there is can never be unregistered.
+"""
+
+from broker.dispatch import BrokerServices, RequestContext, Route
+from broker.endpoints import own_endpoint
+from broker.quorum.metadata import PartitionImage, TopicImage
+from core.error_code import ErrorCode
+from core.errors import KafkaError, error_for_code
+from core.wire.api import ApiKey
+from core.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from core.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from core.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+BROKER_ENDPOINTS = 1
+PARTITIONS_PER_PAGE_MAX = 2000
+"""Kafka's limit (max.request.partition.size.limit): a page stays well below a megabyte."""
+
+
+async def describe_cluster(
+    broker: BrokerServices, request: DescribeClusterRequest, ctx: RequestContext
+) -> DescribeClusterResponse:
+    """The brokers and the cluster id."""
+    if ctx.api_version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
+        raise error_for_code(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is not served here: use 1"
+        )
+    own = own_endpoint(broker, ctx)
+    return DescribeClusterResponse(
+        endpoint_type=BROKER_ENDPOINTS,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=(DescribeClusterBroker(broker_id=own.node_id, host=own.host, port=own.port, rack=own.rack),),
+    )
+
+
+async def describe_topic_partitions(
+    broker: BrokerServices, request: DescribeTopicPartitionsRequest, ctx: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Topics in order of name, as many partitions as fit a page, and where the next page begins."""
+    topics = broker.controller.image.topics
+    names = sorted({topic.name for topic in request.topics} or topics)
+    first = request.cursor
+    if first is not None and first.partition_index < 0:
+        raise error_for_code(ErrorCode.INVALID_REQUEST, f"a cursor cannot point at partition {first.partition_index}")
+    room = min(max(request.response_partition_limit, 1), PARTITIONS_PER_PAGE_MAX)
+    described: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if first is not None and name < first.topic_name:
+            continue
+        topic = topics.get(name)
+        if topic is None:
+            described.append(_missing(name))
+            continue
+        start = first.partition_index if first is not None and name == first.topic_name else 0
+        if room == 0:
+            return _page(described, Cursor(topic_name=name, partition_index=start))
+        described.append(_described(topic, start, room))
+        shown = len(described[-1].partitions)
+        room -= shown
+        if start + shown < len(topic.partitions):
+            return _page(described, Cursor(topic_name=name, partition_index=start + shown))
+    return _page(described, None)
+
+
+def _page(topics: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | None) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+
+
+def _described(topic: TopicImage, start: int, room: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=tuple(_partition(partition) for partition in topic.partitions[start : start + room]),
+    )
+
+
+def _partition(partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        eligible_leader_replicas=(),  # nullable on the wire, but Java's admin client falls over a null
+        last_known_elr=(),
+    )
+
+
+def unregister_broker(
+    broker: BrokerServices, request: UnregisterBrokerRequest, ctx: RequestContext
+) -> UnregisterBrokerResponse:
+    """Always refused: the broker is this one, or it is not there."""
+    if request.broker_id in broker.controller.image.brokers:
+        raise error_for_code(
+            ErrorCode.INVALID_REQUEST, f"broker {request.broker_id} is running: only one that is gone can be forgotten"
+        )
+    raise error_for_code(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no broker has the id {request.broker_id}")
+
+
+def _pages_failed(
+    request: DescribeTopicPartitionsRequest, error: KafkaError, api_version: int
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=tuple(
+            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name) for topic in request.topics
+        )
+    )
+
+
+ROUTES = (
+    Route(key=ApiKey.DESCRIBE_CLUSTER, handle=describe_cluster, min_version=0, max_version=2),
+    Route(
+        key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        handle=describe_topic_partitions,
+        min_version=0,
+        max_version=0,
+        error_response=_pages_failed,
+    ),
+    Route(key=ApiKey.UNREGISTER_BROKER, handle=unregister_broker, min_version=0, max_version=0),
+)

@@ -1,0 +1,303 @@
+"""Settings of topics and brokers: show, change, list
+
+versions: DescribeConfigs 1-4 (1: where a value comes from, and its synonyms; 3: type and documentation).
+AlterConfigs 0-2 (2: flexible). IncrementalAlterConfigs 0-1 (1: flexible). ListConfigResources 0-1 (0 could list the
+subscriptions of client metrics only; 1: any type of resource, KIP-1142).
+
+Resources are topics (2) and brokers (4; an empty name is the cluster-wide default of all brokers). AlterConfigs
+replaces all that was set on a resource, so two administrators overwrite each other: that is why KIP-339 brought
+IncrementalAlterConfigs. A broker key that is not known is refused, where Kafka would keep it without a word: nobody
+finds a typo that way. Nothing can be set on client metrics, groups and broker loggers: none is listed, and there is
+nothing to show of them.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.config import BROKER_CONFIG
+from broker.dispatch import BrokerServices, RequestContext, Route
+from broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, ResourceResult, check_topic_name
+from broker.topic_config import TOPIC_CONFIG, ConfigSource, Layers, Synonym, text_of, walk_topic
+from core.config import ConfigKey, ConfigType
+from core.error_code import ErrorCode
+from core.errors import KafkaError, UnsupportedVersion, error_for_code
+from core.wire.api import ApiKey
+from core.wire.messages import alter_configs as legacy
+from core.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from core.wire.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from core.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+RESOURCE_TYPES: Final = frozenset({RESOURCE_TOPIC, RESOURCE_BROKER, 8, 16, 32})
+"""Every type of resource that the protocol knows; 8 broker loggers, 16 client metrics, 32 groups."""
+
+UNSET_TYPES: Final = frozenset({16, 32})
+"""Client metrics and groups: there can be one of any name, and nothing is set on it."""
+
+_WIRE_TYPES = {
+    ConfigType.BOOLEAN: 1,
+    ConfigType.STRING: 2,
+    ConfigType.INT: 3,
+    ConfigType.SHORT: 4,
+    ConfigType.LONG: 5,
+    ConfigType.DOUBLE: 6,
+    ConfigType.LIST: 7,
+    ConfigType.CLASS: 8,
+    ConfigType.PASSWORD: 9,
+}
+
+
+async def describe_configs(
+    broker: BrokerServices, request: DescribeConfigsRequest, ctx: RequestContext
+) -> DescribeConfigsResponse:
+    """Settings of topics and brokers, each with where it comes from."""
+    return DescribeConfigsResponse(
+        results=tuple(_described(broker, resource, request) for resource in request.resources)
+    )
+
+
+def _described(
+    broker: BrokerServices, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    try:
+        rows = list(_rows(broker, resource))
+    except KafkaError as error:
+        return DescribeConfigsResult(
+            error_code=error.code,
+            error_message=str(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+    wanted = resource.configuration_keys
+    return DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            _row(key, walk, read_only, request) for key, walk, read_only in rows if wanted is None or key.name in wanted
+        ),
+    )
+
+
+def _rows(broker: BrokerServices, resource: DescribeConfigsResource) -> Iterable[tuple[ConfigKey, list[Synonym], bool]]:
+    name = resource.resource_name
+    if resource.resource_type == RESOURCE_TOPIC:
+        topic = broker.controller.image.topics.get(name)
+        if topic is None:
+            check_topic_name(name)
+            raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        layers = broker.config_layers()
+        return ((key, walk_topic(key, topic.configs, layers), False) for key in TOPIC_CONFIG)
+    if resource.resource_type in UNSET_TYPES and name:
+        return ()
+    if resource.resource_type != RESOURCE_BROKER:
+        raise error_for_code(
+            ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings on this cluster"
+        )
+    layers = broker.config_layers()
+    if name == "":
+        defaults = Layers(dynamic_broker={}, dynamic_default=layers.dynamic_default, static={})
+        return (
+            (key, defaults.walk(key), not key.dynamic) for key in BROKER_CONFIG if key.name in layers.dynamic_default
+        )
+    if name != str(broker.node_id):
+        raise error_for_code(
+            ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}: ask broker {name!r} for its own settings"
+        )
+    return ((key, layers.walk(key), not key.dynamic) for key in BROKER_CONFIG)
+
+
+def _row(
+    key: ConfigKey, walk: list[Synonym], read_only: bool, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    sensitive = key.type is ConfigType.PASSWORD
+    held = walk[0] if walk else Synonym(name=key.name, given=None, value=None, source=ConfigSource.DEFAULT)
+    return DescribeConfigsResourceResult(
+        name=key.name,
+        value=None if sensitive else text_of(held.value),
+        read_only=read_only,
+        config_source=int(held.source),
+        is_sensitive=sensitive,
+        synonyms=tuple(
+            DescribeConfigsSynonym(
+                name=entry.name, value=None if sensitive else text_of(entry.given), source=int(entry.source)
+            )
+            for entry in walk
+        )
+        if request.include_synonyms
+        else (),
+        config_type=_WIRE_TYPES[key.type],
+        documentation=key.doc if request.include_documentation else None,
+    )
+
+
+async def incremental_alter_configs(
+    broker: BrokerServices, request: IncrementalAlterConfigsRequest, ctx: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    """Set, delete, append to or subtract from single keys."""
+    results = await broker.controller.alter_configs(
+        [
+            ResourceChange(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                changes=tuple(
+                    ConfigChange(name=change.name, op=change.config_operation, value=change.value)
+                    for change in resource.configs
+                ),
+            )
+            for resource in request.resources
+        ],
+        validate_only=request.validate_only,
+    )
+    return IncrementalAlterConfigsResponse(
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=_code(result),
+                error_message=_text(result),
+                resource_type=result.resource_type,
+                resource_name=result.resource_name,
+            )
+            for result in results
+        )
+    )
+
+
+async def alter_configs(
+    broker: BrokerServices, request: legacy.AlterConfigsRequest, ctx: RequestContext
+) -> legacy.AlterConfigsResponse:
+    """Make the keys of the request all that is set on each resource."""
+    results = await broker.controller.alter_configs(
+        [
+            ResourceChange(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                changes=tuple(
+                    ConfigChange(name=change.name, op=ConfigOp.SET, value=change.value) for change in resource.configs
+                ),
+                replace=True,
+            )
+            for resource in request.resources
+        ],
+        validate_only=request.validate_only,
+    )
+    return legacy.AlterConfigsResponse(
+        responses=tuple(
+            legacy.AlterConfigsResourceResponse(
+                error_code=_code(result),
+                error_message=_text(result),
+                resource_type=result.resource_type,
+                resource_name=result.resource_name,
+            )
+            for result in results
+        )
+    )
+
+
+def _code(result: ResourceResult) -> int:
+    return 0 if result.error is None else result.error.code
+
+
+def _text(result: ResourceResult) -> str | None:
+    return None if result.error is None else str(result.error)
+
+
+def list_config_resources(
+    broker: BrokerServices, request: ListConfigResourcesRequest, ctx: RequestContext
+) -> ListConfigResourcesResponse:
+    """Names of the resources of some types, of all types when none is named."""
+    if ctx.api_version == 0:
+        return ListConfigResourcesResponse()  # client metrics, of which there are none
+    wanted = frozenset(request.resource_types) or RESOURCE_TYPES
+    unknown = wanted - RESOURCE_TYPES
+    if unknown:
+        raise UnsupportedVersion(f"there are no resources of type {min(unknown)}")
+    image = broker.controller.image
+    names = {RESOURCE_TOPIC: sorted(image.topics), RESOURCE_BROKER: [str(node) for node in sorted(image.brokers)]}
+    return ListConfigResourcesResponse(
+        config_resources=tuple(
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(wanted)
+            for name in names.get(kind, ())
+        )
+    )
+
+
+def _describe_failed(request: DescribeConfigsRequest, error: KafkaError, api_version: int) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=tuple(
+            DescribeConfigsResult(
+                error_code=error.code,
+                error_message=str(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        )
+    )
+
+
+def _alter_failed(
+    request: IncrementalAlterConfigsRequest, error: KafkaError, api_version: int
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=str(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        )
+    )
+
+
+def _replace_failed(
+    request: legacy.AlterConfigsRequest, error: KafkaError, api_version: int
+) -> legacy.AlterConfigsResponse:
+    return legacy.AlterConfigsResponse(
+        responses=tuple(
+            legacy.AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=str(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        )
+    )
+
+
+ROUTES = (
+    Route(
+        key=ApiKey.DESCRIBE_CONFIGS,
+        handle=describe_configs,
+        min_version=1,
+        max_version=4,
+        error_response=_describe_failed,
+    ),
+    Route(key=ApiKey.ALTER_CONFIGS, handle=alter_configs, min_version=0, max_version=2, error_response=_replace_failed),
+    Route(
+        key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        handle=incremental_alter_configs,
+        min_version=0,
+        max_version=1,
+        error_response=_alter_failed,
+    ),
+    Route(key=ApiKey.LIST_CONFIG_RESOURCES, handle=list_config_resources, min_version=0, max_version=1),
+)

@@ -1,0 +1,74 @@
+"""DeleteRecords (21): let a partition begin later
+
+versions: 0-2 2  flexible
+
+Everything below the given offset is gone for readers at once; files go when all of a segment lies below it. -1 stands
+for the high watermark. The new log start is durable before it is answered.
+"""
+
+from broker.dispatch import BrokerServices, RequestContext, Route
+from broker.partitions import find_log, find_topic
+from core.errors import InvalidTopicException, KafkaError
+from core.wire.api import ApiKey
+from core.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
+
+HIGH_WATERMARK = -1
+
+
+async def handle(broker: BrokerServices, request: DeleteRecordsRequest, _ctx: RequestContext) -> DeleteRecordsResponse:
+    """Move the log start of every partition asked for."""
+    return DeleteRecordsResponse(
+        topics=tuple(
+            [
+                DeleteRecordsTopicResult(
+                    name=topic.name,
+                    partitions=tuple([await _delete(broker, topic, partition) for partition in topic.partitions]),
+                )
+                for topic in request.topics
+            ]
+        )
+    )
+
+
+async def _delete(
+    broker: BrokerServices, topic: DeleteRecordsTopic, partition: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    index = partition.partition_index
+    try:
+        image = find_topic(broker, topic.name)
+        if image.internal:
+            raise InvalidTopicException(f"topic {topic.name!r} is the cluster's own")
+        partition_log, _ = find_log(broker, image, index)
+        offset = partition_log.high_watermark if partition.offset == HIGH_WATERMARK else partition.offset
+        log_start = await broker.logs.delete_records(partition_log, offset)
+    except KafkaError as error:
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log_start)
+
+
+def error_response(request: DeleteRecordsRequest, error: KafkaError, _api_version: int) -> DeleteRecordsResponse:
+    """The same error for every partition."""
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    DeleteRecordsPartitionResult(
+                        partition_index=partition.partition_index, low_watermark=-1, error_code=error.code
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+ROUTES = (Route(key=ApiKey.DELETE_RECORDS, handle=handle, min_version=0, max_version=2, error_response=error_response),)

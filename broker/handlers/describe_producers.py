@@ -1,0 +1,78 @@
+"""DescribeProducers (61): who has written to a partition and how far
+
+versions: 0
+
+Answers from the same state that recognises duplicates, so a producer that lost its own memory can find out where its
+sequence numbers stopped. Transactions are not served, so their fields say "none".
+"""
+
+from broker.dispatch import BrokerServices, RequestContext, Route
+from broker.partitions import find_log, find_topic
+from core.errors import KafkaError
+from core.wire.api import ApiKey
+from core.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+    TopicResponse,
+)
+
+
+def handle(
+    broker: BrokerServices, request: DescribeProducersRequest, _ctx: RequestContext
+) -> DescribeProducersResponse:
+    """The producers of every partition asked for."""
+    return DescribeProducersResponse(
+        topics=tuple(
+            TopicResponse(
+                name=topic.name,
+                partitions=tuple(_describe(broker, topic, partition) for partition in topic.partition_indexes),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _describe(broker: BrokerServices, topic: TopicRequest, partition: int) -> PartitionResponse:
+    try:
+        partition_log, _ = find_log(broker, find_topic(broker, topic.name), partition)
+    except KafkaError as error:
+        return PartitionResponse(partition_index=partition, error_code=error.code, error_message=str(error))
+    return PartitionResponse(
+        partition_index=partition,
+        active_producers=tuple(
+            ProducerState(
+                producer_id=state.producer_id,
+                producer_epoch=state.epoch,
+                last_sequence=state.last_sequence,
+                last_timestamp=state.last_timestamp,
+                coordinator_epoch=-1,
+            )
+            for state in partition_log.producers
+        ),
+    )
+
+
+def error_response(
+    request: DescribeProducersRequest, error: KafkaError, _api_version: int
+) -> DescribeProducersResponse:
+    """The same error for every partition."""
+    return DescribeProducersResponse(
+        topics=tuple(
+            TopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    PartitionResponse(partition_index=partition, error_code=error.code, error_message=str(error))
+                    for partition in topic.partition_indexes
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+ROUTES = (
+    Route(key=ApiKey.DESCRIBE_PRODUCERS, handle=handle, min_version=0, max_version=0, error_response=error_response),
+)

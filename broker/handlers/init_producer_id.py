@@ -1,0 +1,34 @@
+"""InitProducerId (22): an identity for an idempotent producer
+
+versions: 0-5 2  flexible 3  producer id and epoch of a producer that wants a new epoch 4  PRODUCER_FENCED for
+INVALID_PRODUCER_EPOCH 5  transactions of the second kind (not served)
+
+Every idempotent producer gets a fresh id with epoch 0; a client that sends its old id gets a fresh one too, as on
+Apache Kafka. A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: every client takes that for
+final and shows it to its user at once, while a retriable error would make it wait for a coordinator that does not
+come.
+"""
+
+import structlog
+
+from broker.dispatch import BrokerServices, RequestContext, Route
+from core.errors import TransactionalIdAuthorizationFailed
+from core.wire.api import ApiKey
+from core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+log = structlog.get_logger("tidemill.broker.producers")
+
+
+async def handle(broker: BrokerServices, request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
+    """A producer id that nobody else has."""
+    if request.transactional_id is not None:
+        log.warning(
+            "transactions are not available: producer refused",
+            transactional_id=request.transactional_id,
+            client_id=ctx.client_id,
+        )
+        raise TransactionalIdAuthorizationFailed("transactions are not available on this broker")
+    return InitProducerIdResponse(producer_id=await broker.producer_ids.take(), producer_epoch=0)
+
+
+ROUTES = (Route(key=ApiKey.INIT_PRODUCER_ID, handle=handle, min_version=0, max_version=5),)

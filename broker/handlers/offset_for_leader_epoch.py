@@ -1,0 +1,72 @@
+"""OffsetForLeaderEpoch (23): where an epoch ended
+
+versions: 2-4
+  3  replica id
+  4  flexible
+
+A consumer that has fetched under some leader epoch asks where that epoch ended, and learns whether the log it has read
+from is still the log there is (KIP-320).
+"""
+
+from broker.dispatch import BrokerServices, RequestContext, Route
+from broker.partitions import find_log, find_topic
+from core.errors import KafkaError
+from core.wire.api import ApiKey
+from core.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(
+    broker: BrokerServices, request: OffsetForLeaderEpochRequest, _ctx: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """The end offset of one epoch per partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(_answer(broker, topic, partition) for partition in topic.partitions),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _answer(broker: BrokerServices, topic: OffsetForLeaderTopic, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        image = find_topic(broker, topic.topic)
+        partition_log, _ = find_log(broker, image, partition.partition, partition.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=partition.partition, error_code=error.code)
+    epoch, end_offset = partition_log.epochs.end_offset_for(partition.leader_epoch, partition_log.high_watermark)
+    return EpochEndOffset(partition=partition.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def error_response(
+    request: OffsetForLeaderEpochRequest, error: KafkaError, _api_version: int
+) -> OffsetForLeaderEpochResponse:
+    """The same error for every partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(
+                    EpochEndOffset(partition=partition.partition, error_code=error.code)
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+ROUTES = (
+    Route(
+        key=ApiKey.OFFSET_FOR_LEADER_EPOCH, handle=handle, min_version=2, max_version=4, error_response=error_response
+    ),
+)

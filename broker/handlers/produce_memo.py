@@ -1,0 +1,205 @@
+"""Produce (0) from a producer that was seen before: nothing is decoded
+
+versions: 3-13, as in `produce`
+
+All bytes of a Produce request except the correlation id and the batch repeat as long as a producer writes to the same
+partition. A connection therefore remembers, by these bytes, which log they led to and what the response looks like; the
+batch itself is judged by the log as always. What is remembered is about one image of the cluster: when the image is
+replaced (a topic deleted or made anew, another leader, other settings) everything is looked up again. Settings that the
+log obeys are read from the log each time.
+
+Whatever is unusual in a request, or is refused, is left to the general handler, which then says what is wrong: requests
+for several partitions, acks=0, transactional ids and batches, unknown topics, bad batches.
+"""
+
+import struct
+import uuid
+
+from broker.dispatch import BrokerServices, Chunks, Exchange
+from broker.log.partition import PartitionLog
+from broker.partitions import find_log, find_topic
+from broker.quorum.image import ClusterImage, PartitionImage
+from core.errors import KafkaError
+from core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
+from core.types import ZERO_UUID
+from core.wire.api import ApiKey
+from core.wire.framing import RequestHeader, encode_response
+from core.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from core.wire.produce_frame import (
+    FLEXIBLE_FROM,
+    PREFIX_AT,
+    TOPIC_ID_FROM,
+    ProduceFrame,
+    read_produce_frame,
+    records_span,
+)
+
+ENTRIES_MAX = 256
+"""Per connection; a producer that writes to more partitions in turn is looked up again each time round."""
+
+LOG_START_OFFSET_FROM = 5
+
+_PRODUCE = int(ApiKey.PRODUCE)
+_new_header = tuple.__new__  # twice as fast as the NamedTuple's own constructor
+_CORRELATION_ID = struct.Struct(">i")
+_CORRELATION_ID_AT = 4
+_MARKS = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)  # occur in no response by themselves
+_ACKS_LEADER, _ACKS_ALL = 1, -1
+
+
+class KnownPrefix:
+    """Where requests with a certain prefix go."""
+
+    __slots__ = (
+        "_head",
+        "_pack",
+        "_size",
+        "_tail",
+        "_with_start",
+        "image",
+        "in_sync",
+        "index",
+        "leader_epoch",
+        "log",
+        "name",
+        "needs_all",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        partition_log: PartitionLog,
+        partition: PartitionImage,
+        frame: ProduceFrame,
+        version: int,
+    ) -> None:
+        self.image = image
+        self.log = partition_log
+        self.index = frame.partition
+        self.leader_epoch = partition.leader_epoch
+        self.in_sync = len(partition.isr)
+        self.needs_all = frame.acks == _ACKS_ALL
+        self.name, self.topic_id = _named(frame, version)
+        self._with_start = version >= LOG_START_OFFSET_FROM
+        self._take_apart(version)
+
+    def _take_apart(self, version: int) -> None:
+        """Let the general codec encode a response, and find the three numbers in it that change."""
+        base_offset, append_time, log_start = _MARKS
+        answer = PartitionProduceResponse(
+            index=self.index, base_offset=base_offset, log_append_time_ms=append_time, log_start_offset=log_start
+        )
+        response = b"".join(encode_response(ApiKey.PRODUCE, version, 0, self._response(answer)))
+        numbers = struct.pack(">3q", *_MARKS) if self._with_start else struct.pack(">2q", *_MARKS[:2])
+        at = response.rindex(numbers)
+        self._size, self._head, self._tail = response[:4], response[8:at], response[at + len(numbers) :]
+        count = len(numbers) // 8
+        self._pack = struct.Struct(f">4si{len(self._head)}s{count}q{len(self._tail)}s").pack
+
+    def respond(self, correlation_id: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> bytes:
+        """The framed response to a batch that was stored."""
+        if self._with_start:
+            return self._pack(
+                self._size, correlation_id, self._head, base_offset, append_time_ms, log_start_offset, self._tail
+            )
+        return self._pack(self._size, correlation_id, self._head, base_offset, append_time_ms, self._tail)
+
+    def _response(self, answer: PartitionProduceResponse) -> ProduceResponse:
+        topic = TopicProduceResponse(name=self.name, topic_id=self.topic_id, partition_responses=(answer,))
+        return ProduceResponse(responses=(topic,))
+
+    @staticmethod
+    def error_response(known: "KnownPrefix", error: KafkaError, _api_version: int) -> ProduceResponse:
+        """What a stored batch gets that does not become durable after all."""
+        answer = PartitionProduceResponse(
+            index=known.index, error_code=error.code, base_offset=-1, error_message=str(error) or None
+        )
+        return known._response(answer)
+
+
+class ProduceMemo:
+    """The prefixes that one connection uses in one version: a `broker.dispatch.Shortcut`."""
+
+    __slots__ = ("_broker", "_flexible", "_known", "_prefix_end", "_version")
+
+    def __init__(self, broker: BrokerServices, version: int) -> None:
+        self._broker = broker
+        self._version = version
+        self._flexible = version >= FLEXIBLE_FROM
+        self._known: dict[bytes, KnownPrefix] = {}
+        self._prefix_end = PREFIX_AT  # of the last request
+
+    def __call__(self, frame: memoryview) -> Exchange | None:
+        """Serve a request whose answer is certain to be a good one; None if it is not."""
+        broker = self._broker
+        known = self._known.get(bytes(frame[PREFIX_AT : self._prefix_end]))
+        if known is None or known.image is not broker.controller.image:
+            known = self._learn(frame)
+            if known is None:
+                return None
+        span = records_span(frame, self._prefix_end, flexible=self._flexible)
+        if span is None:
+            return None
+        start, end = span
+        log = known.log
+        if (
+            end - start < HEADER_BYTES
+            or frame[start + ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT
+            or (known.needs_all and known.in_sync < log.config.min_insync_replicas)
+        ):
+            return None
+        try:
+            base_offset, last_offset, append_time_ms, log_start_offset, _ = log.append(
+                frame[start:end],
+                now_ms=broker.clock.now_ms(),
+                leader_epoch=known.leader_epoch,
+                produce_version=self._version,
+            )
+        except KafkaError:
+            return None  # nothing has changed; the general handler meets the same and says it
+        pending = log.pending(last_offset)
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)
+        header = _new_header(RequestHeader, (_PRODUCE, self._version, correlation_id, None))
+        exchange = Exchange(header, known, KnownPrefix.error_response)
+        chunks: Chunks = [known.respond(correlation_id, base_offset, append_time_ms, log_start_offset)]
+        if pending is None:
+            exchange.chunks = chunks
+        else:
+            exchange.after, exchange.due = pending, chunks
+        return exchange
+
+    def _learn(self, frame: memoryview) -> KnownPrefix | None:
+        """What is known, or can be found out, about the prefix of `frame`."""
+        found = read_produce_frame(frame, self._version)
+        if found is None or found.acks not in (_ACKS_LEADER, _ACKS_ALL):
+            return None
+        image = self._broker.controller.image
+        prefix = bytes(frame[PREFIX_AT : found.prefix_end])
+        known = self._known.get(prefix)
+        if known is None or known.image is not image:
+            known = self._look_up(image, found)
+            if known is None:
+                return None
+            if len(self._known) >= ENTRIES_MAX:
+                self._known.clear()
+            self._known[prefix] = known
+        self._prefix_end = found.prefix_end
+        return known
+
+    def _look_up(self, image: ClusterImage, found: ProduceFrame) -> KnownPrefix | None:
+        try:
+            topic = find_topic(self._broker, *_named(found, self._version))
+            partition_log, partition = find_log(self._broker, topic, found.partition)
+        except KafkaError:
+            return None
+        if topic.internal:
+            return None
+        return KnownPrefix(image, partition_log, partition, found, self._version)
+
+
+def _named(frame: ProduceFrame, version: int) -> tuple[str, uuid.UUID]:
+    """Name and topic id as the request has them; the response says them back."""
+    if version >= TOPIC_ID_FROM:
+        return "", uuid.UUID(bytes=frame.topic)
+    return frame.topic.decode(), ZERO_UUID

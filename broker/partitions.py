@@ -1,0 +1,61 @@
+"""From what a request names to the log that holds it
+
+Clients name a topic by name or, in newer versions, by id; they may say which leader epoch they believe in. This is
+the one place that turns those into a topic of the cluster image and a local log, and that says what is wrong
+otherwise, with the error that makes a client look the topic up again.
+"""
+
+import uuid
+
+from broker.dispatch import BrokerServices
+from broker.log.partition import PartitionLog
+from broker.quorum.image import PartitionImage, TopicImage
+from core.errors import (
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownLeaderEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from core.types import ZERO_UUID
+
+
+def find_topic(broker: BrokerServices, name: str | None, topic_id: uuid.UUID = ZERO_UUID) -> TopicImage:
+    """The topic of that name, or of that id if there is no name; raises UnknownTopicOrPartition, UnknownTopicId."""
+    image = broker.controller.image
+    if not name and topic_id != ZERO_UUID:
+        name = image.topic_names.get(topic_id)
+        if name is None:
+            raise UnknownTopicId(f"no topic has the id {topic_id}")
+    topic = image.topics.get(name or "")
+    if topic is None:
+        raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+    return topic
+
+
+def find_partition(topic: TopicImage, partition: int) -> PartitionImage:
+    """Partition number `partition` of `topic`; raises UnknownTopicOrPartition."""
+    if not 0 <= partition < len(topic.partitions):
+        raise UnknownTopicOrPartition(f"topic {topic.name!r} has no partition {partition}")
+    return topic.partitions[partition]
+
+
+def find_log(
+    broker: BrokerServices, topic: TopicImage, partition: int, believed_epoch: int = -1
+) -> tuple[PartitionLog, PartitionImage]:
+    """The log of a partition led by this broker; raises the error that says why there is none.
+
+    `believed_epoch` is the leader epoch in the request, -1 if it has none.
+    """
+    found = find_partition(topic, partition)
+    if found.leader != broker.node_id:
+        raise NotLeaderOrFollower(f"broker {broker.node_id} does not lead {topic.name}-{partition}")
+    if believed_epoch >= 0 and believed_epoch != found.leader_epoch:
+        if believed_epoch < found.leader_epoch:
+            raise FencedLeaderEpoch(f"leader epoch {believed_epoch} is over, {found.leader_epoch} is the current one")
+        raise UnknownLeaderEpoch(f"leader epoch {believed_epoch} is not known here yet")
+    partition_log = broker.logs.get(topic.name, partition)
+    if partition_log is None:
+        raise KafkaStorageError(f"the log of {topic.name}-{partition} is not open")
+    return partition_log, found

@@ -1,0 +1,156 @@
+"""The metadata log on disk: one file of record batches, Kafka's layout
+
+A decision is one batch in `__cluster_metadata-0/00000000000000000000.log`, so it is there whole or not at all, and it
+is synced before anybody is answered. Because the next batch is written only after the one before it is on the disk, a
+crash can damage nothing but the last batch: such a torn tail is cut off at start-up. Damage anywhere before it is not
+the trace of a crash; the store then refuses to open rather than forget topics.
+
+After a failed sync nobody knows what the disk holds, so the store takes no more writes until the process starts
+again.
+
+Not here: what the records mean. A consensus log takes the place of this file's `append` when there are more nodes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from broker.quorum.records import MetadataFormatError, MetadataRecord, decode_record, encode_record
+from core.errors import KafkaError
+from core.records.batch import HEADER_BYTES, BatchView
+from core.records.builder import build_batch
+from core.records.record import NewRecord, decode_records
+from core.runtime.disk import Directory, File
+
+FOLDER: Final = "__cluster_metadata-0"
+FILE: Final = "00000000000000000000.log"
+LEADER_EPOCH: Final = 1
+"""A quorum of one has had one leader."""
+
+_LENGTH_END = 12  # base offset and length fields, which the length does not count
+_MAGIC_AT = 16
+
+
+class MetadataCorruptError(RuntimeError):
+    """The metadata log cannot be trusted; the message says where and what to do."""
+
+
+class MetadataStoreError(OSError):
+    """The disk did not take a decision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLog:
+    """What was on the disk."""
+
+    batches: tuple[tuple[MetadataRecord, ...], ...]
+    torn_bytes: int
+
+
+class MetadataStore:
+    """Appends decisions; one writer at a time."""
+
+    def __init__(self, data: Directory) -> None:
+        self._directory = data.subdirectory(FOLDER)
+        created = not self._directory.exists(FILE)
+        self._file: File = self._directory.create(FILE) if created else self._directory.open(FILE)
+        if created:
+            self._directory.sync()
+            data.sync()
+        self._size = self._file.size()
+        self._failed: str | None = None
+        self.offset_end = 0
+
+    def load(self) -> LoadedLog:
+        """Read every decision and cut off a torn tail; raises MetadataCorruptError."""
+        data = self._file.read_at(0, self._size)
+        batches: list[tuple[MetadataRecord, ...]] = []
+        end = 0
+        for view, end in _sound_batches(data):
+            if view.base_offset != self.offset_end:
+                raise self._corrupt(end - view.size_bytes, f"offset {view.base_offset} follows {self.offset_end}")
+            try:
+                batches.append(tuple(decode_record(record.value or b"") for record in decode_records(view)))
+            except (MetadataFormatError, KafkaError) as error:
+                raise self._corrupt(end - view.size_bytes, str(error)) from None
+            self.offset_end = view.last_offset + 1
+        torn = len(data) - end
+        if torn:
+            self._cut_tail(data, end)
+        self._file.sync()  # what was read may be in the page cache only; from here on it is built upon
+        return LoadedLog(batches=tuple(batches), torn_bytes=torn)
+
+    def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
+        """Write one decision and return the offset after it; call `sync` before telling anybody.
+
+        When the disk refuses (it is full, say) the file is as it was before and a later append may succeed.
+        """
+        if self._failed:
+            raise MetadataStoreError(self._failed)
+        values = [NewRecord(timestamp=now_ms, key=None, value=encode_record(record)) for record in records]
+        batch = build_batch(values, base_offset=self.offset_end, leader_epoch=LEADER_EPOCH)
+        try:
+            self._file.write_at(self._size, batch)
+        except OSError as error:
+            self._undo(error)
+            raise MetadataStoreError(error.errno, f"the metadata log could not be written: {error}") from error
+        self._size += len(batch)
+        self.offset_end += len(records)
+        return self.offset_end
+
+    def sync(self) -> None:
+        """Return once everything appended is on the disk; blocks, so call it from a worker thread."""
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._failed = f"the metadata log could not be synced ({error}): repair the disk and start again"
+            raise MetadataStoreError(error.errno, self._failed) from error
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+    def _undo(self, error: OSError) -> None:
+        try:
+            self._file.truncate(self._size)
+        except OSError:
+            self._failed = f"the metadata log is damaged by a failed write ({error}): repair the disk and start again"
+
+    def _cut_tail(self, data: bytes, end: int) -> None:
+        later = _later_batch(data, end + 1)
+        if later is not None:
+            raise self._corrupt(end, f"the batch there is damaged but a sound one follows at byte {later}")
+        self._file.truncate(end)
+        self._size = end
+
+    def _corrupt(self, position: int, why: str) -> MetadataCorruptError:
+        return MetadataCorruptError(
+            f"The metadata log {self._directory.path}/{FILE} is corrupt at byte {position}: {why}. "
+            "Restore the file from a backup; starting without it would forget topics."
+        )
+
+
+def _sound_batches(data: bytes) -> Iterator[tuple[BatchView, int]]:
+    """Batches with a matching CRC from the start, each with the position after it; stops before the first bad one."""
+    position = 0
+    while (view := _sound_batch(data, position)) is not None:
+        position += view.size_bytes
+        yield view, position
+
+
+def _sound_batch(data: bytes, position: int) -> BatchView | None:
+    if position + HEADER_BYTES > len(data) or data[position + _MAGIC_AT] != 2:
+        return None
+    length = int.from_bytes(data[position + 8 : position + _LENGTH_END], "big", signed=True)
+    if length < HEADER_BYTES - _LENGTH_END or position + _LENGTH_END + length > len(data):
+        return None
+    view = BatchView(data, position)
+    return view if view.verify_crc() else None
+
+
+def _later_batch(data: bytes, start: int) -> int | None:
+    """Position of a sound batch at or after `start`, wherever it begins."""
+    for position in range(start, len(data) - HEADER_BYTES + 1):
+        if data[position + _MAGIC_AT] == 2 and _sound_batch(data, position) is not None:
+            return position
+    return None

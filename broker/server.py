@@ -1,0 +1,556 @@
+"""Client connections: frames in, responses out in request order
+
+One protocol object per connection, one buffer per connection. Requests are parsed where they were received and handed
+to the dispatcher one after the other; a produced batch goes from this buffer to the file without a copy in between.
+Answers may come back in any order and leave in the order of the requests.
+
+Every connection has limits, and reaching one stops the reading of that connection only: answers that the client does
+not take, too many requests in work, a request that must be finished before the next may start. A frame larger than
+`socket.request.max.bytes` is refused by its size prefix, and the buffer grows with what has arrived, never with what
+a prefix promises. Requests too large for an ordinary buffer share `queued.max.request.bytes` from the first byte until
+they are answered; one that dawdles while others wait for its share loses its connection. What cannot be understood
+closes the connection that sent it, with one line in the log.
+
+Not here: what a request means (`dispatch`, `handlers`), TLS, authentication.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import structlog
+
+from broker.dispatch import Chunks, Dispatcher, DropConnection, Exchange, Peer, Shortcuts, UnservedRequest
+
+log = structlog.get_logger("tidemill.broker.server")
+
+BUFFER_IDLE_BYTES = 4 * 1024  # of a connection that has not sent much yet, or not for a while: there may be thousands
+BUFFER_BYTES = 64 * 1024  # holds a burst of small requests; larger frames grow it
+BUFFER_KEPT_BYTES_MAX = 2 * 1024 * 1024  # a buffer grown beyond this is given back when it is empty
+BUFFER_KEPT_SECONDS = 30.0  # and any larger than ordinary one when the client has been silent for so long
+SEND_BUFFER_BYTES_MAX = 1024 * 1024  # beyond this much unsent response no further request is started
+IN_FLIGHT_MAX = 1000  # requests of one connection in work; librdkafka has no limit of its own
+PENDING_MAX = 64  # of those, requests whose answer is not known yet and may be large; clients have one fetch at a time
+ARRIVAL_SECONDS = 30.0  # a large request may take so long to arrive, whatever its size ...
+ARRIVAL_BYTES_PER_S = 64 * 1024  # ... and longer at this rate, if others wait for the memory that it holds
+SWEEP_SECONDS_MAX = 5.0
+BACKLOG = 512
+DRAIN_SECONDS = 1.0  # how long requests in work may take to finish when the server stops; most fetches wait for less
+
+_SIZE = struct.Struct(">i")
+_CONGESTION_ON_LOOPBACK = b"cubic"  # BBR paces loopback traffic down to a fraction of what the kernel can do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """What one listener lets its clients use, named after Kafka's keys."""
+
+    socket_request_max_bytes: int = 100 * 2**20
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = 10_000
+    max_connections_per_ip: int = 2**31 - 1
+    queued_max_request_bytes: int = 512 * 2**20
+
+
+class RequestMemory:
+    """What all connections together may hold of requests too large for an ordinary buffer.
+
+    The first request is always let in, whatever its size, so that one that is larger than the whole still gets through.
+    Those that have to wait are let in in the order in which they came.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def take(self, size_bytes: int, let_in: Callable[[], None]) -> bool:
+        """Take `size_bytes` now, or have `let_in` called when they have been taken."""
+        if not self._waiting and self._fits(size_bytes):
+            self.held_bytes += size_bytes
+            return True
+        self._waiting.append((size_bytes, let_in))
+        return False
+
+    def give_back(self, size_bytes: int) -> None:
+        """Let in as many of those that wait as fit now."""
+        self.held_bytes -= size_bytes
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size_bytes, let_in = self._waiting.popleft()
+            self.held_bytes += size_bytes
+            let_in()
+
+    def stop_waiting(self, let_in: Callable[[], None]) -> None:
+        """Forget a request that waits; its client has gone."""
+        self._waiting = deque(row for row in self._waiting if row[1] != let_in)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self.held_bytes == 0 or self.held_bytes + size_bytes <= self.limit_bytes
+
+
+class Server:
+    """One listener; an async context manager that serves from enter to exit. Listeners may share their `memory`."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        host: str,
+        port: int,
+        listener: str = "PLAINTEXT",
+        limits: ServerLimits | None = None,
+        memory: RequestMemory | None = None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.listener = listener
+        self.limits = limits or ServerLimits()
+        self.memory = memory or RequestMemory(self.limits.queued_max_request_bytes)
+        self.connections: set[Connection] = set()
+        self.connections_per_host: dict[str, int] = {}
+        self.connections_made = 0
+        self.stopping = False
+        self.drained = asyncio.Event()  # set whenever a connection has nothing left in work while stopping
+        self._host = host
+        self._port = port
+        self._asyncio_server: asyncio.Server | None = None
+        self._tasks = asyncio.TaskGroup()
+        self._running: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        assert self._asyncio_server is not None
+        return int(self._asyncio_server.sockets[0].getsockname()[1])
+
+    async def __aenter__(self) -> "Server":
+        loop = asyncio.get_running_loop()
+        self._asyncio_server = await loop.create_server(
+            lambda: Connection(self), self._host or None, self._port, backlog=BACKLOG, reuse_address=True
+        )
+        await self._tasks.__aenter__()
+        self._sweeper = self._tasks.create_task(self._sweep())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self.stopping = True
+        assert self._asyncio_server is not None
+        self._asyncio_server.close()
+        try:
+            await self._drain()
+        finally:
+            for connection in list(self.connections):
+                connection.close()
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+            for task in list(self._running):
+                task.cancel()
+            await self._tasks.__aexit__(kind, error, trace)
+
+    async def _drain(self) -> None:
+        """Let requests in work finish, within limits."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while any(connection.working for connection in self.connections):
+                    self.drained.clear()
+                    await self.drained.wait()
+
+    def run(self, connection: "Connection", exchange: Exchange) -> None:
+        """Run a handler's coroutine; it always ends in an answer, wanted or not."""
+        task = self._tasks.create_task(self._run(connection, exchange))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, connection: "Connection", exchange: Exchange) -> None:
+        assert exchange.pending is not None
+        try:
+            response = await exchange.pending
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception as error:
+            connection.finish(exchange, None, error)
+        else:
+            connection.finish(exchange, response, None)
+
+    async def _sweep(self) -> None:
+        """Close what is idle for too long or keeps others waiting; take back buffers that are too large for silence."""
+        loop = asyncio.get_running_loop()
+        while True:
+            idle_ms = self.limits.connections_max_idle_ms
+            limit_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
+            await asyncio.sleep(min(limit_s / 4 + 0.01, SWEEP_SECONDS_MAX))
+            now = loop.time()
+            for connection in list(self.connections):
+                idle_s = connection.idle_seconds(now)
+                if idle_s > limit_s:
+                    connection.close()
+                elif self.memory.is_short and connection.dawdles(now):
+                    connection.abort("a large request arrives too slowly while others wait for its memory")
+                elif idle_s > BUFFER_KEPT_SECONDS:
+                    connection.shrink()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._dispatcher = server.dispatcher
+        self._frame_bytes_max = server.limits.socket_request_max_bytes
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray(BUFFER_IDLE_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0  # of the first frame not yet started
+        self._end = 0  # of the received bytes
+        self._exchanges: deque[Exchange] = deque()
+        self._exclusive = False
+        self._pending = 0  # exchanges whose answer is not known yet
+        self._answered_bytes = 0  # of answers that cannot leave yet
+        self._send_buffer_full = False
+        self._memory_taken = 0  # for the large request that is being received
+        self._memory_taken_at = 0.0
+        self._memory_awaited = 0
+        self._reading_paused = False
+        self._send_scheduled = False
+        self._last_active = self._loop.time()
+        self._peer = Peer(client_host="", listener=server.listener, connection_id="")
+        self._shortcuts: Shortcuts = {}
+        self._awaited: asyncio.Future[None] | None = None  # what the newest exchange of `_awaiting` is due after
+        self._awaiting: list[Exchange] = []
+
+    # -- life
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept, unless there are too many already."""
+        self._transport = cast(asyncio.Transport, transport)
+        server = self._server
+        address = transport.get_extra_info("peername") or ("", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        host = str(address[0])
+        of_host = server.connections_per_host.get(host, 0)
+        if (
+            server.stopping
+            or len(server.connections) >= server.limits.max_connections
+            or of_host >= server.limits.max_connections_per_ip
+        ):
+            log.warning("connection refused: too many", client=host, connections=len(server.connections))
+            self._transport.abort()
+            self._transport = None
+            return
+        server.connections_made += 1
+        server.connections.add(self)
+        server.connections_per_host[host] = of_host + 1
+        self._peer = Peer(
+            client_host=host,
+            listener=server.listener,
+            connection_id=f"{local[0]}:{local[1]}-{host}:{address[1]}-{server.connections_made}",
+            server_host=str(local[0]),
+            server_port=int(local[1]),
+        )
+        self._transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES_MAX)
+        _tune(transport.get_extra_info("socket"), host)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the client; nobody needs the answers it was waiting for."""
+        self._transport = None
+        server = self._server
+        if self in server.connections:
+            server.connections.discard(self)
+            host = self._peer.client_host
+            left = server.connections_per_host.get(host, 1) - 1
+            if left > 0:
+                server.connections_per_host[host] = left
+            else:
+                server.connections_per_host.pop(host, None)
+        self._give_memory_back()
+        if self._memory_awaited:
+            server.memory.stop_waiting(self._let_in)
+        for exchange in self._exchanges:
+            if isinstance(exchange.pending, asyncio.Future):
+                exchange.pending.cancel()
+                self._release(exchange)
+        self._exchanges.clear()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection at once."""
+        log.warning("connection closed", client=self._peer.connection_id, reason=reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def dawdles(self, now: float) -> bool:
+        """Whether the large request that is being received takes longer than it may."""
+        allowed_s = ARRIVAL_SECONDS + self._memory_taken / ARRIVAL_BYTES_PER_S
+        return self._memory_taken > 0 and now - self._memory_taken_at > allowed_s
+
+    def close(self) -> None:
+        """Close the connection once what was answered has been sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def idle_seconds(self, now: float) -> float:
+        """How long nothing has happened; 0 while a request is in work."""
+        return 0.0 if self._exchanges else now - self._last_active
+
+    @property
+    def working(self) -> bool:
+        """Whether a request is in work."""
+        return bool(self._exchanges)
+
+    # -- receiving
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for what is received next; never empty."""
+        if self._end == len(self._buffer):
+            self._make_room()
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` more have been received."""
+        self._end += nbytes
+        self._last_active = self._loop.time()
+        self._start_requests()
+
+    def _make_room(self) -> None:
+        """Move what is left to the front, or grow with what has arrived."""
+        left = self._end - self._start
+        if left <= len(self._buffer) // 2:
+            self._buffer[:left] = self._buffer[self._start : self._end]
+        else:
+            self._replace_buffer(max(len(self._buffer) * 2, BUFFER_BYTES))
+        self._start, self._end = 0, left
+
+    def _replace_buffer(self, size_bytes: int) -> None:
+        """A larger or smaller buffer; slices of the old one stay valid for whoever holds them."""
+        larger = bytearray(size_bytes)
+        larger[: self._end - self._start] = self._view[self._start : self._end]
+        self._buffer, self._view = larger, memoryview(larger)
+
+    def _start_requests(self) -> None:
+        """Start every request that has arrived in full and may start now, then send what they left to send."""
+        while True:
+            if not self._may_start():
+                self._send()  # what is answered already makes room for more
+                if not self._may_start():
+                    break
+            available = self._end - self._start
+            if available < 4:
+                break
+            size: int = _SIZE.unpack_from(self._buffer, self._start)[0]
+            if not 0 < size <= self._frame_bytes_max:
+                self._refuse(f"a frame of {size} bytes; socket.request.max.bytes is {self._frame_bytes_max}")
+                return
+            if available < 4 + size:
+                if size > BUFFER_BYTES and not self._memory_taken and not self._memory_awaited:
+                    self._take_memory(size)
+                break
+            begin = self._start + 4
+            self._start = begin + size
+            if not self._start_request(self._view[begin : begin + size]):
+                return
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > BUFFER_KEPT_BYTES_MAX:
+                self._replace_buffer(BUFFER_BYTES)
+        self._send()
+        self._control_reading()
+
+    def _take_memory(self, size_bytes: int) -> None:
+        """Before the buffer grows for a large request: wait until there is room for it among all connections."""
+        self._memory_taken_at = self._loop.time()
+        if self._server.memory.take(size_bytes, self._let_in):
+            self._memory_taken = size_bytes
+        else:
+            self._memory_awaited = size_bytes
+
+    def _let_in(self) -> None:
+        self._memory_taken, self._memory_awaited = self._memory_awaited, 0
+        self._memory_taken_at = self._loop.time()
+        self._control_reading()
+
+    def _give_memory_back(self) -> None:
+        if self._memory_taken:
+            taken, self._memory_taken = self._memory_taken, 0
+            self._server.memory.give_back(taken)
+
+    def _release(self, exchange: Exchange) -> None:
+        """Let others have the memory of a large request that is done."""
+        if exchange.memory_bytes:
+            size_bytes, exchange.memory_bytes = exchange.memory_bytes, 0
+            self._server.memory.give_back(size_bytes)
+
+    def shrink(self) -> None:
+        """Give a grown buffer back that nothing is in."""
+        if self._start == self._end and len(self._buffer) > BUFFER_IDLE_BYTES:
+            self._start = self._end = 0
+            self._replace_buffer(BUFFER_IDLE_BYTES)
+
+    def _may_start(self) -> bool:
+        return (
+            self._transport is not None
+            and not self._exclusive
+            and not self._send_buffer_full
+            and not self._server.stopping
+            and len(self._exchanges) < IN_FLIGHT_MAX
+            and self._pending < PENDING_MAX
+            and self._answered_bytes <= SEND_BUFFER_BYTES_MAX
+        )
+
+    def _start_request(self, frame: memoryview) -> bool:
+        """Hand one frame to the dispatcher; False if that ended the connection."""
+        try:
+            exchange = self._dispatcher.start(frame, self._peer, self._shortcuts)
+        except UnservedRequest as refused:
+            self._refuse(str(refused))
+            return False
+        except DropConnection as dropped:
+            log.info("connection closed", client=self._peer.connection_id, reason=str(dropped))
+            self.close()
+            return False
+        pending = exchange.pending
+        self._exchanges.append(exchange)
+        if exchange.after is not None:
+            self._wait(exchange, exchange.after)
+        elif pending is None:
+            self._answered(exchange)
+        else:
+            self._pending += 1
+            exchange.memory_bytes, self._memory_taken = self._memory_taken, 0
+            if exchange.exclusive:
+                self._exclusive = True
+                self._server.run(self, exchange)
+            else:
+                assert isinstance(pending, asyncio.Future)
+                pending.add_done_callback(partial(self._future_done, exchange))
+        self._give_memory_back()
+        return True
+
+    def _answered(self, exchange: Exchange) -> None:
+        """Count what has to stay here until the client takes it."""
+        for chunk in exchange.chunks or ():
+            self._answered_bytes += len(chunk)
+
+    def _wait(self, exchange: Exchange, after: "asyncio.Future[None]") -> None:
+        """Answer when `after` is done: one callback for all requests of this connection that wait for the same."""
+        if after is not self._awaited:
+            self._awaited, self._awaiting = after, []
+            after.add_done_callback(partial(self._after, self._awaiting))
+        self._awaiting.append(exchange)
+
+    def _after(self, exchanges: list[Exchange], done: "asyncio.Future[None]") -> None:
+        if done is self._awaited:
+            self._awaited, self._awaiting = None, []
+        error = done.exception()
+        for exchange in exchanges:
+            if error is None:
+                exchange.chunks = exchange.due
+                self._answered(exchange)
+            else:
+                self._pending += 1
+                self.finish(exchange, None, error)
+        self._last_active = self._loop.time()
+        self._start_requests()
+
+    def _refuse(self, reason: str) -> None:
+        log.warning("connection closed: not a request", client=self._peer.connection_id, reason=reason)
+        self._send()
+        self.close()
+        self._start = self._end = 0
+
+    def _control_reading(self) -> None:
+        """Requests that may not start yet stay in the kernel once half of the buffer is full of them."""
+        transport = self._transport
+        if transport is None:
+            return
+        full = self._memory_awaited > 0 or ((self._end - self._start) * 2 > len(self._buffer) and not self._may_start())
+        if full and not self._reading_paused:
+            transport.pause_reading()
+            self._reading_paused = True
+        elif self._reading_paused and not full:
+            transport.resume_reading()
+            self._reading_paused = False
+
+    # -- sending
+
+    def _future_done(self, exchange: Exchange, future: "asyncio.Future[Any]") -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        self.finish(exchange, None if error else future.result(), error)
+
+    def finish(self, exchange: Exchange, response: Any, error: BaseException | None) -> None:
+        """Answer `exchange`; the bytes leave when all earlier requests are answered too."""
+        self._pending -= 1
+        self._release(exchange)
+        if exchange.exclusive:
+            self._exclusive = False
+        if self._transport is None:
+            return
+        try:
+            if error is not None:
+                self._dispatcher.fail(exchange, error)
+            else:
+                self._dispatcher.answer(exchange, response)
+        except DropConnection as dropped:
+            log.info("connection closed", client=self._peer.connection_id, reason=str(dropped))
+            self.close()
+            return
+        self._answered(exchange)
+        if not self._send_scheduled:
+            self._send_scheduled = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Send what is answered, then start what had to wait: both once for all answers of this turn of the loop."""
+        self._send_scheduled = False
+        self._last_active = self._loop.time()
+        self._start_requests()
+
+    def _send(self) -> None:
+        """Send the answers of the longest answered run at the head."""
+        exchanges = self._exchanges
+        if self._transport is None or not exchanges or exchanges[0].chunks is None:
+            return
+        out: Chunks = []
+        while exchanges and (chunks := exchanges[0].chunks) is not None:
+            out += chunks
+            exchanges.popleft()
+        if out:
+            for chunk in out:
+                self._answered_bytes -= len(chunk)
+            self._transport.writelines(out)
+        if self._server.stopping and not exchanges:
+            self._server.drained.set()
+
+    def pause_writing(self) -> None:
+        """The client takes its responses more slowly than it asks."""
+        self._send_buffer_full = True
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._send_buffer_full = False
+        self._loop.call_soon(self._start_requests)
+
+
+def _tune(connected: Any, client_host: str) -> None:
+    """No delay for small responses; on loopback a congestion control that does not pace."""
+    if connected is None or getattr(connected, "family", None) == socket.AF_UNIX:
+        return
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if client_host.startswith("127.") or client_host == "::1":
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CONGESTION_ON_LOOPBACK)
+        except OSError:
+            log.debug("congestion control left as it is", client=client_host)

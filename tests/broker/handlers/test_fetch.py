@@ -1,0 +1,305 @@
+"""Fetch over the wire: versions, limits, waiting"""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.log.segment import segment_name
+from broker.quorum.metadata import TopicRef
+from core.error_code import ErrorCode
+from core.runtime.disk import OsFile
+from core.types import ZERO_UUID
+from core.wire.api import ApiKey
+from core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.broker.broker_world import WireClient, broker_and_client, wire_client
+from tests.broker.handlers.data_path import (
+    decoded,
+    fetch,
+    fetch_request,
+    make_topic,
+    produce,
+    records,
+    unknown_topic,
+)
+
+
+async def test_every_version_returns_what_was_produced(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        await produce(client, topic, records(b"a", b"b"))
+        await produce(client, topic, records(b"c"))
+        for version in range(4, 19):
+            data = await fetch(client, topic, version=version)
+            assert [record.value for record in decoded(data)] == [b"a", b"b", b"c"]
+            assert (data.high_watermark, data.last_stable_offset) == (3, 3)
+            assert data.log_start_offset == (0 if version >= 5 else -1)
+            assert data.aborted_transactions is None
+        data = await fetch(client, topic, offset=2, isolation_level=1)
+        assert ([record.value for record in decoded(data)], data.aborted_transactions) == ([b"c"], ())
+
+
+async def test_nothing_there_is_an_empty_record_set(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        data = await fetch(client, topic)
+        assert (bytes(data.records or b""), data.error_code) == (b"", 0)
+        response = await client.ask(ApiKey.FETCH, 12, FetchRequest(max_wait_ms=60_000, min_bytes=1))
+        assert response.responses == ()
+
+
+@pytest.mark.parametrize("version", [4, 12, 13, 18])
+async def test_errors_are_told_at_once_however_long_the_wait(tmp_path: Path, version: int) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        await produce(client, topic, records(b"a"))
+        out_of_range = await fetch(client, topic, offset=7, version=version, max_wait_ms=60_000)
+        assert out_of_range.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert out_of_range.high_watermark == 1
+        missing = await fetch(client, topic, partition=3, version=version, max_wait_ms=60_000)
+        assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = await fetch(client, unknown_topic(), version=version, max_wait_ms=60_000)
+        expected = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert unknown.error_code == expected
+
+
+async def test_a_parked_fetch_is_answered_by_the_first_record_and_holds_up_nobody(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as producer:
+        topic = await make_topic(broker, partitions=3)
+        request = fetch_request(topic, {0: 0, 1: 0, 2: 0}, 12, max_wait_ms=30_000)
+        parked = asyncio.ensure_future(client.ask(ApiKey.FETCH, 12, request))
+        await asyncio.sleep(0.05)
+        assert not parked.done()
+        await produce(producer, topic, records(b"hello"), partition=1)
+        response = await asyncio.wait_for(parked, 5)
+        values = [[record.value for record in decoded(data)] for data in response.responses[0].partitions]
+        assert values == [[], [b"hello"], []]
+        log = broker.logs.get("t", 1)
+        assert log is not None
+        assert not log._waiting, "nothing is left behind"
+
+
+async def test_a_parked_fetch_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        data = await fetch(client, topic, max_wait_ms=120)
+        assert 0.1 < loop.time() - begun < 5
+        assert decoded(data) == []
+
+
+async def test_min_bytes_are_waited_for(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as producer:
+        topic = await make_topic(broker)
+        batch = records(b"x" * 100)
+        request = fetch_request(topic, {0: 0}, 12, max_wait_ms=30_000, min_bytes=2 * len(batch) + 1)
+        parked = asyncio.ensure_future(client.ask(ApiKey.FETCH, 12, request))
+        for _ in range(2):
+            await produce(producer, topic, batch)
+        await asyncio.sleep(0.05)
+        assert not parked.done()
+        await produce(producer, topic, batch)
+        response = await asyncio.wait_for(parked, 5)
+        assert len(decoded(response.responses[0].partitions[0])) == 3
+
+
+async def test_min_bytes_may_come_from_several_partitions_one_after_the_other(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as producer:
+        topic = await make_topic(broker, partitions=4)
+        batch = records(b"x" * 100)
+        await produce(producer, topic, batch, partition=3)
+        request = fetch_request(
+            topic, dict.fromkeys(range(4), 0), 12, max_wait_ms=30_000, min_bytes=4 * len(batch), session_epoch=0
+        )
+        parked = asyncio.ensure_future(client.ask(ApiKey.FETCH, 12, request))
+        for partition in (1, 1):
+            await produce(producer, topic, batch, partition=partition)
+            await asyncio.sleep(0.02)
+        assert not parked.done()
+        await produce(producer, topic, batch, partition=0)
+        response = await asyncio.wait_for(parked, 5)
+        data = response.responses[0].partitions
+        assert [len(decoded(each)) for each in data] == [1, 2, 0, 1]
+        assert [each.high_watermark for each in data] == [1, 2, 0, 1]
+        logs = [broker.logs.get("t", partition) for partition in range(4)]
+        assert not any(log is None or log._waiting for log in logs), "nothing is left behind"
+
+
+async def test_what_is_not_in_memory_is_read_by_a_thread_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=2)
+        for partition in range(2):
+            await produce(client, topic, records(b"x" * 1000), partition=partition)
+    threads: list[str] = []
+    prefetch = OsFile.prefetch
+
+    def noted(file: OsFile, position: int, size_bytes: int) -> None:
+        threads.append(threading.current_thread().name)
+        prefetch(file, position, size_bytes)
+
+    monkeypatch.setattr(OsFile, "is_cached", lambda *_: False)
+    monkeypatch.setattr(OsFile, "prefetch", noted)
+    async with broker_and_client(tmp_path) as (broker, client):
+        request = fetch_request(topic, {0: 0, 1: 0}, 12, max_wait_ms=30_000)
+        assert all(await _sizes(client, request))
+        assert len(threads) == 2
+        assert all(name.startswith("tidemill-read") for name in threads)
+        request = fetch_request(topic, {0: 1, 1: 0}, 12, max_wait_ms=0)
+        sizes = await _sizes(client, request)
+        assert (sizes[0], sizes[1] > 0) == (0, True)
+        await produce(client, topic, records(b"new"), partition=0)
+        threads.clear()
+        assert (await _sizes(client, fetch_request(topic, {0: 1}, 12)))[0] > 0
+        assert threads == [], "what this process wrote is in memory"
+        request = fetch_request(topic, {0: 0}, 12, max_wait_ms=200, min_bytes=10**6)
+        assert (await _sizes(client, request))[0] > 0, "parked after the prefetch, answered when its time is over"
+
+
+async def test_a_parked_fetch_hears_of_the_deletion_of_its_topic(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        parked = asyncio.ensure_future(fetch(client, topic, max_wait_ms=30_000))
+        await asyncio.sleep(0.05)
+        await broker.controller.delete_topics([TopicRef(name="t")])
+        assert (await asyncio.wait_for(parked, 5)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_byte_limits_are_kept_except_for_the_first_batch(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=3)
+        batch = records(b"x" * 1000)
+        for partition in range(3):
+            for _ in range(3):
+                await produce(client, topic, batch, partition=partition)
+        request = fetch_request(topic, {0: 0, 1: 0, 2: 0}, 12, max_bytes=10)
+        sizes = await _sizes(client, request)
+        assert sorted(sizes) == [0, 0, len(batch)], "one whole batch of one partition"
+        request = fetch_request(topic, {0: 0, 1: 0, 2: 0}, 12, partition_max_bytes=2 * len(batch) + 5)
+        assert await _sizes(client, request) == [2 * len(batch)] * 3
+        request = fetch_request(topic, {0: 0, 1: 0, 2: 0}, 12, partition_max_bytes=len(batch) - 1)
+        assert sorted(await _sizes(client, request)) == [0, 0, len(batch)]
+        request = fetch_request(topic, {0: 0, 1: 0, 2: 0}, 12, max_bytes=4 * len(batch))
+        assert sum(await _sizes(client, request)) == 4 * len(batch)
+
+
+async def _sizes(client: WireClient, request: FetchRequest) -> list[int]:
+    response = await client.ask(ApiKey.FETCH, 12, request)
+    return [len(data.records or b"") for data in response.responses[0].partitions]
+
+
+async def test_a_busy_partition_does_not_starve_the_others(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=3)
+        for partition in range(3):
+            await produce(client, topic, records(b"x" * 1000), partition=partition)
+        request = fetch_request(topic, {0: 0, 1: 0, 2: 0}, 12, max_bytes=10)
+        seen = set()
+        for _ in range(6):
+            sizes = await _sizes(client, request)
+            seen.add(next(index for index, size in enumerate(sizes) if size))
+        assert seen == {0, 1, 2}
+
+
+async def test_leader_epochs_are_checked(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        await produce(client, topic, records(b"a"))
+        epoch = topic.partitions[0].leader_epoch
+        for believed, code in ((epoch, 0), (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, 0)):
+            partition = FetchPartition(partition=0, current_leader_epoch=believed, partition_max_bytes=1000)
+            request = FetchRequest(topics=(FetchTopic(topic="t", partitions=(partition,)),), max_bytes=1000)
+            response = await client.ask(ApiKey.FETCH, 12, request)
+            assert response.responses[0].partitions[0].error_code == code
+
+
+async def test_a_reader_that_went_another_way_is_told_where_the_ways_part(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        log = broker.logs.get("t", 0)
+        assert log is not None
+        for epoch in (0, 2):
+            result = log.append(records(b"a", b"b"), now_ms=broker.clock.now_ms(), leader_epoch=epoch)
+            await log.durable(result.last_offset)
+        partition = FetchPartition(partition=0, fetch_offset=3, last_fetched_epoch=1, partition_max_bytes=1000)
+        request = FetchRequest(topics=(FetchTopic(topic=topic.name, partitions=(partition,)),), max_wait_ms=30_000)
+        response = await client.ask(ApiKey.FETCH, 12, request)
+        data = response.responses[0].partitions[0]
+        assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 2)
+        assert not data.records
+
+
+@pytest.mark.parametrize("version", [7, 12, 13, 18])
+async def test_in_a_session_only_news_is_told(tmp_path: Path, version: int) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=3)
+        full = fetch_request(topic, {0: 0, 1: 0, 2: 0}, version, session_epoch=0)
+        response = await client.ask(ApiKey.FETCH, version, full)
+        session_id = response.session_id
+        assert session_id > 0
+        assert [data.partition_index for data in response.responses[0].partitions] == [0, 1, 2]
+        nothing = fetch_request(topic, {}, version, session_id=session_id, session_epoch=1)
+        response = await client.ask(ApiKey.FETCH, version, nothing)
+        assert (response.error_code, response.session_id, response.responses) == (0, session_id, ())
+        await produce(client, topic, records(b"hello"), partition=1)
+        nothing = fetch_request(topic, {}, version, session_id=session_id, session_epoch=2)
+        response = await client.ask(ApiKey.FETCH, version, nothing)
+        (data,) = response.responses[0].partitions
+        assert (data.partition_index, [record.value for record in decoded(data)]) == (1, [b"hello"])
+        assert response.responses[0].topic_id == (topic.topic_id if version >= 13 else ZERO_UUID)
+        moved = fetch_request(topic, {1: 1}, version, session_id=session_id, session_epoch=3)
+        assert (await client.ask(ApiKey.FETCH, version, moved)).responses == ()
+
+
+async def test_a_fetch_in_a_session_waits_and_is_answered_with_what_arrived(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as producer:
+        topic = await make_topic(broker, partitions=3)
+        full = fetch_request(topic, {0: 0, 1: 0, 2: 0}, 12, session_epoch=0)
+        session_id = (await client.ask(ApiKey.FETCH, 12, full)).session_id
+        nothing = FetchRequest(max_wait_ms=30_000, min_bytes=1, session_id=session_id, session_epoch=1)
+        parked = asyncio.ensure_future(client.ask(ApiKey.FETCH, 12, nothing))
+        await asyncio.sleep(0.05)
+        assert not parked.done()
+        await produce(producer, topic, records(b"hello"), partition=2)
+        response = await asyncio.wait_for(parked, 5)
+        assert [data.partition_index for data in response.responses[0].partitions] == [2]
+
+
+async def test_sessions_that_are_not_there_are_refused_and_end_when_told(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        response = await client.ask(ApiKey.FETCH, 12, fetch_request(topic, {0: 0}, 12, session_id=8, session_epoch=1))
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        full = fetch_request(topic, {0: 0}, 12, session_epoch=0)
+        session_id = (await client.ask(ApiKey.FETCH, 12, full)).session_id
+        late = fetch_request(topic, {0: 0}, 12, session_id=session_id, session_epoch=2)
+        assert (await client.ask(ApiKey.FETCH, 12, late)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        by_id = fetch_request(topic, {0: 0}, 13, session_id=session_id, session_epoch=1)
+        assert (await client.ask(ApiKey.FETCH, 13, by_id)).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        last = fetch_request(topic, {0: 0}, 12, session_id=session_id, session_epoch=-1)
+        assert (await client.ask(ApiKey.FETCH, 12, last)).session_id == 0
+        assert len(broker.fetch_sessions) == 0
+
+
+async def test_without_slots_every_fetch_is_a_full_one(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path, max_incremental_fetch_session_cache_slots="0") as (broker, client):
+        topic = await make_topic(broker)
+        response = await client.ask(ApiKey.FETCH, 12, fetch_request(topic, {0: 0}, 12, session_epoch=0))
+        assert (response.error_code, response.session_id) == (0, 0)
+
+
+async def test_a_damaged_batch_is_an_error_and_not_data(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        for value in (b"a", b"b", b"c"):
+            await produce(client, topic, records(value * 50))
+    path = tmp_path / "t-0" / segment_name(0)
+    data = bytearray(path.read_bytes())
+    size = len(data) // 3
+    data[size + 80] ^= 1
+    path.write_bytes(data)
+    async with broker_and_client(tmp_path) as (_, client):
+        codes = [(await fetch(client, topic, offset=offset)).error_code for offset in range(3)]
+        assert codes == [0, ErrorCode.CORRUPT_MESSAGE, 0]
+        assert [record.value for record in decoded(await fetch(client, topic, offset=2))] == [b"c" * 50]

@@ -1,0 +1,235 @@
+"""The short way of Produce against the general one: two brokers, the same requests, the same bytes back"""
+
+import dataclasses
+import errno
+import itertools
+import struct
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.dispatch import Exchange
+from broker.handlers import produce_memo
+from broker.handlers.produce_memo import ProduceMemo
+from broker.node import Broker, open_broker
+from broker.quorum.image import RESOURCE_TOPIC
+from broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
+from broker.routes import ROUTES
+from core.errors import ErrorCode
+from core.runtime.clock import ManualClock
+from core.wire.api import ApiKey
+from core.wire.framing import encode_request
+from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.broker_world import WireClient, wire_client
+from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, produce_request, records
+
+TOPICS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "a-much-longer-name": {},
+    "stamped": {"message_timestamp_type": "LogAppendTime"},
+    "keyed": {"cleanup_policy": "compact"},
+    "careful": {"min_insync_replicas": "2"},
+    "small": {"max_message_bytes": "200"},
+}
+
+
+class Served:
+    """Counts what the short way served."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def memo(self, broker: Any, version: int) -> Any:
+        memo = ProduceMemo(broker, version)
+
+        def counting(frame: memoryview) -> Exchange | None:
+            exchange = memo(frame)
+            self.count += exchange is not None
+            return exchange
+
+        return counting
+
+
+@asynccontextmanager
+async def one(folder: Path, served: Served | None, policy: str = "os") -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker that uses the short way if there is somebody to count it, and a client of it."""
+    routes = tuple(
+        dataclasses.replace(route, shortcut=served.memo if served else None) if route.shortcut else route
+        for route in ROUTES
+    )
+    raw = {"log.dirs": str(folder), "listeners": "PLAINTEXT://127.0.0.1:0", "flush.policy": policy}
+    numbers = itertools.count(1)
+    config = BrokerConfig.parse(raw)
+    opened = open_broker(
+        config, clock=ManualClock(), new_uuid=lambda: uuid.UUID(int=next(numbers) << 64), routes=routes
+    )
+    async with opened as broker, wire_client(broker) as client:
+        for name, settings in TOPICS.items():
+            await make_topic(broker, name, partitions=2, **settings)
+        yield broker, client
+
+
+async def answer_bytes(client: WireClient, frame: bytes) -> bytes:
+    client._writer.write(frame)
+    size = await client._reader.readexactly(4)
+    return size + await client._reader.readexactly(*struct.unpack(">i", size))
+
+
+def requests(broker: Broker, version: int) -> list[ProduceRequest]:
+    """Good ones and all kinds of bad ones, each kind between good ones of the same prefix."""
+    plain = broker.controller.image.topics["plain"]
+
+    def to(topic: str, batch: bytes | None, partition: int = 0, acks: int = -1, **more: Any) -> ProduceRequest:
+        image = broker.controller.image.topics.get(topic)
+        if image is None:
+            image = dataclasses.replace(plain, name=topic, topic_id=uuid.UUID(int=3))
+        return produce_request(image, {partition: batch}, version, acks, **more)  # type: ignore[dict-item]
+
+    flipped = bytearray(records(b"flipped"))
+    flipped[-1] ^= 1
+    idempotent = [
+        records(b"i%d" % number, producer_id=4, producer_epoch=0, base_sequence=number) for number in (0, 1, 1, 7, 2)
+    ]
+    odd = [
+        bytes(flipped),
+        b"",
+        None,
+        records(b"long" * 300_000),
+        records(b"late", timestamp=99_000_000_000_000),
+        records(b"zstd" * 10, codec="zstd"),
+        records(b"tx", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
+        *idempotent,
+    ]
+    made = [to("plain", records(b"%d" % number)) for number in range(3)]
+    for batch in odd:
+        made += [to("plain", batch), to("plain", records(b"between"))]
+    for topic in (*TOPICS, "unknown"):
+        made += [to(topic, records(b"x"), acks=acks) for acks in (1, -1, 1)]
+        made += [to(topic, records(b"x" * 200), partition) for partition in (0, 1, 2, -1)]
+    made.append(to("plain", records(b"x"), transactional_id="t"))
+    made.append(to("plain", records(b"x"), acks=7))
+    data = tuple(PartitionProduceData(index=index, records=records(b"both")) for index in (0, 1))
+    topic_data = TopicProduceData(
+        name="" if version >= 13 else "plain",
+        topic_id=plain.topic_id if version >= 13 else uuid.UUID(int=0),
+        partition_data=data,
+    )
+    made.append(ProduceRequest(acks=1, topic_data=(topic_data,)))
+    return made + [to("plain", records(b"last"), acks=acks) for acks in (1, -1)]
+
+
+@pytest.mark.parametrize("policy", ["os", "group"])
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_nobody_can_tell_the_difference(tmp_path: Path, version: int, policy: str) -> None:
+    served = Served()
+    async with (
+        one(tmp_path / "a", served, policy) as (short, client),
+        one(tmp_path / "b", None, policy) as (
+            general,
+            other,
+        ),
+    ):
+        for number, (left, right) in enumerate(zip(requests(short, version), requests(general, version), strict=True)):
+            assert left == right
+            frame = encode_request(ApiKey.PRODUCE, version, number, "c", left)
+            assert await answer_bytes(client, frame) == await answer_bytes(other, frame), f"request {number}: {left}"
+        assert served.count > 30
+        for name in TOPICS:
+            for partition in (0, 1):
+                found = await fetch(client, short.controller.image.topics[name], partition=partition)
+                expected = await fetch(other, general.controller.image.topics[name], partition=partition)
+                assert bytes(found.records or b"") == bytes(expected.records or b"")
+
+
+async def test_a_deleted_topic_is_forgotten_and_its_successor_is_found(tmp_path: Path) -> None:
+    served = Served()
+    async with one(tmp_path, served) as (broker, client):
+        topic = broker.controller.image.topics["plain"]
+        assert [(await produce(client, topic, records(b"a"))).base_offset for _ in range(3)] == [0, 1, 2]
+        assert served.count == 2
+        await broker.controller.delete_topics([TopicRef(name="plain")])
+        assert (await produce(client, topic, records(b"b"))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        again = await make_topic(broker, "plain")
+        assert (await produce(client, topic, records(b"c"))).base_offset == 0
+        assert served.count == 3
+        assert [record.value for record in decoded(await fetch(client, again))] == [b"c"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("min.insync.replicas", "2", ErrorCode.NOT_ENOUGH_REPLICAS),
+        ("max.message.bytes", "100", ErrorCode.MESSAGE_TOO_LARGE),
+        ("message.timestamp.before.max.ms", "1", ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+async def test_changed_settings_are_obeyed_at_once(tmp_path: Path, key: str, value: str, code: int) -> None:
+    served = Served()
+    async with one(tmp_path, served) as (broker, client):
+        topic = broker.controller.image.topics["plain"]
+        batch = records(b"a" * 100, timestamp=1_600_000_000_000)
+        assert [(await produce(client, topic, batch)).error_code for _ in range(2)] == [0, 0]
+        change = ConfigChange(name=key, op=ConfigOp.SET, value=value)
+        (result,) = await broker.controller.alter_configs(
+            [ResourceChange(resource_type=RESOURCE_TOPIC, resource_name="plain", changes=(change,))]
+        )
+        assert result.error is None
+        assert (await produce(client, topic, batch)).error_code == code
+        assert served.count == 1
+
+
+async def test_pipelined_requests_are_answered_in_order_when_only_some_take_the_short_way(tmp_path: Path) -> None:
+    served = Served()
+    async with one(tmp_path, served, "group") as (broker, client):
+        topic = broker.controller.image.topics["plain"]
+        stream = b""
+        for number in range(200):
+            batches = {0: records(b"%d" % number)} if number % 3 else {0: records(b"%d" % number), 1: records(b"x")}
+            stream += encode_request(ApiKey.PRODUCE, 9, number, "c", produce_request(topic, batches, 9))
+        client._writer.write(stream)
+        for number in range(200):
+            (size,) = struct.unpack(">i", await client._reader.readexactly(4))
+            answer = await client._reader.readexactly(size)
+            assert struct.unpack_from(">i", answer)[0] == number
+        assert 100 < served.count < 200
+        values = [record.value for record in decoded(await fetch(client, topic))]
+        assert values == [b"%d" % number for number in range(200)]
+
+
+async def test_a_failed_fsync_refuses_all_that_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served()
+    async with one(tmp_path, served, "group") as (broker, client):
+        topic = broker.controller.image.topics["plain"]
+        for value in (b"a", b"b"):
+            assert (await produce(client, topic, records(value))).error_code == 0
+        log = broker.logs.get("plain", 0)
+        assert log is not None
+
+        def fail(_file: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(type(log.active.file), "sync", fail)
+        before = served.count
+        assert (await produce(client, topic, records(b"lost"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert served.count == before + 1
+        assert [record.value for record in decoded(await fetch(client, topic))] == [b"a", b"b"]
+
+
+async def test_a_connection_remembers_a_bounded_number_of_prefixes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_memo, "ENTRIES_MAX", 3)
+    async with one(tmp_path, None) as (broker, _):
+        memo = ProduceMemo(broker, 9)
+        await make_topic(broker, "wide", partitions=10)
+        topic = broker.controller.image.topics["wide"]
+        for number in (*range(10), *range(10)):
+            request = produce_request(topic, {number: records(b"a")}, 9)
+            frame = encode_request(ApiKey.PRODUCE, 9, 1, "c", request)[4:]
+            assert memo(memoryview(bytearray(frame))) is not None
+            assert len(memo._known) <= 3

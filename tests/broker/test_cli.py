@@ -1,0 +1,162 @@
+"""`tidemill broker start` as people run it: the readiness line, mistakes in one line, a clean end."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.cli import gather
+from core.config import ConfigError
+
+READY = re.compile(
+    r"tidemill broker ready: listening on 127\.0\.0\.1:(\d+), node (\d+), cluster ([\w-]{22}), data (.+)\n"
+)
+COMMAND = [sys.executable, "-m", "tidemill.cli", "broker", "start"]
+
+
+@contextmanager
+def started(*arguments: str, **environ: str) -> Iterator[tuple["subprocess.Popen[str]", re.Match[str]]]:
+    """A broker process and its readiness line; killed if the test has not ended it."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        ready = READY.fullmatch(line)
+        assert ready is not None, line + process.stderr.read()
+        yield process, ready
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Exit status and standard error of a start that must fail."""
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_listens_and_stops_when_told(tmp_path: Path, number: signal.Signals) -> None:
+    data = tmp_path / "data"
+    with started("--data", str(data), "--listen", "127.0.0.1:0", "--set", "node.id=7") as (process, ready):
+        assert (ready[2], ready[4]) == ("7", str(data))
+        with socket.create_connection(("127.0.0.1", int(ready[1])), timeout=5):
+            process.send_signal(number)
+            out, err = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert out == ""
+        assert "broker stops" in err
+        assert "survives a power cut" in err
+    with started("--data", str(data), "--listen", "127.0.0.1:0", "--set", "node.id=7") as (_, again):
+        assert again[3] == ready[3], "the cluster keeps its id"
+
+
+@pytest.mark.integration
+def test_a_file_the_environment_and_options_in_that_order(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"node.id=3\nnum.io.threads=8\nlog.dirs={tmp_path / 'data'}\nlisteners=PLAINTEXT://127.0.0.1:0\n")
+    with started("--config", str(file), TIDEMILL_BROKER_NODE_ID="4", TIDEMILL_BROKER_FLUSH_POLICY="os") as (
+        process,
+        ready,
+    ):
+        assert ready[2] == "4"
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+    assert "one event loop serves the node" in err
+    assert "power cut can lose the last seconds" in err
+
+
+@pytest.mark.integration
+def test_a_folder_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
+    with started("--data", str(tmp_path), "--listen", "127.0.0.1:0"):
+        status, err = refused("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--log-level", "error")
+    assert status == 1
+    assert re.fullmatch(r"tidemill broker: .* is in use by another process: .*\n", err)
+
+
+@pytest.mark.integration
+def test_an_address_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, err = refused("--data", str(tmp_path), "--listen", address, "--log-level", "error")
+    assert status == 1
+    assert err.startswith(f"tidemill broker: cannot listen on {address}: Address already in use; ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only folders")
+def test_a_read_only_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        status, err = refused("--data", str(tmp_path), "--listen", "127.0.0.1:0")
+    finally:
+        tmp_path.chmod(0o700)
+    assert status == 1
+    assert "cannot write to" in err
+
+
+@pytest.mark.integration
+def test_a_file_where_the_folder_should_be_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    status, err = refused("--data", str(tmp_path / "file"), "--listen", "127.0.0.1:0", "--log-level", "error")
+    assert status == 1
+    assert re.fullmatch(r"tidemill broker: cannot write to .*\n", err)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--set", "num.partition=3"), "did you mean 'num.partitions'"),
+        (("--set", "nonsense"), "Expected key=value"),
+        (("--listen", "nowhere"), "Expected HOST:PORT"),
+        (("--config", "/nonexistent.properties"), "cannot read /nonexistent.properties: No such file"),
+        (("--log-format", "xml"), "is not one of"),
+        (("--set", "ssl.keystore.location=x"), "TLS is not available yet"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_status_2_and_one_line(arguments: tuple[str, ...], says: str) -> None:
+    status, err = refused(*arguments)
+    assert status == 2
+    assert says in err
+    assert err.startswith("tidemill broker: ")
+    assert err.count("\n") == 1
+
+
+def test_the_strongest_source_wins(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('[num]\npartitions = 2\n[log]\ndirs = ["/from/file"]\n')
+    environ = {"TIDEMILL_BROKER_NUM_PARTITIONS": "3", "UNRELATED": "x"}
+    assert gather(file, {}, [], None, None) == {"num.partitions": "2", "log.dirs": "/from/file"}
+    assert gather(file, environ, [], None, None)["num.partitions"] == "3"
+    assert gather(file, environ, ["num.partitions=4"], None, None)["num.partitions"] == "4"
+    assert gather(file, environ, [], "/data", None)["log.dirs"] == "/data"
+
+
+def test_listen_takes_the_place_of_all_listeners() -> None:
+    raw = ["listeners=A://:1,C://:2", "advertised.listeners=A://h:1", "controller.listener.names=C"]
+    assert gather(None, {}, raw, None, "[::1]:9092") == {"listeners": "PLAINTEXT://[::1]:9092"}
+    raw = ["advertised.listeners=PLAINTEXT://h:1, A://h:2"]
+    assert gather(None, {}, raw, None, ":9092")["advertised.listeners"] == "PLAINTEXT://h:1"
+    with pytest.raises(ConfigError):
+        gather(None, {}, [], None, "9092")

@@ -1,0 +1,144 @@
+"""Settings of a node: Kafka's files as they are, mistakes in sentences."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+
+from broker.config import BROKER_CONFIG, NO_EFFECT, BrokerConfig, ListenAddress, ignored_keys, parse_address
+from core.config import ConfigError, ConfigType, parse_properties
+
+STOCK = """
+# as shipped with a single-node Kafka
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def test_a_stock_file_is_read_as_it_is() -> None:
+    raw = parse_properties(STOCK)
+    config = BrokerConfig.parse(raw)
+    assert config.listen == (ListenAddress("PLAINTEXT", "", 9092),)
+    assert dict(config.advertised) == {"PLAINTEXT": ListenAddress("PLAINTEXT", "localhost", 9092)}
+    assert config.data_dir == "/tmp/kraft-combined-logs"
+    assert "num.io.threads" in ignored_keys(raw)
+    assert set(ignored_keys(raw)) <= set(NO_EFFECT)
+
+
+def test_nothing_given_is_a_broker_on_this_machine_only() -> None:
+    config = BrokerConfig.parse({})
+    assert config.listen == (ListenAddress("PLAINTEXT", "127.0.0.1", 9092),)
+    assert config.flush_policy == "group"
+    assert config.group_initial_rebalance_delay_ms == 0
+    assert config.advertised == {}
+
+
+def test_every_attribute_has_the_type_of_its_row() -> None:
+    kinds = {ConfigType.INT: "int", ConfigType.LONG: "int", ConfigType.BOOLEAN: "bool", ConfigType.STRING: "str"}
+    kinds[ConfigType.DOUBLE] = "float"
+    names = {name.replace(".", "_"): name for name in BROKER_CONFIG.names()}
+    checked = 0
+    for field in dataclasses.fields(BrokerConfig):
+        if field.name in names:
+            key = BROKER_CONFIG[names[field.name]]
+            text = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+            assert kinds[key.type] in text, field.name
+            checked += 1
+    assert checked > 20
+
+
+def test_every_default_is_valid_and_documented() -> None:
+    for key in BROKER_CONFIG:
+        assert key.doc.endswith("."), key.name
+        if key.valid is not None and key.default is not None:
+            assert key.valid(key.default) is None, key.name  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ({"num.partition": "3"}, "did you mean 'num.partitions'"),
+        ({"num.partitions": "0"}, "at least 1"),
+        ({"flush.policy": "never"}, "not one of group, os"),
+        ({"ssl.keystore.location": "x"}, "TLS is not available yet"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "SASL is not available yet"),
+        ({"zookeeper.connect": "x"}, "no ZooKeeper"),
+        ({"log.dirs": "/a,/b"}, "give exactly one"),
+        ({"log.dir": ""}, "log.dir is empty"),
+        ({"listeners": "127.0.0.1:9092"}, "expected NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h:port"}, "Expected HOST:PORT"),
+        ({"listeners": "PLAINTEXT://h:99999"}, "Expected HOST:PORT"),
+        ({"listeners": "SSL://h:1"}, "only PLAINTEXT listeners"),
+        ({"listeners": "INTERNAL://h:1"}, "listener.security.protocol.map"),
+        ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "names listener PLAINTEXT twice"),
+        ({"listeners": "CONTROLLER://h:1", "controller.listener.names": "CONTROLLER"}, "no listener for clients"),
+        (
+            {"advertised.listeners": "OTHER://h:1", "listener.security.protocol.map": "OTHER:PLAINTEXT"},
+            "not in listeners",
+        ),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "no host that a client could connect to"),
+    ],
+)
+def test_mistakes_are_said_in_a_sentence(raw: Mapping[str, str], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.parse(raw)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_mistakes_are_listed_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.parse({"num.partitions": "x", "ssl.key": "y", "nonsense": "1"})
+    assert len(caught.value.problems) == 3
+
+
+def test_several_listeners_each_with_its_own_advertised_address() -> None:
+    config = BrokerConfig.parse(
+        {
+            "listeners": "INTERNAL://10.0.0.1:9092,EXTERNAL://:9094",
+            "advertised.listeners": "EXTERNAL://broker.example.org:19094",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        }
+    )
+    assert [address.name for address in config.listen] == ["INTERNAL", "EXTERNAL"]
+    assert dict(config.advertised) == {"EXTERNAL": ListenAddress("EXTERNAL", "broker.example.org", 19094)}
+
+
+def test_the_old_name_of_the_node_id_is_understood() -> None:
+    assert BrokerConfig.parse({"broker.id": "7"}).node_id == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("h:1", ("h", 1)), (":9092", ("", 9092)), ("[::1]:5", ("::1", 5)), ("0.0.0.0:0", ("0.0.0.0", 0))],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "h", "h:", "h:x", "h:-1", "h:65536"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigError, match="Expected HOST:PORT"):
+        parse_address(text)

@@ -1,0 +1,34 @@
+"""What address a client is told"""
+
+from types import SimpleNamespace
+from typing import Any
+
+from broker.config import ListenAddress
+from broker.dispatch import RequestContext
+from broker.endpoints import own_endpoint
+
+
+def broker(advertised: dict[str, ListenAddress]) -> Any:
+    config = SimpleNamespace(advertised=advertised, broker_rack="r1")
+    return SimpleNamespace(node_id=4, host="0.0.0.0", port=9092, config=config)
+
+
+def context(**more: Any) -> RequestContext:
+    return RequestContext(
+        api_version=9, client_id=None, client_host="c", listener="PLAINTEXT", connection_id="1", **more
+    )
+
+
+def test_the_advertised_address_wins() -> None:
+    told = own_endpoint(broker({"PLAINTEXT": ListenAddress("PLAINTEXT", "public", 1234)}), context(server_host="x"))
+    assert told == (4, "public", 1234, "r1")
+
+
+def test_an_advertised_port_of_0_is_the_real_one() -> None:
+    told = own_endpoint(broker({"PLAINTEXT": ListenAddress("PLAINTEXT", "public", 0)}), context())
+    assert told == (4, "public", 9092, "r1")
+
+
+def test_else_the_client_is_told_what_it_connected_to() -> None:
+    assert own_endpoint(broker({}), context(server_host="10.0.0.1", server_port=5)) == (4, "10.0.0.1", 5, "r1")
+    assert own_endpoint(broker({}), context()) == (4, "0.0.0.0", 9092, "r1")

@@ -1,0 +1,409 @@
+"""Sessions: what a client sees through one equals what full fetches show, and nobody is starved or robbed of memory."""
+
+import itertools
+import uuid
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, next_epoch
+from core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch, KafkaError
+from core.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+TOPICS = ("a", "b")
+PARTITIONS = tuple((topic, number) for topic in TOPICS for number in range(3))
+
+
+def sessions(slots: int = 10, **more: int) -> FetchSessions:
+    return FetchSessions(slots, itertools.count(1).__next__, **more)
+
+
+def request(
+    partitions: dict[tuple[str, int], int],
+    session_id: int = 0,
+    epoch: int = 0,
+    forgotten: tuple[tuple[str, int], ...] = (),
+    **more: object,
+) -> FetchRequest:
+    topics = tuple(
+        FetchTopic(topic=topic, partitions=(FetchPartition(partition=number, fetch_offset=offset),))
+        for (topic, number), offset in partitions.items()
+    )
+    return FetchRequest(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=topics,
+        forgotten_topics_data=tuple(ForgottenTopic(topic=topic, partitions=(number,)) for topic, number in forgotten),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def places(turn: FetchTurn) -> list[tuple[str, int]]:
+    return [(wanted.topic, wanted.partition.partition) for wanted in turn.wanted]
+
+
+def quiet(turn: FetchTurn, **more: object) -> list[PartitionData]:
+    return [
+        PartitionData(
+            **{
+                "partition_index": wanted.partition.partition,
+                "high_watermark": 5,
+                "log_start_offset": 0,
+                "records": b"",
+            }
+            | more  # type: ignore[arg-type]
+        )
+        for wanted in turn.wanted
+    ]
+
+
+def created(cache: FetchSessions, count: int = 1, now_ms: int = 0, **more: object) -> int:
+    turn = cache.begin(request({("t", number): 0 for number in range(count)}, **more), 12, now_ms)  # type: ignore[arg-type]
+    return cache.finish(turn, quiet(turn), now_ms).session_id
+
+
+def test_a_full_fetch_gets_everything_and_a_session() -> None:
+    cache = sessions()
+    turn = cache.begin(request({("a", 0): 0, ("b", 1): 7}), 12, 0)
+    assert places(turn) == [("a", 0), ("b", 1)]
+    answer = cache.finish(turn, quiet(turn), 0)
+    assert (answer.session_id, list(answer.numbers)) == (1, [0, 1])
+    assert (len(cache), cache.partitions) == (1, 2)
+
+
+@pytest.mark.parametrize(("epoch", "partitions"), [(-1, {("a", 0): 0}), (0, {})])
+def test_without_a_wish_or_without_partitions_there_is_no_session(
+    epoch: int, partitions: dict[tuple[str, int], int]
+) -> None:
+    cache = sessions()
+    turn = cache.begin(request(partitions, epoch=epoch), 12, 0)
+    assert cache.finish(turn, quiet(turn), 0).session_id == 0
+    assert len(cache) == 0
+
+
+def test_only_news_is_told_and_an_error_until_it_is_over() -> None:
+    cache = sessions()
+    session_id = created(cache, 2)
+    epoch = itertools.count(1)
+
+    def ask(*rows: dict[str, object]) -> list[int]:
+        turn = cache.begin(request({}, session_id, next(epoch)), 12, 0)
+        data = [
+            PartitionData(
+                **{"partition_index": number, "high_watermark": 5, "log_start_offset": 0, "records": b""} | row  # type: ignore[arg-type]
+            )
+            for number, row in enumerate(rows)
+        ]
+        answer = cache.finish(turn, data, 0)
+        assert answer.session_id == session_id
+        return list(answer.numbers)
+
+    assert ask({}, {}) == []
+    assert ask({"high_watermark": 6}, {}) == [0]
+    assert ask({"high_watermark": 6}, {"log_start_offset": 2}) == [1]
+    moved: dict[str, object] = {"log_start_offset": 2}
+    assert ask({"high_watermark": 6, "last_stable_offset": 3}, moved) == [0]
+    known: dict[str, object] = {"high_watermark": 6, "last_stable_offset": 3}
+    assert ask(known, moved | {"error_code": 3}) == [1]
+    assert ask(known, moved | {"error_code": 3}) == [1]
+    assert ask(known, moved) == [1], "that it is over is news"
+    assert ask(known, moved) == []
+    assert ask(known | {"diverging_epoch": EpochEndOffset(epoch=1, end_offset=2)}, moved) == [0]
+    assert ask(known | {"preferred_read_replica": 2}, moved) == [0]
+
+
+def test_partitions_that_brought_records_are_read_last_the_next_time() -> None:
+    cache = sessions()
+    session_id = created(cache, 3)
+    turn = cache.begin(request({}, session_id, 1), 12, 0)
+    data = quiet(turn)
+    data[0] = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"x")
+    cache.finish(turn, data, 0)
+    assert places(cache.begin(request({}, session_id, 2), 12, 0)) == [("t", 1), ("t", 2), ("t", 0)]
+
+
+def test_partitions_are_changed_added_and_forgotten() -> None:
+    cache = sessions()
+    session_id = created(cache, 2)
+    turn = cache.begin(request({("t", 1): 9, ("u", 0): 4}, session_id, 1, forgotten=(("t", 0), ("t", 7))), 12, 0)
+    assert [
+        (place, wanted.partition.fetch_offset) for place, wanted in zip(places(turn), turn.wanted, strict=True)
+    ] == [
+        (("t", 1), 9),
+        (("u", 0), 4),
+    ]
+    assert list(cache.finish(turn, quiet(turn), 0).numbers) == [1]
+    assert cache.partitions == 2
+    turn = cache.begin(request({}, session_id, 2, forgotten=(("t", 1), ("u", 0))), 12, 0)
+    assert (turn.wanted, cache.finish(turn, [], 0).session_id) == ((), 0)
+    assert (len(cache), cache.partitions) == (0, 0)
+
+
+def test_wrong_ids_and_epochs_are_refused() -> None:
+    cache = sessions()
+    session_id = created(cache)
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.begin(request({}, session_id + 1, 1), 12, 0)
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.begin(request({}, 0, 1), 12, 0)
+    with pytest.raises(InvalidFetchSessionEpoch):
+        cache.begin(request({}, session_id, 2), 12, 0)
+    with pytest.raises(FetchSessionTopicIdError):
+        cache.begin(request({}, session_id, 1), 13, 0)
+    turn = cache.begin(request({}, session_id, 1), 12, 0)
+    with pytest.raises(InvalidFetchSessionEpoch):
+        cache.begin(request({}, session_id, 1), 12, 0)
+    cache.finish(turn, quiet(turn), 0)
+
+
+def test_a_session_by_topic_id_is_one_of_its_own() -> None:
+    cache = sessions()
+    topic = FetchTopic(topic_id=uuid.UUID(int=7), partitions=(FetchPartition(partition=0),))
+    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), 13, 0)
+    session_id = cache.finish(turn, quiet(turn), 0).session_id
+    with pytest.raises(FetchSessionTopicIdError):
+        cache.begin(request({}, session_id, 1), 12, 0)
+    forgotten = ForgottenTopic(topic_id=uuid.UUID(int=7), partitions=(0,))
+    turn = cache.begin(FetchRequest(session_id=session_id, session_epoch=1, forgotten_topics_data=(forgotten,)), 13, 0)
+    assert turn.wanted == ()
+
+
+def test_an_answer_that_was_overtaken_is_refused() -> None:
+    cache = sessions()
+    session_id = created(cache)
+    first = cache.begin(request({}, session_id, 1), 12, 0)
+    cache.begin(request({}, session_id, 2), 12, 0)
+    with pytest.raises(InvalidFetchSessionEpoch):
+        cache.finish(first, quiet(first), 0)
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_a_full_fetch_ends_the_session_that_it_names(epoch: int) -> None:
+    cache = sessions()
+    session_id = created(cache)
+    turn = cache.begin(request({("t", 0): 0}, session_id, epoch), 12, 0)
+    answer = cache.finish(turn, quiet(turn), 0)
+    assert answer.session_id == (2 if epoch == 0 else 0)
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.begin(request({}, session_id, 1), 12, 0)
+
+
+def test_epochs_begin_again_at_one() -> None:
+    assert (next_epoch(0), next_epoch(1), next_epoch(EPOCH_MAX)) == (1, 2, 1)
+
+
+FOLLOWER = {"replica_state": ReplicaState(replica_id=2)}
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "unused_ms", "size", "more", "evicts"),
+    [
+        (0, 0, 5, {}, False),  # young
+        (EVICTION_MS + 1, 0, 1, {}, False),  # old, but worth more
+        (EVICTION_MS + 1, 0, 2, {}, False),  # old and worth as much
+        (EVICTION_MS + 1, 0, 3, {}, True),  # old and worth less
+        (EVICTION_MS + 1, EVICTION_MS + 1, 1, {}, True),  # unused
+        (0, 0, 1, FOLLOWER, True),  # a follower is worth more than any consumer
+    ],
+)
+def test_a_full_cache_gives_way_to_what_is_worth_more(
+    age_ms: int, unused_ms: int, size: int, more: dict[str, object], evicts: bool
+) -> None:
+    cache = sessions(1)
+    old = created(cache, 2, 0)
+    used_at = age_ms - unused_ms
+    turn = cache.begin(request({}, old, 1), 12, used_at)
+    cache.finish(turn, quiet(turn), used_at)
+    new = created(cache, size, age_ms, **more)
+    assert (new != 0, cache.evictions, len(cache)) == (evicts, int(evicts), 1)
+
+
+def test_a_follower_gives_way_to_followers_only_when_it_is_old() -> None:
+    cache = sessions(1)
+    assert created(cache, 2, 0, **FOLLOWER)
+    assert created(cache, 3, 5, **FOLLOWER) == 0
+    assert created(cache, 99, EVICTION_MS - 1) == 0
+    assert created(cache, 3, EVICTION_MS + 1, **FOLLOWER) != 0
+
+
+def test_a_refusal_is_remembered_for_a_moment_but_never_against_more_worth() -> None:
+    cache = sessions(2)
+    old = EVICTION_MS + 1
+    for _ in range(2):
+        session_id = created(cache, 5, 0)
+        turn = cache.begin(request({}, session_id, 1), 12, old)
+        cache.finish(turn, quiet(turn), old)
+    assert created(cache, 5, old) == 0
+    forgotten = (("t", 1), ("t", 2), ("t", 3))
+    cache.begin(request({}, 1, 2, forgotten=forgotten), 12, old)
+    assert created(cache, 3, old + 999) == 0, "the first session is worth less by now, which is not noticed at once"
+    assert created(cache, 3, old + 1000) != 0
+    assert created(cache, 5, old + 1001) == 0
+    assert created(cache, 6, old + 1002) != 0
+    assert len(cache) == 2
+
+
+def test_no_slots_are_no_sessions_and_ids_are_not_given_twice() -> None:
+    assert created(sessions(0)) == 0
+    cache = FetchSessions(5, iter([0, 7, 7, 8]).__next__)
+    assert [created(cache), created(cache)] == [7, 8]
+
+
+def test_partitions_of_all_sessions_are_limited() -> None:
+    cache = sessions(partitions_max=5)
+    first = created(cache, 3)
+    assert created(cache, 3) == 0
+    assert created(cache, 2) != 0
+    turn = cache.begin(request({("u", 0): 0}, first, 1), 12, 0)
+    assert len(turn.wanted) == 4
+    assert cache.finish(turn, quiet(turn), 0).session_id == 0, "too large now: it goes on without a session"
+    assert cache.partitions == 2
+
+
+def test_names_that_no_topic_can_have_are_not_remembered() -> None:
+    cache = sessions()
+    turn = cache.begin(request({("x" * 250, 0): 0, ("t", 0): 0}), 12, 0)
+    assert cache.finish(turn, quiet(turn), 0).session_id == 0
+    session_id = created(cache)
+    turn = cache.begin(request({("x" * 250, 0): 0}, session_id, 1), 12, 0)
+    assert len(turn.wanted) == 2
+    assert cache.finish(turn, quiet(turn), 0).session_id == 0
+    assert (len(cache), cache.partitions) == (0, 0)
+
+
+@dataclass
+class Log:
+    """What a partition has, as the model of a broker sees it."""
+
+    start: int = 0
+    end: int = 0
+    stable: int = 0
+    error: int = 0
+
+    def data(self, number: int, offset: int) -> PartitionData:
+        records = b"" if self.error else b"x" * max(0, self.end - offset)
+        marks = (-1, -1, -1) if self.error else (self.end, self.stable, self.start)
+        return PartitionData(
+            partition_index=number,
+            error_code=self.error,
+            high_watermark=marks[0],
+            last_stable_offset=marks[1],
+            log_start_offset=marks[2],
+            records=records,
+        )
+
+
+@dataclass
+class Client:
+    """A client as KIP-227 describes it: it keeps what it was told and sends what it has changed."""
+
+    cache: FetchSessions
+    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    sent: dict[tuple[str, int], int] = field(default_factory=dict)
+    told: dict[tuple[str, int], tuple[int, int, int, int]] = field(default_factory=dict)
+    session_id: int = 0
+    epoch: int = 0
+
+    def fetch(self, logs: dict[tuple[str, int], Log], now_ms: int) -> None:
+        """One fetch; afterwards the client must know what a full fetch would have said."""
+        full = self.session_id == 0 or self.epoch == 0
+        changed = {place: offset for place, offset in self.offsets.items() if full or self.sent.get(place) != offset}
+        forgotten = () if full else tuple(place for place in self.sent if place not in self.offsets)
+        sent = request(changed, self.session_id, 0 if full else self.epoch, forgotten)
+        try:
+            turn = self.cache.begin(sent, 12, now_ms)
+        except KafkaError:
+            assert not full, "a full fetch is never refused"
+            self.session_id = self.epoch = 0
+            return self.fetch(logs, now_ms)
+        wanted = {(each.topic, each.partition.partition): each.partition.fetch_offset for each in turn.wanted}
+        assert wanted == self.offsets, "the session is what the client wants"
+        data = [logs[place].data(place[1], offset) for place, offset in wanted.items()]
+        answer = self.cache.finish(turn, data, now_ms)
+        if full:
+            self.told.clear()
+        self.told = {place: known for place, known in self.told.items() if place in self.offsets}
+        order = list(wanted)
+        expected = dict(self.offsets)
+        for number in answer.numbers:
+            row = data[number]
+            self.told[order[number]] = (
+                row.error_code,
+                row.high_watermark,
+                row.last_stable_offset,
+                row.log_start_offset,
+            )
+            self.offsets[order[number]] += len(row.records or b"")
+        self.sent = expected
+        self.session_id = answer.session_id
+        self.epoch = 0 if answer.session_id == 0 else next_epoch(0 if full else self.epoch)
+        for place, offset in self.offsets.items():
+            now = logs[place].data(place[1], offset)
+            full_view = (now.error_code, now.high_watermark, now.last_stable_offset, now.log_start_offset)
+            assert self.told[place] == full_view, (place, self.told[place])
+            assert now.error_code or offset >= logs[place].end, "no record is held back"
+        return None
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.sampled_from(PARTITIONS), st.integers(1, 3)),
+        st.tuples(st.just("stable"), st.sampled_from(PARTITIONS), st.just(0)),
+        st.tuples(st.just("delete"), st.sampled_from(PARTITIONS), st.integers(0, 5)),
+        st.tuples(st.just("error"), st.sampled_from(PARTITIONS), st.sampled_from([0, 0, 3, 6])),
+        st.tuples(st.just("want"), st.sampled_from(PARTITIONS), st.integers(0, 2)),
+        st.tuples(st.just("forget"), st.sampled_from(PARTITIONS), st.integers(0, 2)),
+        st.tuples(st.just("fetch"), st.just(PARTITIONS[0]), st.integers(0, 2)),
+        st.tuples(st.just("lose"), st.just(PARTITIONS[0]), st.integers(0, 2)),
+        st.tuples(st.just("wait"), st.just(PARTITIONS[0]), st.just(EVICTION_MS)),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=steps, slots=st.integers(0, 3), partitions_max=st.sampled_from([2, 8, 1000]))
+def test_what_clients_see_through_sessions_is_what_full_fetches_show(
+    steps: list[tuple[str, tuple[str, int], int]], slots: int, partitions_max: int
+) -> None:
+    cache = sessions(slots, partitions_max=partitions_max)
+    logs = {place: Log() for place in PARTITIONS}
+    clients = [Client(cache) for _ in range(3)]
+    now_ms = 0
+    for action, place, number in steps:
+        now_ms += 1
+        log = logs[place]
+        match action:
+            case "append":
+                log.end += number
+            case "stable":
+                log.stable = log.end
+            case "delete":
+                log.start = min(log.end, log.start + number)
+            case "error":
+                log.error = number
+            case "want":
+                clients[number].offsets.setdefault(place, log.start)
+            case "forget":
+                clients[number].offsets.pop(place, None)
+            case "fetch":
+                clients[number].fetch(logs, now_ms)
+            case "lose":
+                clients[number].epoch += 1  # an answer got lost
+            case "wait":
+                now_ms += number
+        assert len(cache) <= slots
+        assert 0 <= cache.partitions <= partitions_max
+        assert cache.partitions == sum(len(session.partitions) for session in cache._by_id.values())
+    for client in clients:
+        client.fetch(logs, now_ms)

@@ -1,0 +1,80 @@
+"""Folders that do not belong: moved aside, never opened, never deleted without proof."""
+
+import itertools
+import uuid
+
+from broker.folders import set_aside
+from broker.log.identity import write_topic_id
+from broker.quorum.image import ClusterImage, apply_batch
+from broker.quorum.records import PartitionRecord, TopicRecord
+from core.runtime.disk import Directory
+from tests.sim.disk import SimulatedDisk
+
+MINE, OTHER, GONE = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
+IMAGE = apply_batch(
+    ClusterImage(),
+    [
+        TopicRecord(name="t", topic_id=MINE),
+        PartitionRecord(partition_id=0, topic_id=MINE, replicas=(1,), isr=(1,), leader=1),
+    ],
+)
+
+
+def folder(root: Directory, name: str, topic_id: uuid.UUID | None, data: bytes = b"") -> None:
+    made = root.subdirectory(name)
+    if topic_id is not None:
+        write_topic_id(made, topic_id)
+    file = made.create("00000000000000000000.log")
+    file.write_at(0, data)
+
+
+def names_after(**folders: tuple[uuid.UUID | None, bytes]) -> list[str]:
+    root = SimulatedDisk().root
+    for name, (topic_id, data) in folders.items():
+        folder(root, name.replace("_", "-"), topic_id, data)
+    numbers = itertools.count()
+    set_aside(root, IMAGE, {GONE}, lambda: uuid.UUID(int=next(numbers)))
+    return [name.rpartition(".")[0] + name[name.rfind("-") :] if "." in name else name for name in root.list()]
+
+
+def test_a_folder_of_a_partition_stays() -> None:
+    assert names_after(t_0=(MINE, b"data")) == ["t-0"]
+
+
+def test_a_folder_of_a_deleted_topic_goes_the_way_of_the_topic() -> None:
+    assert names_after(old_0=(GONE, b"data"), t_0=(MINE, b"")) == ["old-0-delete", "t-0"]
+
+
+def test_a_folder_of_an_unknown_topic_is_kept_aside() -> None:
+    assert names_after(x_0=(OTHER, b"data")) == ["x-0-stray"]
+
+
+def test_an_older_life_of_a_topic_is_not_mistaken_for_it() -> None:
+    assert names_after(t_0=(OTHER, b"data")) == ["t-0-stray"]
+
+
+def test_a_partition_the_topic_does_not_have_is_kept_aside() -> None:
+    assert names_after(t_1=(MINE, b"data")) == ["t-1-stray"]
+
+
+def test_a_folder_that_was_being_made_is_removed_and_one_with_data_is_not() -> None:
+    assert names_after(t_0=(None, b"")) == ["t-0-delete"]
+    assert names_after(t_0=(None, b"data")) == ["t-0"]
+
+
+def test_other_folders_and_the_metadata_log_are_left_alone() -> None:
+    root = SimulatedDisk().root
+    for name in ("__cluster_metadata-0", "lost+found", "t-0.abc-delete", "t-0.abc-stray"):
+        root.subdirectory(name)
+    root.replace("file-0", b"")
+    assert set_aside(root, IMAGE, set(), uuid.uuid4) == []
+
+
+def test_a_name_at_its_limit_is_shortened() -> None:
+    root = SimulatedDisk().root
+    name = "n" * 249 + "-10000"
+    folder(root, name, OTHER, b"data")
+    (moved,) = set_aside(root, IMAGE, set(), uuid.uuid4)
+    assert len(moved.new_name) == 255
+    assert moved.new_name.endswith("-stray")
+    assert root.list() == [moved.new_name]

@@ -1,0 +1,212 @@
+"""A whole broker: what it refuses, what it finds again, how it follows the image."""
+
+import asyncio
+import errno
+import itertools
+import logging
+import os
+import shutil
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.log.identity import FolderRefused
+from broker.log.store import LogStore
+from broker.node import StartRefused, open_broker
+from broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef
+from broker.quorum.store import FILE, FOLDER
+from core.errors import KafkaStorageError
+from tests.broker.broker_world import running_broker
+
+
+async def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    async with running_broker(tmp_path):
+        with pytest.raises(FolderRefused, match="in use by another process"):
+            async with running_broker(tmp_path):
+                pass
+
+
+async def test_another_node_id_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        cluster_id = broker.cluster_id
+    with pytest.raises(FolderRefused, match=r"belongs to node\.id 1"):
+        async with running_broker(tmp_path, node_id="2"):
+            pass
+    async with running_broker(tmp_path) as broker:
+        assert broker.cluster_id == cluster_id
+
+
+async def test_an_address_in_use_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "a") as broker:
+        taken = f"PLAINTEXT://127.0.0.1:{broker.port}"
+        with pytest.raises(StartRefused, match=r"cannot listen on 127\.0\.0\.1:\d+: .*--listen HOST:PORT"):
+            async with running_broker(tmp_path / "b", listeners=taken):
+                pass
+    async with running_broker(tmp_path / "b"):
+        pass  # nothing was left locked
+
+
+async def test_a_corrupt_metadata_log_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.controller.create_topics([NewTopic(name="a")])
+        await broker.controller.create_topics([NewTopic(name="b")])
+    log = tmp_path / FOLDER / FILE
+    damaged = bytearray(log.read_bytes())
+    damaged[30] ^= 1
+    log.write_bytes(damaged)
+    with pytest.raises(StartRefused, match="corrupt at byte 0"):
+        async with running_broker(tmp_path):
+            pass
+    assert log.read_bytes() == damaged
+
+
+async def test_several_listeners_each_on_its_port(tmp_path: Path) -> None:
+    listeners = {"listeners": "A://127.0.0.1:0,B://127.0.0.1:0"}
+    config = BrokerConfig.parse(
+        {**listeners, "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT", "log.dirs": str(tmp_path)}
+    )
+    async with open_broker(config) as broker:
+        ports = [server.port for server in broker.servers]
+        assert len(set(ports)) == 2
+        registered = broker.controller.image.brokers[1].end_points
+        assert [(entry.name, entry.port) for entry in registered] == list(zip("AB", ports, strict=True))
+
+
+async def test_topics_and_their_logs_are_found_again(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.controller.create_topics([NewTopic(name="t", partitions=2, configs={"segment.bytes": "999"})])
+        await broker.controller.create_partitions([PartitionIncrease(name="t", count=3)])
+        image = broker.controller.image
+    async with running_broker(tmp_path) as broker:
+        assert broker.controller.image.topics == image.topics
+        assert [str(partition) for partition in broker.logs.partitions()] == ["t-0", "t-1", "t-2"]
+        assert all(partition_log.config.segment_bytes == 999 for partition_log in broker.logs)
+        assert all(entry.topic_id == image.topics["t"].topic_id for entry in broker.logs)
+
+
+async def test_a_deleted_topic_is_gone_and_its_name_is_free_at_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        for _ in range(5):
+            await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+            await broker.controller.delete_topics([TopicRef(name="t")])
+        assert broker.logs.partitions() == []
+        (created,) = await broker.controller.create_topics([NewTopic(name="t")])
+    async with running_broker(tmp_path) as broker:
+        (partition_log,) = broker.logs
+        assert partition_log.topic_id == created.topic_id
+    assert not [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
+
+
+async def test_a_log_that_died_between_the_decision_and_its_folder_is_made_at_start(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+    shutil.rmtree(tmp_path / "t-1")
+    async with running_broker(tmp_path) as broker:
+        assert broker.logs.get("t", 1) is not None
+
+
+async def test_a_folder_of_an_unknown_topic_is_kept_aside(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "a") as broker:
+        await broker.controller.create_topics([NewTopic(name="t")])
+    async with running_broker(tmp_path / "b"):
+        pass
+    shutil.copytree(tmp_path / "a" / "t-0", tmp_path / "b" / "t-0")
+    async with running_broker(tmp_path / "b") as broker:
+        assert broker.logs.partitions() == []
+    assert [name for name in os.listdir(tmp_path / "b") if name.startswith("t-0.") and name.endswith("-stray")]
+
+
+async def test_a_log_that_cannot_be_made_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_broker(tmp_path) as broker:
+
+        async def full(*_: object) -> None:
+            raise KafkaStorageError("no space left")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(broker.logs, "create_many", full)
+            await broker.controller.create_topics([NewTopic(name="t")])
+        assert broker.logs.get("t", 0) is None
+        await broker.make_missing_logs()
+        assert broker.logs.get("t", 0) is not None
+
+
+async def test_a_disk_that_fails_stops_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with running_broker(tmp_path) as broker:
+        await broker.ensure_offsets_topic()
+        with monkeypatch.context() as patched:
+            patched.setattr("os.fdatasync", broken)
+            broker.logs._flusher.add(next(iter(broker.logs)))
+            async with asyncio.timeout(10):
+                await broker.stop.wait()
+        assert broker.failure is not None
+
+
+async def test_a_full_disk_at_start_keeps_the_earlier_registration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path) as broker:
+        epoch = broker.controller.image.brokers[1].epoch
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.pwrite", full)
+        async with running_broker(tmp_path) as broker:
+            assert broker.controller.image.brokers[1].epoch <= epoch + 2
+        with pytest.raises((StartRefused, FolderRefused), match="No space left"):
+            async with running_broker(tmp_path / "new"):
+                pass
+
+
+async def test_identities_come_from_the_given_source(tmp_path: Path) -> None:
+    numbers = itertools.count(1)
+    config = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    async with open_broker(config, new_uuid=lambda: uuid.UUID(int=next(numbers))) as broker:
+        (first,) = await broker.controller.create_topics([NewTopic(name="a")])
+        (second,) = await broker.controller.create_topics([NewTopic(name="b")])
+        assert second.topic_id.int > first.topic_id.int
+        assert (await broker.producer_ids.take(), await broker.producer_ids.take()) == (0, 1)
+
+
+async def test_the_jobs_have_names(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        assert {job.id for job in broker.jobs.get_jobs()} == {
+            "log-retention",
+            "log-checkpoint",
+            "group-expiry",
+            "missing-logs",
+        }
+
+
+async def test_all_listeners_share_the_memory_for_large_requests(tmp_path: Path) -> None:
+    listeners = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
+    security = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
+    settings = {"listeners": listeners, "listener_security_protocol_map": security}
+    async with running_broker(tmp_path, queued_max_request_bytes="12345", **settings) as broker:
+        assert len(broker.servers) == 2
+        assert {server.memory.limit_bytes for server in broker.servers} == {12345}
+        assert broker.servers[0].memory is broker.servers[1].memory
+
+
+async def test_a_job_that_runs_when_the_broker_stops_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = asyncio.Event()
+
+    async def endless(_self: LogStore) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogStore, "enforce_retention", lambda self, _now_ms: endless(self))
+        async with running_broker(tmp_path) as broker:
+            broker.jobs.modify_job("log-retention", next_run_time=datetime.now(UTC))
+            await begun.wait()
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -1,0 +1,541 @@
+"""Connections over real sockets: framing, order, limits, back-pressure"""
+
+import asyncio
+import random
+import struct
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broker.dispatch import BrokerServices, Dispatcher, Exchange, Route
+from broker.server import (
+    BUFFER_IDLE_BYTES,
+    PENDING_MAX,
+    SEND_BUFFER_BYTES_MAX,
+    Connection,
+    RequestMemory,
+    Server,
+    ServerLimits,
+)
+from core.errors import NotCoordinator
+from core.wire.api import ApiKey
+from core.wire.framing import RequestHeader, decode_response, encode_request, encode_response
+from core.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from core.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from core.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+LONG_ANSWER_BYTES = 30_000
+LIMITS = ServerLimits(socket_request_max_bytes=200_000)
+
+
+class Stage:
+    """A server whose Heartbeat answers as the test says: generation ids choose a behaviour."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.futures: dict[int, asyncio.Future[HeartbeatResponse]] = {}
+        self.produced: list[bytes] = []
+        self.rounds: dict[int, asyncio.Future[None]] = {}
+        routes = (
+            Route(
+                key=ApiKey.JOIN_GROUP,
+                handle=lambda *_: JoinGroupResponse(),
+                min_version=0,
+                max_version=0,
+                shortcut=self.shortcut,
+            ),
+            Route(key=ApiKey.HEARTBEAT, handle=self.at_once, min_version=0, max_version=0),
+            Route(key=ApiKey.LEAVE_GROUP, handle=self.later, min_version=0, max_version=0),
+            Route(key=ApiKey.SYNC_GROUP, handle=self.alone, min_version=0, max_version=0),
+            Route(key=ApiKey.FIND_COORDINATOR, handle=self.at_length, min_version=1, max_version=1),
+            Route(
+                key=ApiKey.PRODUCE,
+                handle=self.produce,
+                min_version=3,
+                max_version=3,
+                error_response=lambda *_: ProduceResponse(),
+            ),
+        )
+        self.dispatcher = Dispatcher(cast(BrokerServices, SimpleNamespace()), routes)
+
+    def at_once(self, _broker: Any, request: HeartbeatRequest, _ctx: Any) -> HeartbeatResponse:
+        if request.generation_id < 0:
+            raise NotCoordinator
+        self.started.append(request.generation_id)
+        return HeartbeatResponse(error_code=request.generation_id)
+
+    def at_length(self, _broker: Any, request: FindCoordinatorRequest, _ctx: Any) -> FindCoordinatorResponse:
+        self.started.append(len(self.started))
+        return FindCoordinatorResponse(error_message="x" * LONG_ANSWER_BYTES)
+
+    def later(self, _broker: Any, request: Any, _ctx: Any) -> "asyncio.Future[Any]":
+        number = int(request.member_id)
+        self.started.append(number)
+        self.futures[number] = asyncio.get_running_loop().create_future()
+        return self.futures[number]
+
+    async def alone(self, _broker: Any, request: Any, _ctx: Any) -> Any:
+        self.started.append(request.generation_id)
+        future = self.futures[request.generation_id] = asyncio.get_running_loop().create_future()
+        return SyncGroupResponse(error_code=(await future).error_code)
+
+    def shortcut(self, _broker: Any, _version: int) -> Any:
+        return self.share
+
+    def share(self, frame: memoryview) -> Exchange:
+        """Negative correlation ids wait for one future, the others for another."""
+        (number,) = struct.unpack_from(">i", frame, 4)
+        self.started.append(number)
+        round_ = self.rounds.setdefault(1 if number > 0 else -1, asyncio.get_running_loop().create_future())
+        header = RequestHeader(ApiKey.JOIN_GROUP, 0, number, None)
+        exchange = Exchange(header, None, lambda _request, error, _version: JoinGroupResponse(error_code=error.code))
+        exchange.after = round_
+        exchange.due = encode_response(ApiKey.JOIN_GROUP, 0, number, JoinGroupResponse())
+        return exchange
+
+    def produce(self, _broker: Any, request: ProduceRequest, _ctx: Any) -> ProduceResponse:
+        records = request.topic_data[0].partition_data[0].records
+        assert records is not None
+        self.produced.append(bytes(records))
+        return ProduceResponse()
+
+
+class Client:
+    """Raw bytes out, decoded responses in."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def response(self, key: ApiKey = ApiKey.HEARTBEAT, version: int = 0) -> tuple[int, Any]:
+        (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+        return decode_response(key, version, await self.reader.readexactly(size))
+
+    async def is_silent(self) -> bool:
+        """Whether nothing comes for a while."""
+        try:
+            async with asyncio.timeout(0.05):
+                await self.reader._wait_for_data("is_silent")  # type: ignore[attr-defined]
+        except TimeoutError:
+            return True
+        return False
+
+    async def is_closed(self) -> bool:
+        try:
+            return await asyncio.wait_for(self.reader.read(1), 5) == b""
+        except ConnectionError:
+            return True
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+async def server(stage: Stage) -> AsyncIterator[Server]:
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=LIMITS) as server:
+        yield server
+
+
+@pytest.fixture
+async def connect(server: Server) -> AsyncIterator[Callable[[], Any]]:
+    clients: list[Client] = []
+
+    async def connect() -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.port, limit=10**8))
+        clients.append(client)
+        return client
+
+    yield connect
+    for client in clients:
+        client.writer.close()
+
+
+def heartbeat(number: int, correlation_id: int | None = None) -> bytes:
+    request = HeartbeatRequest(generation_id=number)
+    return encode_request(ApiKey.HEARTBEAT, 0, number if correlation_id is None else correlation_id, "c", request)
+
+
+def later(number: int) -> bytes:
+    return encode_request(ApiKey.LEAVE_GROUP, 0, number, "c", LeaveGroupRequest(member_id=str(number)))
+
+
+def shared(number: int) -> bytes:
+    return encode_request(ApiKey.JOIN_GROUP, 0, number, "c", JoinGroupRequest())
+
+
+def at_length() -> bytes:
+    return encode_request(ApiKey.FIND_COORDINATOR, 1, 0, "c", FindCoordinatorRequest(key="k"))
+
+
+def alone(number: int) -> bytes:
+    return encode_request(ApiKey.SYNC_GROUP, 0, number, "c", SyncGroupRequest(generation_id=number))
+
+
+def produce(records: bytes, number: int = 1) -> bytes:
+    request = ProduceRequest(
+        acks=1,
+        topic_data=(TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=records),)),),
+    )
+    return encode_request(ApiKey.PRODUCE, 3, number, "c", request)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for `condition`, at most five seconds."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_pipelined_requests_are_answered_in_order(connect: Any) -> None:
+    client = await connect()
+    client.writer.write(b"".join(heartbeat(number) for number in range(500)))
+    for number in range(500):
+        correlation_id, response = await client.response()
+        assert (correlation_id, response.error_code) == (number, number)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_requests_cut_into_any_pieces_arrive_whole(connect: Any, stage: Stage, seed: int) -> None:
+    rng = random.Random(seed)
+    client = await connect()
+    payloads = [rng.randbytes(rng.choice((1, 100, 70_000, 150_000))) for _ in range(12)]
+    stream = b"".join(produce(payload, number) for number, payload in enumerate(payloads))
+    while stream:
+        cut = rng.choice((1, 3, 1000, 100_000))
+        client.writer.write(stream[:cut])
+        stream = stream[cut:]
+        await client.writer.drain()
+        if rng.random() < 0.2:
+            await asyncio.sleep(0)
+    for number in range(len(payloads)):
+        assert (await client.response(ApiKey.PRODUCE, 3))[0] == number
+    assert stage.produced == payloads
+
+
+async def test_one_byte_at_a_time(connect: Any) -> None:
+    client = await connect()
+    for byte in heartbeat(3) + heartbeat(4):
+        client.writer.write(bytes([byte]))
+        await client.writer.drain()
+    assert [(await client.response())[0] for _ in range(2)] == [3, 4]
+
+
+async def test_answers_wait_for_earlier_ones(connect: Any, stage: Stage) -> None:
+    client = await connect()
+    client.writer.write(later(1) + heartbeat(2) + later(3) + heartbeat(4))
+    await until(lambda: stage.started == [1, 2, 3, 4])
+    stage.futures[3].set_result(_left())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(client.reader.read(1), 0.05)
+    stage.futures[1].set_result(_left())
+    keys = [ApiKey.LEAVE_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.HEARTBEAT]
+    assert [(await client.response(key))[0] for key in keys] == [1, 2, 3, 4]
+
+
+def _left() -> Any:
+    return LeaveGroupResponse()
+
+
+async def test_a_coroutine_holds_back_later_requests_of_its_own_connection_only(connect: Any, stage: Stage) -> None:
+    client, other = await connect(), await connect()
+    client.writer.write(alone(1) + heartbeat(2))
+    await until(lambda: stage.started == [1])
+    other.writer.write(heartbeat(9))
+    assert (await other.response())[0] == 9
+    assert stage.started == [1, 9]
+    stage.futures[1].set_result(HeartbeatResponse())
+    assert (await client.response(ApiKey.SYNC_GROUP))[0] == 1
+    assert (await client.response())[0] == 2
+
+
+async def test_requests_that_wait_for_the_same_are_answered_together_and_in_order(connect: Any, stage: Stage) -> None:
+    client, other = await connect(), await connect()
+    for each in (client, other):
+        each.writer.write(shared(0))
+        assert (await each.response(ApiKey.JOIN_GROUP))[0] == 0, "the first one goes the general way"
+    client.writer.write(shared(1) + heartbeat(2) + shared(3) + shared(-4) + shared(5))
+    other.writer.write(shared(6))
+    await until(lambda: len(stage.started) == 6)
+    assert await other.is_silent() and await client.is_silent()
+    stage.rounds[-1].set_exception(NotCoordinator())
+    assert await client.is_silent(), "the second round is over, the first is not"
+    stage.rounds[1].set_result(None)
+    assert (await other.response(ApiKey.JOIN_GROUP))[0] == 6
+    answers = [await client.response(key) for key in (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, *[ApiKey.JOIN_GROUP] * 3)]
+    assert [correlation_id for correlation_id, _ in answers] == [1, 2, 3, -4, 5]
+    assert [answer.error_code for _, answer in answers] == [0, 2, 0, NotCoordinator.code, 0]
+
+
+async def test_errors_are_answers_and_the_connection_lives_on(connect: Any, stage: Stage) -> None:
+    client = await connect()
+    client.writer.write(heartbeat(-1, 5) + alone(1))
+    correlation_id, response = await client.response()
+    assert (correlation_id, response.error_code) == (5, NotCoordinator.code)
+    await until(lambda: 1 in stage.futures)
+    stage.futures[1].set_exception(RuntimeError("bug"))
+    assert (await client.response(ApiKey.SYNC_GROUP))[1].error_code == -1
+    client.writer.write(heartbeat(6))
+    assert (await client.response())[0] == 6
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        struct.pack(">i", LIMITS.socket_request_max_bytes + 1),
+        struct.pack(">i", -1),
+        struct.pack(">i", 0),
+        struct.pack(">i", 3) + b"abc",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        heartbeat(1)[:4] + b"\xff" * (len(heartbeat(1)) - 4),
+    ],
+)
+async def test_garbage_closes_the_connection_that_sent_it_after_what_came_before(connect: Any, garbage: bytes) -> None:
+    client, other = await connect(), await connect()
+    client.writer.write(heartbeat(7) + garbage)
+    assert (await client.response())[0] == 7
+    assert await client.is_closed()
+    other.writer.write(heartbeat(8))
+    assert (await other.response())[0] == 8
+
+
+async def test_a_large_frame_is_not_allocated_before_it_arrives(connect: Any, server: Server) -> None:
+    client = await connect()
+    client.writer.write(struct.pack(">i", LIMITS.socket_request_max_bytes))
+    await until(lambda: len(server.connections) == 1)
+    (connection,) = server.connections
+    await until(lambda: connection._end == 4)
+    assert len(connection._buffer) < LIMITS.socket_request_max_bytes / 2
+
+
+async def test_a_client_that_does_not_read_is_not_served_on(connect: Any, stage: Stage, server: Server) -> None:
+    client = await connect()
+    transport = client.writer.transport
+    transport.pause_reading()
+    sent = 0
+
+    async def flood() -> None:
+        nonlocal sent
+        while True:
+            client.writer.write(at_length() * 100)
+            sent += 100
+            await client.writer.drain()
+
+    task = asyncio.ensure_future(flood())
+    previous = -1
+    async with asyncio.timeout(20):
+        while previous != len(stage.started) or not server_is_full(server):
+            previous = len(stage.started)
+            await asyncio.sleep(0.1)
+    task.cancel()
+    (connection,) = server.connections
+    assert connection._transport is not None
+    assert connection._transport.get_write_buffer_size() < 4 * 2**20
+    assert len(connection._buffer) <= 4 * 65536
+    assert sent > len(stage.started)
+
+
+async def test_answers_that_have_to_wait_for_an_earlier_one_are_few(connect: Any, stage: Stage, server: Server) -> None:
+    client = await connect()
+    client.writer.write(later(1) + at_length() * 500)
+    await until(lambda: len(stage.started) * LONG_ANSWER_BYTES > SEND_BUFFER_BYTES_MAX)
+    await asyncio.sleep(0.05)
+    assert len(stage.started) * LONG_ANSWER_BYTES < SEND_BUFFER_BYTES_MAX + 2 * LONG_ANSWER_BYTES
+    stage.futures[1].set_result(_left())
+    assert (await client.response(ApiKey.LEAVE_GROUP))[0] == 1
+    for _ in range(500):
+        await client.response(ApiKey.FIND_COORDINATOR, 1)
+    (connection,) = server.connections
+    assert (connection._answered_bytes, connection._pending) == (0, 0)
+
+
+async def test_few_requests_wait_at_a_time_for_an_answer_that_may_be_large(connect: Any, stage: Stage) -> None:
+    client = await connect()
+    client.writer.write(b"".join(later(number) for number in range(PENDING_MAX + 10)))
+    await until(lambda: len(stage.started) == PENDING_MAX)
+    client.writer.write(heartbeat(1))
+    await asyncio.sleep(0.05)
+    assert len(stage.started) == PENDING_MAX
+    for number in range(PENDING_MAX + 10):
+        await until(lambda number=number: number in stage.futures)  # type: ignore[misc]
+        stage.futures[number].set_result(_left())
+        assert (await client.response(ApiKey.LEAVE_GROUP))[0] == number
+    assert (await client.response())[0] == 1
+
+
+async def test_a_thousand_connections_get_their_answers_and_hold_little(stage: Stage) -> None:
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=LIMITS) as server:
+        clients = [Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in range(1000)]
+        for number, client in enumerate(clients):
+            client.writer.write(heartbeat(number)[:-3])
+        await until(lambda: len(server.connections) == 1000)
+        assert sum(len(connection._buffer) for connection in server.connections) <= 1000 * BUFFER_IDLE_BYTES
+        assert stage.started == []
+        for number, client in enumerate(clients):
+            client.writer.write(heartbeat(number)[-3:])
+        for number, client in enumerate(clients):
+            assert (await client.response())[0] == number
+        for client in clients:
+            client.writer.close()
+        await until(lambda: not server.connections)
+        assert server.connections_per_host == {}
+
+
+def server_is_full(server: Server) -> bool:
+    return any(connection._send_buffer_full for connection in server.connections)
+
+
+def test_request_memory_lets_in_what_fits_in_order_and_always_the_first() -> None:
+    memory, order = RequestMemory(100), list[str]()
+    waiting = {name: (lambda name=name: order.append(name)) for name in "abcd"}
+    assert memory.take(500, waiting["a"]), "larger than the whole, but alone"
+    assert not memory.take(60, waiting["b"])
+    assert not memory.take(60, waiting["c"])
+    assert not memory.take(10, waiting["d"]), "no overtaking"
+    memory.give_back(500)
+    assert (order, memory.held_bytes) == (["b"], 60)
+    memory.stop_waiting(waiting["c"])
+    memory.give_back(60)
+    assert (order, memory.held_bytes) == (["b", "d"], 10)
+    memory.give_back(10)
+    assert memory.take(100, waiting["a"])
+
+
+async def test_large_requests_wait_for_one_another_when_memory_is_short(stage: Stage) -> None:
+    limits = ServerLimits(socket_request_max_bytes=10**6, queued_max_request_bytes=250_000)
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server:
+        clients = [Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in range(4)]
+        frames = [produce(bytes([65 + number]) * 200_000, number) for number in range(4)]
+        for client, frame in zip(clients[:3], frames[:3], strict=True):
+            client.writer.write(frame[:100_000])
+        await until(lambda: len(server.memory._waiting) == 2)
+        holding = next(number for number in range(3) if server_side(server, clients[number])._memory_taken)
+        assert server.memory.held_bytes < 250_000
+        clients[3].writer.write(heartbeat(5))
+        assert (await clients[3].response())[0] == 5, "small requests do not wait"
+        gone, other = (number for number in range(3) if number != holding)
+        clients[gone].writer.transport.abort()
+        clients[other].writer.write(frames[other][100_000:])
+        assert stage.produced == []
+        clients[holding].writer.write(frames[holding][100_000:])
+        assert (await clients[holding].response(ApiKey.PRODUCE, 3))[0] == holding
+        assert (await clients[other].response(ApiKey.PRODUCE, 3))[0] == other
+        assert server.memory.held_bytes == 0
+
+
+async def test_a_large_request_counts_until_it_is_answered(stage: Stage) -> None:
+    limits = ServerLimits(socket_request_max_bytes=10**6, queued_max_request_bytes=250_000)
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server:
+        first, second = [Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in range(2)]
+        request = LeaveGroupRequest(member_id="1", group_id="g" * 20_000)
+        padding = bytes(180_000)  # bytes behind a request pass
+        frame = encode_request(ApiKey.LEAVE_GROUP, 0, 1, "c", request)
+        frame = struct.pack(">i", len(frame) - 4 + len(padding)) + frame[4:] + padding
+        first.writer.write(frame)
+        await until(lambda: 1 in stage.futures)
+        assert server.memory.held_bytes == len(frame) - 4
+        second.writer.write(produce(bytes(200_000), 2))
+        await until(lambda: server.memory.is_short)
+        stage.futures[1].set_result(_left())
+        assert (await second.response(ApiKey.PRODUCE, 3))[0] == 2
+        assert server.memory.held_bytes == 0
+        first.writer.write(frame)
+        await until(lambda: server.memory.held_bytes > 0)
+        first.writer.transport.abort()
+        await until(lambda: server.memory.held_bytes == 0)
+
+
+async def test_a_request_that_dawdles_loses_its_memory_only_when_others_need_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.server.ARRIVAL_SECONDS", 0.05)
+    monkeypatch.setattr("broker.server.ARRIVAL_BYTES_PER_S", 10**9)
+    monkeypatch.setattr("broker.server.SWEEP_SECONDS_MAX", 0.02)
+    limits = ServerLimits(socket_request_max_bytes=10**6, queued_max_request_bytes=250_000)
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server:
+        slow, honest = [Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in range(2)]
+        slow.writer.write(produce(bytes(200_000))[:1000])
+        await until(lambda: server.memory.held_bytes > 0)
+        await asyncio.sleep(0.3)
+        assert len(server.connections) == 2, "nobody waits for it"
+        honest.writer.write(produce(bytes(200_000), 2))
+        assert (await honest.response(ApiKey.PRODUCE, 3))[0] == 2
+        assert await slow.is_closed()
+        assert server.memory.held_bytes == 0
+
+
+def server_side(server: Server, client: Client) -> Connection:
+    port = client.writer.get_extra_info("sockname")[1]
+    return next(c for c in server.connections if c._peer.connection_id.split("-")[1].endswith(f":{port}"))
+
+
+async def test_futures_of_a_client_that_went_away_are_cancelled(connect: Any, stage: Stage, server: Server) -> None:
+    client = await connect()
+    client.writer.write(later(1))
+    await until(lambda: 1 in stage.futures)
+    client.writer.transport.abort()
+    await until(lambda: stage.futures[1].cancelled())
+    assert not server.connections
+    assert server.connections_per_host == {}
+
+
+async def test_a_coroutine_of_a_client_that_went_away_runs_to_its_end(connect: Any, stage: Stage) -> None:
+    client = await connect()
+    client.writer.write(alone(1))
+    await until(lambda: 1 in stage.futures)
+    client.writer.transport.abort()
+    await asyncio.sleep(0.05)
+    assert not stage.futures[1].cancelled()
+    stage.futures[1].set_result(HeartbeatResponse())
+
+
+async def test_connections_are_capped(stage: Stage) -> None:
+    limits = ServerLimits(max_connections=2)
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server:
+        clients = [Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in range(2)]
+        await until(lambda: len(server.connections) == 2)
+        refused = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        assert await refused.is_closed()
+        clients[0].writer.close()
+        await until(lambda: len(server.connections) == 1)
+        again = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        again.writer.write(heartbeat(1))
+        assert (await again.response())[0] == 1
+
+
+async def test_idle_connections_are_closed_and_waiting_ones_are_not(stage: Stage) -> None:
+    limits = ServerLimits(connections_max_idle_ms=200)
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server:
+        idle = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        waiting = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        waiting.writer.write(later(1))
+        assert await idle.is_closed()
+        stage.futures[1].set_result(_left())
+        assert (await waiting.response(ApiKey.LEAVE_GROUP))[0] == 1
+
+
+async def test_stopping_lets_requests_in_work_finish(stage: Stage) -> None:
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=LIMITS) as server:
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        client.writer.write(alone(1))
+        await until(lambda: 1 in stage.futures)
+        asyncio.get_running_loop().call_later(0.05, stage.futures[1].set_result, HeartbeatResponse())
+    assert (await client.response(ApiKey.SYNC_GROUP))[0] == 1
+    assert await client.is_closed()
+
+
+async def test_stopping_does_not_wait_for_ever(stage: Stage) -> None:
+    loop = asyncio.get_running_loop()
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=LIMITS) as server:
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        client.writer.write(alone(1) + later(2))
+        await until(lambda: 1 in stage.futures)
+        stopped = loop.time()
+    assert loop.time() - stopped < 5
+    assert await client.is_closed()
