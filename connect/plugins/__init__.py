@@ -1,0 +1,1 @@
+"""Plugins that ship with Tidemill: found by entry point, never imported"""

@@ -1,0 +1,131 @@
+"""What is asked of the database before a connector is accepted
+
+Each condition has one sentence that says what to do, and the setting it belongs to. The same conditions are met again
+when the task starts; here they turn a failed task an hour later into a refused configuration now.
+
+What only warns: a table without primary key. PostgreSQL refuses UPDATE and DELETE of a published table without replica
+identity, but such tables may well be filled by INSERT alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import structlog
+
+from connect.api import Fatal, InvalidConfig, NotConnected
+from connect.plugins.postgres.catalog import Server, read_publication, read_server, read_slot, read_tables
+from connect.plugins.postgres.config import PostgresConfig
+from connect.plugins.postgres.connection import connect, one_line
+from connect.plugins.postgres.publication import missing, missing_text, refuse_missing
+from connect.plugins.postgres.table import CatalogTable
+
+log = structlog.get_logger("tidemill.connect.postgres")
+
+VERSION_MIN = 120000
+"""Older servers are out of support, and their catalogs lack what is asked here."""
+
+
+def check(config: PostgresConfig) -> None:
+    """Raise InvalidConfig for what would keep the connector from working."""
+    try:
+        with connect(config) as connection:
+            check_server(read_server(connection), config)
+            check_slot(connection, config)
+            tables = read_tables(connection, config.selection, via_root=config.publish_via_partition_root)
+            check_tables(connection, config, tables)
+    except NotConnected as error:
+        raise InvalidConfig(
+            "database.hostname",
+            f"The database does not answer: {error};",
+            "start it, or correct database.hostname and database.port.",
+        ) from error
+    except Fatal as error:
+        raise InvalidConfig(_setting_of(error), str(error)) from error
+    except psycopg.Error as error:
+        raise InvalidConfig("database.hostname", f"The database refused a question: {one_line(error)}.") from error
+
+
+def check_server(server: Server, config: PostgresConfig) -> None:
+    """Judge the server and our role on it."""
+    if server.version < VERSION_MIN:
+        raise InvalidConfig(
+            "database.hostname", f"The server is PostgreSQL {server.version // 10000};", "version 12 is the oldest."
+        )
+    if server.in_recovery and server.version < 160000:
+        raise InvalidConfig(
+            "database.hostname",
+            "The server is a standby, and PostgreSQL decodes there only since version 16;",
+            "capture from the primary.",
+        )
+    if server.wal_level != "logical":
+        raise InvalidConfig(
+            "database.hostname",
+            f"The server's wal_level is {server.wal_level};",
+            "run ALTER SYSTEM SET wal_level = 'logical' and restart the server.",
+        )
+    if not server.replication:
+        raise InvalidConfig(
+            "database.user",
+            f"The user {config.user} may not replicate;",
+            f"run ALTER ROLE {config.user} REPLICATION as an administrator.",
+        )
+
+
+def check_slot(connection: psycopg.Connection[Any], config: PostgresConfig) -> None:
+    """Judge a slot that exists already."""
+    slot = read_slot(connection, config.slot_name)
+    if slot is not None and (slot.plugin != "pgoutput" or slot.database != config.dbname):
+        raise InvalidConfig(
+            "slot.name",
+            f"The replication slot {config.slot_name} is of plugin {slot.plugin} in database {slot.database};",
+            "drop it or choose another name.",
+        )
+
+
+def check_tables(connection: psycopg.Connection[Any], config: PostgresConfig, tables: Sequence[CatalogTable]) -> None:
+    """Judge the captured tables and the publication."""
+    if not tables and config.table_include:
+        raise InvalidConfig(
+            "table.include.list",
+            f"No table of database {config.dbname} matches {config.table_include!r};",
+            "patterns are matched against schema.table.",
+        )
+    for table in tables:
+        if not _may_select(connection, table):
+            raise InvalidConfig(
+                "database.user",
+                f"The user {config.user} may not read {table.schema}.{table.table};",
+                f"run GRANT SELECT ON {table.schema}.{table.table} TO {config.user}.",
+            )
+    publication = read_publication(connection, config.publication_name)
+    if publication is None:
+        refuse_missing(config)
+    elif config.publication_autocreate != "filtered" and (absent := missing(publication, tables)):
+        raise InvalidConfig("publication.name", missing_text(config, absent))
+    warn_keyless(tables)
+
+
+def warn_keyless(tables: Sequence[CatalogTable]) -> None:
+    """Say in the log which tables cannot be updated once they are published."""
+    keyless = [
+        f"{each.schema}.{each.table}"
+        for each in tables
+        if each.replica_identity == "n" or (each.replica_identity == "d" and not each.primary_key)
+    ]
+    if keyless:
+        log.warning(
+            "published tables without replica identity accept no UPDATE or DELETE",
+            tables=keyless,
+            fix="give them a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL",
+        )
+
+
+def _may_select(connection: psycopg.Connection[Any], table: CatalogTable) -> bool:
+    row = connection.execute("SELECT has_table_privilege(%s::bigint::oid, 'SELECT')", (table.oid,)).fetchone()
+    return bool(row is not None and row[0])
+
+
+def _setting_of(error: Fatal) -> str:
+    text = str(error)
+    return "publication.name" if "publication" in text.lower() else "database.user"

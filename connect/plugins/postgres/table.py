@@ -1,0 +1,205 @@
+"""The shape of a captured table: the stream joined with the catalog
+
+The stream names columns and types as they were when a row was written; it knows nothing of NOT NULL, defaults,
+primary keys, declared dimensions. The catalog knows all that, but as it is now. Where both name the same column with
+the same type, the catalog's knowledge is used; a column the catalog does not know that way is optional and has no
+default. Order and presence of columns are always the stream's.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from connect.api import Schema, SchemaField, SchemaType
+from connect.plugins.postgres.pgoutput import Relation, RelationColumn
+from connect.plugins.postgres.selection import Selection
+from connect.plugins.postgres.types.conversion import Conversion, Modes
+from connect.plugins.postgres.types.resolve import TypeCatalog
+
+_QUOTED: Final = re.compile(r"^'((?:[^']|'')*)'(?:::.+)?$", re.DOTALL)
+_BARE: Final = re.compile(r"^\(?(-?\d+(?:\.\d+)?|true|false)\)?(?:::.+)?$")
+_NULL: Final = re.compile(r"^NULL(?:::.+)?$", re.IGNORECASE)
+_ILLEGAL_IN_TOPIC: Final = re.compile(r"[^a-zA-Z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogColumn:
+    """A column as pg_attribute has it."""
+
+    name: str
+    type_oid: int
+    modifier: int = -1
+    not_null: bool = False
+    default: str | None = None  # the expression, as pg_get_expr writes it
+    dimensions: int = 0
+    generated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogTable:
+    """A table as the catalog has it."""
+
+    oid: int
+    schema: str
+    table: str
+    replica_identity: str  # d: primary key, f: full, i: index, n: nothing
+    columns: tuple[CatalogColumn, ...]
+    primary_key: tuple[str, ...] = ()
+    identity_index: tuple[str, ...] = ()  # columns of REPLICA IDENTITY USING INDEX
+    unique_index: tuple[str, ...] = ()  # columns of a unique index that stands in for a primary key
+    partitioned: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that name a row in every event: those of the identity index, if that is what deletes carry."""
+        return self.identity_index or self.primary_key or self.unique_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A column of the stream with everything that is known about it."""
+
+    name: str
+    conversion: Conversion
+    optional: bool
+    default: bytes | None  # as JSON
+    in_value: bool
+
+    @property
+    def schema(self) -> Schema:
+        """The Connect schema of the column."""
+        default = None if self.default is None else orjson.Fragment(self.default)
+        return replace(self.conversion.schema, optional=self.optional, default=default)
+
+    @property
+    def stand_in(self) -> bytes:
+        """What stands for a column that may not be null in an image that does not hold it."""
+        return self.conversion.zero if self.default is None else self.default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableShape:
+    """What records of a table look like until its next Relation message."""
+
+    schema: str
+    table: str
+    topic: str
+    fields: tuple[Field, ...]  # in the order of the stream
+    key: tuple[str, ...]  # in the order of the record key; empty for none
+
+    def field(self, name: str) -> Field:
+        """The field of that name."""
+        return next(each for each in self.fields if each.name == name)
+
+    @property
+    def key_schema(self) -> Schema | None:
+        """Schema of record keys."""
+        if not self.key:
+            return None
+        members = tuple(SchemaField(name=name, schema=self.field(name).schema) for name in self.key)
+        return Schema(type=SchemaType.STRUCT, name=f"{self.topic}.Key", fields=members)
+
+    @property
+    def row_schema(self) -> Schema:
+        """Schema of `before` and `after`."""
+        members = tuple(SchemaField(name=each.name, schema=each.schema) for each in self.fields if each.in_value)
+        return Schema(type=SchemaType.STRUCT, optional=True, name=f"{self.topic}.Value", fields=members)
+
+
+class Shaper:
+    """Makes shapes under one connector's settings."""
+
+    def __init__(
+        self, *, prefix: str, selection: Selection, modes: Modes, types: TypeCatalog, delimiter: str = "."
+    ) -> None:
+        self.types = types
+        self._prefix = prefix
+        self._selection = selection
+        self._modes = modes
+        self._delimiter = delimiter
+
+    def topic(self, schema: str, table: str) -> str:
+        """Return the topic of a table; what a topic's name may not hold becomes an underscore."""
+        return _ILLEGAL_IN_TOPIC.sub("_", self._delimiter.join((self._prefix, schema, table)))
+
+    def shape(self, relation: Relation, known: CatalogTable | None) -> TableShape:
+        """Join a relation with what the catalog knows about its table."""
+        columns: Mapping[str, CatalogColumn] = {} if known is None else {each.name: each for each in known.columns}
+        fields = tuple(self._field(relation, column, columns.get(column.name)) for column in relation.columns)
+        names = {each.name for each in fields}
+        key = self._selection.key(relation.schema, relation.table)
+        if key is None and known is not None and names.issuperset(known.key):
+            key = known.key
+        elif key is None and relation.replica_identity in "di":
+            key = tuple(column.name for column in relation.columns if column.part_of_key)
+        missing = [name for name in key or () if name not in names]
+        if missing:
+            where = f"{relation.schema}.{relation.table}"
+            raise ValueError(f"message.key.columns names {', '.join(missing)}, which {where} does not have")
+        return TableShape(
+            schema=relation.schema,
+            table=relation.table,
+            topic=self.topic(relation.schema, relation.table),
+            fields=fields,
+            key=key or (),
+        )
+
+    def _field(self, relation: Relation, column: RelationColumn, known: CatalogColumn | None) -> Field:
+        if known is not None and known.type_oid != column.type_oid:
+            known = None
+        modifier = column.type_modifier
+        dimensions = known.dimensions if known is not None else 0
+        conversion = self.types.conversion(column.type_oid, modifier, self._modes, dimensions)
+        return Field(
+            name=column.name,
+            conversion=conversion,
+            optional=known is None or not known.not_null,
+            default=_default(known, conversion),
+            in_value=self._selection.column(relation.schema, relation.table, column.name),
+        )
+
+
+def _default(known: CatalogColumn | None, conversion: Conversion) -> bytes | None:
+    """Return the column's default as JSON; a computed one counts as the type's zero, as in Debezium."""
+    if known is None or known.default is None or known.generated or _NULL.match(known.default):
+        return None
+    text = literal(known.default)
+    if text is None:
+        return conversion.zero
+    try:
+        return (conversion.constant or conversion.convert)(text)
+    except (ValueError, LookupError, ArithmeticError):
+        return conversion.zero
+
+
+def literal(expression: str) -> bytes | None:
+    """Return the text of a constant default such as `'abc'::text` or `42`, None for one that is computed."""
+    if quoted := _QUOTED.match(expression):
+        return quoted[1].replace("''", "'").encode()
+    if bare := _BARE.match(expression):
+        return {"true": b"t", "false": b"f"}.get(bare[1], bare[1].encode())
+    return None
+
+
+def relation_of(table: CatalogTable, published: tuple[str, ...] | None = None) -> Relation:
+    """Return the relation a row of the table would be announced with: the snapshot's stand-in for the stream."""
+    columns = tuple(
+        RelationColumn(
+            name=column.name,
+            type_oid=column.type_oid,
+            type_modifier=column.modifier,
+            part_of_key=column.name in table.key or table.replica_identity == "f",
+        )
+        for column in table.columns
+        if (not column.generated if published is None else column.name in published)
+    )
+    return Relation(
+        oid=table.oid,
+        schema=table.schema,
+        table=table.table,
+        replica_identity=table.replica_identity,
+        columns=columns,
+    )

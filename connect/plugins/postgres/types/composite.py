@@ -1,0 +1,130 @@
+"""Values made of values: arrays, points, vectors
+
+An array becomes a list of converted elements, as deep as the column was declared (`int[][]` is a list of lists);
+PostgreSQL itself does not hold columns to their declared depth, so a value of another depth is flattened or wrapped to
+fit the schema that consumers rely on.
+"""
+
+import re
+import struct
+from binascii import b2a_base64
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from connect.api import Schema, SchemaField, SchemaType
+from connect.plugins.postgres.types.conversion import NULL, Conversion, Convert, Modes, called, json_text, plain
+
+Nested: TypeAlias = "list[bytes | Nested | None]"
+
+_TOKEN: Final = re.compile(rb'([{},;])|"((?:[^"\\]|\\.)*)"|([^{},;"]+)', re.DOTALL)
+_ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
+_WKB_POINT: Final = struct.Struct("<BIdd")
+_WHOLE: Final = frozenset({SchemaType.INT16, SchemaType.INT32, SchemaType.INT64})
+
+
+def array(element: Conversion, modes: Modes, depth: int = 1) -> Conversion:
+    """An array of `element`."""
+    schema = Schema(type=SchemaType.ARRAY, items=replace(element.schema, optional=True))
+    unavailable = _unavailable(element, modes)
+    for _ in range(depth - 1):
+        schema = Schema(type=SchemaType.ARRAY, items=replace(schema, optional=True))
+        unavailable = NULL if unavailable == NULL else b"[%b]" % unavailable
+    return called(schema, _array(element.convert, max(depth, 1)), zero=b"[]", unavailable=unavailable)
+
+
+def _unavailable(element: Conversion, modes: Modes) -> bytes:
+    """Debezium's stand-ins: strings in a list; for lists of integers the character codes."""
+    if element.schema.type in _WHOLE and element.schema.name is None:
+        return json_text(list(modes.unavailable.encode()))
+    return NULL if element.unavailable == NULL else b"[%b]" % element.unavailable
+
+
+def _array(convert: Convert, depth: int) -> Convert:
+    def elements(text: bytes) -> bytes:
+        flat = text.count(b"{") == 1 == text.count(b"}") and text[:1] == b"{" and text[-1:] == b"}"
+        if depth == 1 and flat and b'"' not in text:
+            inside = text[1:-1].split(b",") if len(text) > 2 else []
+            return b"[%b]" % b",".join([NULL if item == b"NULL" else convert(item) for item in inside])
+        parsed = parse_array(text)
+        for _ in range(depth - _depth(parsed) if parsed else 0):
+            parsed = [parsed]
+        return b"[%b]" % b",".join(_converted(parsed, convert, depth))
+
+    return elements
+
+
+def _depth(parsed: Nested) -> int:
+    depth = 1
+    while parsed and isinstance(parsed[0], list):
+        parsed, depth = parsed[0], depth + 1
+    return depth
+
+
+def _converted(parsed: Nested, convert: Convert, depth: int) -> list[bytes]:
+    """Convert every element; lists deeper than `depth` are poured into the last one."""
+    out: list[bytes] = []
+    for item in parsed:
+        if not isinstance(item, list):
+            out.append(NULL if item is None else convert(item))
+        elif depth <= 1:
+            out += _converted(item, convert, depth)
+        else:
+            out.append(b"[%b]" % b",".join(_converted(item, convert, depth - 1)))
+    return out
+
+
+def parse_array(text: bytes) -> Nested:
+    """Return the elements of `{a,"b c",NULL}` as text, nested as written; bounds before `=` do not matter."""
+    body = text[text.index(b"=") + 1 :] if text[:1] == b"[" else text
+    top: Nested = []
+    stack: list[Nested] = [top]
+    at = 0
+    while at < len(body):
+        match = _TOKEN.match(body, at)
+        if match is None or not stack:
+            raise ValueError(f"not an array: {text!r}")
+        at = match.end()
+        mark, quoted, bare = match.groups()
+        if mark == b"{":
+            inner: Nested = []
+            stack[-1].append(inner)
+            stack.append(inner)
+        elif mark == b"}":
+            stack.pop()
+        elif quoted is not None:
+            stack[-1].append(_ESCAPED.sub(rb"\1", quoted))
+        elif bare is not None:
+            stack[-1].append(None if bare == b"NULL" else _ESCAPED.sub(rb"\1", bare))
+    if len(stack) != 1 or len(top) != 1 or not isinstance(top[0], list):
+        raise ValueError(f"not an array: {text!r}")
+    return top[0]
+
+
+def point() -> Conversion:
+    """point: coordinates, and the same as well-known binary."""
+    schema = Schema(
+        type=SchemaType.STRUCT,
+        name="io.debezium.data.geometry.Point",
+        version=1,
+        doc="Geometry (POINT)",
+        fields=(
+            SchemaField(name="x", schema=plain(SchemaType.FLOAT64)),
+            SchemaField(name="y", schema=plain(SchemaType.FLOAT64)),
+            SchemaField(name="wkb", schema=Schema(type=SchemaType.BYTES, optional=True)),
+            SchemaField(name="srid", schema=Schema(type=SchemaType.INT32, optional=True)),
+        ),
+    )
+    return called(schema, point_struct, zero=point_struct(b"(0,0)"))
+
+
+def point_struct(text: bytes) -> bytes:
+    """Return the struct of `(1.5,2)`."""
+    x, y = (float(part) for part in text.strip(b"()").split(b","))
+    wkb = b2a_base64(_WKB_POINT.pack(1, 1, x, y), newline=False).decode()
+    return json_text({"x": x, "y": y, "wkb": wkb, "srid": None})
+
+
+def vector(kind: SchemaType, name: str) -> Conversion:
+    """pgvector's vector and halfvec: `[1,2,3]`, which is JSON already."""
+    schema = Schema(type=SchemaType.ARRAY, name=name, version=1, items=plain(kind))
+    return Conversion(schema=schema, expression="x", zero=b"[]")

@@ -1,0 +1,183 @@
+"""Numbers, booleans, money and bit strings
+
+Whole numbers and floats go through as they are. Exact decimals follow `decimal.handling.mode`: `precise` is the
+unscaled two's complement number in base64 with the scale in the schema (in the value, if the column has no scale of
+its own), `double` and `string` are what they say.
+
+JSON has no NaN and no infinity. Floats carry them as the strings "NaN", "Infinity" and "-Infinity", as Kafka's JSON
+converter does; an exact decimal in mode `precise` has no way to say them, so they become null there.
+"""
+
+from binascii import b2a_base64
+from decimal import Context, Decimal
+from typing import Final
+
+from connect.api import Schema, SchemaField, SchemaType
+from connect.plugins.postgres.types.conversion import NULL, Conversion, Modes, called, plain
+
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+VARIABLE_SCALE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
+BITS: Final = "io.debezium.data.Bits"
+
+BITS_MAX: Final = 2**31 - 1
+"""The length of a bit string without a limit, as Debezium writes it."""
+
+_NOT_FINITE: Final = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
+_AFTER_NINE: Final = 58  # the character after 9: what ends in one from here on is no plain number
+
+
+def boolean() -> Conversion:
+    """bool."""
+    return Conversion(
+        schema=plain(SchemaType.BOOLEAN), expression="(b'true' if x == b't' else b'false')", zero=b"false"
+    )
+
+
+def whole(kind: SchemaType) -> Conversion:
+    """int2, int4, int8 and oid: the server's digits are JSON."""
+    return Conversion(schema=plain(kind), expression="x", zero=b"0", constant=lambda text: b"%d" % int(text))
+
+
+def floating(kind: SchemaType) -> Conversion:
+    """float4 and float8."""
+    return Conversion(
+        schema=plain(kind),
+        expression=f"(x if x[-1] < {_AFTER_NINE} else not_finite[x])",
+        names={"not_finite": _NOT_FINITE},
+        zero=b"0.0",
+        constant=lambda text: _NOT_FINITE.get(text) or repr(float(text)).encode(),
+    )
+
+
+def unscaled_base64(number: int) -> bytes:
+    """Return the shortest two's complement form of `number`, big-endian, in base64 and quotes."""
+    size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return b'"' + b2a_base64(number.to_bytes(size, "big", signed=True), newline=False) + b'"'
+
+
+def numeric(modifier: int, modes: Modes) -> Conversion:
+    """numeric, with or without precision and scale."""
+    if modes.decimal == "double":
+        return floating(SchemaType.FLOAT64)
+    if modes.decimal == "string":
+        return Conversion(
+            schema=plain(SchemaType.STRING),
+            expression="b'\"' + x + b'\"'",
+            zero=_scaled(b"0", modifier),
+            constant=lambda text: _scaled(text, modifier),
+        )
+    if modifier < 0:
+        return called(_variable_scale_schema(), variable_scale, zero=b'{"scale":0,"value":"AA=="}')
+    precision, scale = precision_and_scale(modifier)
+    return fixed_scale(scale, {"scale": str(scale), "connect.decimal.precision": str(precision)})
+
+
+def precision_and_scale(modifier: int) -> tuple[int, int]:
+    """Take a numeric type modifier apart; the scale is an 11-bit signed number since PostgreSQL 15."""
+    packed = modifier - 4
+    scale = packed & 0x7FF
+    return packed >> 16, scale - 0x800 if scale & 0x400 else scale
+
+
+def fixed_scale(scale: int, parameters: dict[str, str]) -> Conversion:
+    """A decimal whose scale is the column's: PostgreSQL writes exactly that many digits after the point."""
+    if scale < 0:
+        number = f"int(x) // {10**-scale}"
+    else:
+        number = "int(x.replace(b'.', b''))" if scale else "int(x)"
+    return Conversion(
+        schema=plain(SchemaType.BYTES, DECIMAL, parameters),
+        expression=(
+            f"(b'\"' + base64((n := {number}).to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, 'big',"
+            f" signed=True), newline=False) + b'\"' if x[-1] < {_AFTER_NINE} else special(x))"
+        ),
+        names={"base64": b2a_base64, "special": _special},
+        zero=b'"AA=="',
+        constant=lambda text: unscaled_base64(_unscaled(text, scale)),
+    )
+
+
+def _special(text: bytes) -> bytes:
+    if text not in _NOT_FINITE:
+        raise ValueError(f"not a number: {text!r}")
+    return NULL
+
+
+def _variable_scale_schema() -> Schema:
+    return Schema(
+        type=SchemaType.STRUCT,
+        name=VARIABLE_SCALE_DECIMAL,
+        version=1,
+        doc="Variable scaled decimal",
+        fields=(
+            SchemaField(name="scale", schema=plain(SchemaType.INT32)),
+            SchemaField(name="value", schema=plain(SchemaType.BYTES)),
+        ),
+    )
+
+
+def variable_scale(text: bytes) -> bytes:
+    """Return scale and unscaled number; zeros at the end of a fraction do not count."""
+    whole_part, _, fraction = text.partition(b".")
+    fraction = fraction.rstrip(b"0")
+    try:
+        number = int(whole_part + fraction)
+    except ValueError:
+        return _special(text)
+    return b'{"scale":%d,"value":%b}' % (len(fraction), unscaled_base64(number))
+
+
+def money(modes: Modes) -> Conversion:
+    """money, written in the C locale: `-$1,234.56`."""
+    digits = modes.money_fraction_digits
+    if modes.decimal == "double":
+        return called(plain(SchemaType.FLOAT64), _plain_money, zero=b"0.0")
+    if modes.decimal == "string":
+        return called(plain(SchemaType.STRING), lambda text: b'"' + _plain_money(text) + b'"', zero=b'"0.00"')
+
+    def convert(text: bytes) -> bytes:
+        whole_part, _, fraction = _plain_money(text).partition(b".")
+        return unscaled_base64(int(whole_part + fraction[:digits].ljust(digits, b"0")))
+
+    return called(plain(SchemaType.BYTES, DECIMAL, {"scale": str(digits)}), convert, zero=b'"AA=="')
+
+
+def _plain_money(text: bytes) -> bytes:
+    return text.replace(b"$", b"").replace(b",", b"")
+
+
+def bits(length: int, *, varying: bool) -> Conversion:
+    """bit(n) and varbit(n): one bit is a boolean, more are little-endian bytes."""
+    if length == 1 and not varying:
+        return Conversion(
+            schema=plain(SchemaType.BOOLEAN), expression="(b'true' if x == b'1' else b'false')", zero=b"false"
+        )
+    known = str(length if length > 0 else BITS_MAX)
+    return called(plain(SchemaType.BYTES, BITS, {"length": known}), bits_base64, zero=b'""')
+
+
+def bits_base64(text: bytes) -> bytes:
+    """Return the bit string as little-endian bytes in base64."""
+    number = int(text, 2) if text else 0
+    return b'"' + b2a_base64(number.to_bytes((len(text) + 7) // 8, "little"), newline=False) + b'"'
+
+
+def _scaled(text: bytes, modifier: int) -> bytes:
+    """Return a number as a value of the column would be written: `1.50` for `1.5` in numeric(6,2)."""
+    if modifier < 0:
+        return b'"' + text + b'"'
+    return b'"%b"' % f"{_rounded(text, precision_and_scale(modifier)[1]):f}".encode()
+
+
+def _unscaled(text: bytes, scale: int) -> int:
+    return int(_exact(text, scale).scaleb(_rounded(text, scale), scale))
+
+
+def _rounded(text: bytes, scale: int) -> Decimal:
+    """Return a number with exactly `scale` digits after the point."""
+    return _exact(text, scale).quantize(Decimal(text.decode()), Decimal(1).scaleb(-scale))
+
+
+def _exact(text: bytes, scale: int) -> Context:
+    """A context in which nothing about `text` is lost; Python's own holds 28 digits."""
+    return Context(prec=len(text) + abs(scale) + 2)

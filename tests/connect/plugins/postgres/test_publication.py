@@ -1,0 +1,85 @@
+"""Publications: made, adjusted, missed"""
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from connect.api import Fatal
+from connect.plugins.postgres import catalog
+from connect.plugins.postgres.config import PostgresConfig
+from connect.plugins.postgres.publication import ensure_publication, missing_text
+from connect.plugins.postgres.selection import Selection
+from connect.plugins.postgres.table import CatalogTable
+
+pytestmark = [pytest.mark.integration, pytest.mark.postgres]
+
+
+def config(database: Any, mode: str, **more: str) -> PostgresConfig:
+    return PostgresConfig.model_validate(database.config(publication_autocreate_mode=mode, **more))
+
+
+def tables(database: Any) -> list[CatalogTable]:
+    return catalog.read_tables(database.connection, Selection(), via_root=False)
+
+
+@pytest.fixture
+def two(database: Any) -> Any:
+    """A database with two tables."""
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", 'CREATE TABLE "B b" (id int PRIMARY KEY)')
+    return database
+
+
+def test_for_all_tables(two: Any) -> None:
+    assert ensure_publication(two.connection, config(two, "all_tables"), tables(two)).all_tables
+
+
+def test_for_the_captured_tables_and_followed_when_they_change(two: Any) -> None:
+    made = ensure_publication(two.connection, config(two, "filtered"), tables(two)[:1])
+    assert [each.table for each in made.tables] == ["B b"]
+    made = ensure_publication(two.connection, config(two, "filtered"), tables(two))
+    assert [each.table for each in made.tables] == ["B b", "a"]
+
+
+def test_empty_on_request(two: Any) -> None:
+    assert ensure_publication(two.connection, config(two, "no_tables"), tables(two)).tables == ()
+
+
+def test_a_missing_one_may_not_be_made(two: Any) -> None:
+    with pytest.raises(Fatal, match="CREATE PUBLICATION dbz_publication"):
+        ensure_publication(two.connection, config(two, "disabled"), tables(two))
+
+
+def test_nothing_to_publish(two: Any) -> None:
+    with pytest.raises(Fatal, match="No table matches"):
+        ensure_publication(two.connection, config(two, "filtered"), [])
+
+
+def test_one_that_lacks_a_table_says_which(two: Any) -> None:
+    two.run("CREATE PUBLICATION dbz_publication FOR TABLE a")
+    with pytest.raises(Fatal, match=r"does not contain public\.B b; add them with ALTER PUBLICATION"):
+        ensure_publication(two.connection, config(two, "all_tables"), tables(two))
+
+
+def test_long_lists_are_cut(two: Any) -> None:
+    text = missing_text(config(two, "disabled"), [f"public.t{number}" for number in range(8)])
+    assert "public.t4 and 3 more" in text
+
+
+def test_names_are_quoted(two: Any) -> None:
+    hostile = 'x"; DROP TABLE a; --'
+    made = ensure_publication(two.connection, config(two, "all_tables", publication_name=hostile), tables(two))
+    assert made.name == hostile
+    assert len(tables(two)) == 2
+
+
+def test_without_the_right_an_administrator_is_asked_for(two: Any) -> None:
+    role = f"{two.name}_weak"
+    two.run(f'CREATE ROLE "{role}" LOGIN REPLICATION')
+    try:
+        with psycopg.connect(two.dsn, autocommit=True) as weak:
+            weak.execute(f'SET ROLE "{role}"'.encode())
+            with pytest.raises(Fatal, match=r"publication\.autocreate\.mode=filtered"):
+                ensure_publication(weak, config(two, "all_tables"), tables(two))
+    finally:
+        two.run(f'DROP ROLE "{role}"')

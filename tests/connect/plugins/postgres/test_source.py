@@ -1,0 +1,455 @@
+"""The task against a real server: snapshot, stream, restart, trouble"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from connect.api import ConverterSpec, EndOfInput, Fatal, InvalidConfig, NotConnected, RetryAfter
+from connect.plugins.postgres.lsn import parse_lsn
+from connect.plugins.postgres.source import PostgresSourceTask, postgres_source
+
+pytestmark = [pytest.mark.integration, pytest.mark.postgres]
+
+Start = Callable[..., Any]
+
+TYPES = Path(__file__).parent / "every_type.sql"
+EXPECTED = Path(__file__).parent / "every_type.json"
+
+
+def rebuilt(records: list[Any], topic: str) -> dict[int, Any]:
+    """The table as a consumer that applies the records in order would have it."""
+    rows: dict[int, Any] = {}
+    for record in records:
+        if record.topic != topic or record.value is None:
+            continue
+        value = record.value
+        if value["op"] == "d":
+            rows.pop(value["before"]["id"], None)
+        else:
+            rows[value["after"]["id"]] = value["after"]
+    return rows
+
+
+def test_snapshot_then_stream(database: Any, runtime: Start) -> None:
+    database.run(
+        "CREATE TABLE a (id int PRIMARY KEY, note text)",
+        "INSERT INTO a SELECT i, 'n' || i FROM generate_series(1, 3) i",
+        "CREATE TABLE empty (id int PRIMARY KEY)",
+        "CREATE TABLE z (id int PRIMARY KEY)",
+        "INSERT INTO z VALUES (1)",
+        "CREATE TABLE zz_empty (id int PRIMARY KEY)",
+    )
+    running = runtime(database.config())
+    records = running.until_records(4)
+    assert [(r.topic, r.key["id"], r.value["op"], r.value["source"]["snapshot"]) for r in records] == [
+        ("t.public.a", 1, "r", "first"),
+        ("t.public.a", 2, "r", "true"),
+        ("t.public.a", 3, "r", "last_in_data_collection"),
+        ("t.public.z", 1, "r", "last"),
+    ]
+    assert running.offset["snapshot_completed"] is True
+    database.run("UPDATE a SET note = 'x' WHERE id = 2", "DELETE FROM a WHERE id = 1")
+    streamed = running.until_records(7)[4:]
+    assert [(r.key["id"], r.value and r.value["op"]) for r in streamed] == [(2, "u"), (1, "d"), (1, None)]
+    assert streamed[0].value["source"]["snapshot"] == "false"
+    assert running.offset["lsn"] == running.offset["lsn_commit"] > records[0].value["source"]["lsn"]
+
+
+def test_nothing_is_missing_or_doubled_between_snapshot_and_stream(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 2000)")
+    running = runtime(database.config())
+    running.poll()
+    database.run("INSERT INTO a SELECT generate_series(2001, 4000)", "DELETE FROM a WHERE id % 2 = 0")
+    running.until_records(2000 + 2000 + 4000)
+    assert len([r for r in running.records if r.value and r.value["op"] == "r"]) == 2000
+    assert sorted(rebuilt(running.records, "t.public.a")) == list(range(1, 4001, 2))
+
+
+def test_wide_rows_come_in_small_pages(database: Any, runtime: Start) -> None:
+    database.run(
+        "CREATE TABLE a (id int PRIMARY KEY, big text)",
+        "INSERT INTO a SELECT i, repeat('x', 100000) FROM generate_series(1, 300) i",
+    )
+    running = runtime(database.config(), raw=True)
+    sizes = []
+    while len(running.records) < 300:
+        before = len(running.records)
+        running.poll()
+        sizes.append(len(running.records) - before)
+    assert sizes[0] == 200, "nothing is known before the first page"
+    assert max(sizes[1:]) <= 50, "then pages are near four megabytes"
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_every_type_in_snapshot_and_stream(database: Any, runtime: Start, schemas: bool) -> None:
+    script = TYPES.read_text()
+    create, _, fill = script.partition("-- rows\n")
+    for statement in filter(str.strip, create.split(";\n")):
+        database.run(statement)
+    database.run(fill)
+    expected = json.loads(EXPECTED.read_text())
+    running = runtime(database.config(), schemas=schemas)
+    running.until_records(1)
+    running.until_streaming()
+    database.run(fill)
+    snapshot, streamed = running.until_records(2)
+    for record in (snapshot, streamed):
+        value = record.value["payload"] if schemas else record.value
+        row = value["after"]
+        row.pop("id")
+        assert row == expected["row"]
+        if schemas:
+            fields = {field["field"]: field for field in record.value["schema"]["fields"][1]["fields"]}
+            found = {name: {k: v for k, v in field.items() if k != "field"} for name, field in fields.items()}
+            found.pop("id")
+            assert found == expected["schema"]
+
+
+def test_restart_goes_on_where_it_was(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    first = runtime(database.config())
+    first.until_streaming()
+    database.run("INSERT INTO a VALUES (2)")
+    first.until_records(2)
+    first.task.stop()
+    database.run("INSERT INTO a VALUES (3)")
+    second = runtime(database.config(), offset=first.offset)
+    assert [r.key["id"] for r in second.until_records(1)] == [3]
+
+
+def test_an_interrupted_snapshot_begins_again(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 1000)")
+    first = runtime(database.config())
+    first.poll()
+    assert 0 < len(first.records) < 1000
+    assert first.offset["snapshot_completed"] is False
+    first.task.stop()
+    database.run("DELETE FROM a WHERE id > 500", "INSERT INTO a VALUES (2000)")
+    second = runtime(database.config(), offset=first.offset)
+    second.until_records(501)
+    assert {r.value["op"] for r in second.records} == {"r"}, "the new slot begins where the new snapshot was taken"
+    assert sorted(rebuilt(second.records, "t.public.a")) == [*range(1, 501), 2000]
+    second.until_streaming()
+    database.run("INSERT INTO a VALUES (3000)")
+    assert [r.key["id"] for r in second.until_records(502)[501:]] == [3000]
+    slots = database.rows("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
+    assert slots == [(database.name,)], "temporary slots are gone"
+
+
+def test_what_was_not_stored_comes_again(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    first = runtime(database.config())
+    first.until_streaming()
+    stored = first.offset
+    first.store = False
+    database.run("INSERT INTO a VALUES (2)", "INSERT INTO a VALUES (3)")
+    first.until_records(3)
+    first.task.stop()
+    [(confirmed,)] = database.rows(
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", database.name
+    )
+    assert parse_lsn(confirmed) <= stored["lsn"]
+    second = runtime(database.config(), offset=stored)
+    assert [r.key["id"] for r in second.until_records(2)] == [2, 3]
+
+
+def test_an_idle_table_in_a_busy_database_lets_the_slot_advance(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE busy (id serial, x text)")
+    running = runtime(database.config(table_include_list="public.a", publication_autocreate_mode="filtered"))
+    running.until_streaming()
+    before = running.offset["lsn"]
+    database.run("INSERT INTO busy (x) SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
+    [(wal,)] = database.rows("SELECT pg_current_wal_insert_lsn()::text")
+
+    def advanced() -> bool:
+        [(confirmed,)] = database.rows(
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", database.name
+        )
+        return parse_lsn(confirmed) >= parse_lsn(wal)
+
+    running.until(advanced)
+    assert running.offset["lsn"] > before
+    assert running.records == []
+
+
+def test_a_transaction_larger_than_a_batch(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    running = runtime(database.config(max_batch_size="100"))
+    running.until_streaming()
+    database.run("INSERT INTO a SELECT generate_series(1, 5000)")
+    running.until_records(1)
+    before = running.offset["lsn"]
+    while len(running.records) < 4000:
+        running.poll()
+        assert running.offset["lsn"] == before, "no offset inside a transaction"
+    running.until_records(5000)
+    running.until(lambda: running.offset["lsn"] > before)
+
+
+def test_memory_is_bounded_while_nobody_polls(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY, big text)")
+    running = runtime(database.config(max_queue_size_in_bytes="1000000"))
+    running.until_streaming()
+    database.run(
+        "ALTER TABLE a ALTER big SET STORAGE EXTERNAL",
+        "INSERT INTO a SELECT i, repeat('x', 10000) FROM generate_series(1, 2000) i",
+    )
+    transport = running.task._transport
+    deadline = time.monotonic() + 20
+    while transport.queued_bytes < 1_000_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.3)  # more would come now if it could
+    assert transport.queued_bytes < 3_000_000
+    running.until_records(2000)
+
+
+def test_columns_come_and_go(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY, gone text)")
+    running = runtime(database.config())
+    running.until_streaming()
+    database.run(
+        "INSERT INTO a VALUES (1, 'x')",
+        "ALTER TABLE a ADD COLUMN more int NOT NULL DEFAULT 7",
+        "INSERT INTO a VALUES (2, 'y', 8)",
+        "ALTER TABLE a DROP COLUMN gone",
+        "INSERT INTO a VALUES (3, 9)",
+        "ALTER TABLE a ALTER COLUMN more TYPE text",
+        "INSERT INTO a VALUES (4, 'z')",
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "ALTER TABLE a ADD COLUMN m mood",
+        "INSERT INTO a VALUES (5, 'z', 'ok')",
+    )
+    assert [r.value["after"] for r in running.until_records(5)] == [
+        {"id": 1, "gone": "x"},
+        {"id": 2, "gone": "y", "more": 8},
+        {"id": 3, "more": 9},
+        {"id": 4, "more": "z"},
+        {"id": 5, "more": "z", "m": "ok"},
+    ]
+
+
+def test_a_table_made_later_is_captured(database: Any, runtime: Start) -> None:
+    running = runtime(database.config())
+    running.until_streaming()
+    database.run("CREATE TABLE late (a int, b int, PRIMARY KEY (b, a))", "INSERT INTO late VALUES (1, 2)")
+    [record] = running.until_records(1)
+    assert (record.topic, record.key) == ("t.public.late", {"b": 2, "a": 1})
+
+
+def test_partitions_under_their_own_name_or_their_roots(database: Any, runtime: Start) -> None:
+    database.run(
+        "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO p VALUES (1), (11)",
+    )
+    leaves = runtime(database.config())
+    leaves.until_records(2)
+    leaves.until_streaming()
+    database.run("INSERT INTO p VALUES (2)")
+    assert [r.topic for r in leaves.until_records(3)] == ["t.public.p1", "t.public.p2", "t.public.p1"]
+    leaves.task.stop()
+    root = runtime(
+        database.config(publish_via_partition_root="true", publication_name="root", slot_name=f"{database.name}_root")
+    )
+    root.until_records(3)
+    root.until_streaming()
+    database.run("INSERT INTO p VALUES (12)")
+    assert {r.topic for r in root.until_records(4)} == {"t.public.p"}
+
+
+def test_filters_of_the_publication_hold_for_the_snapshot_too(database: Any, runtime: Start) -> None:
+    [(version,)] = database.rows("SELECT current_setting('server_version_num')::int")
+    if version < 150000:
+        pytest.skip("row filters and column lists came with PostgreSQL 15")
+    database.run(
+        "CREATE TABLE a (id int PRIMARY KEY, secret text, n int)",
+        "INSERT INTO a VALUES (1, 's', 5), (2, 's', 50)",
+        "CREATE PUBLICATION narrow FOR TABLE a (id, n) WHERE (id > 1)",
+    )
+    running = runtime(database.config(publication_name="narrow"))
+    running.until_records(1)
+    running.until_streaming()
+    database.run("INSERT INTO a VALUES (3, 's', 6), (0, 's', 6)")
+    assert [r.value["after"] for r in running.until_records(2)] == [{"id": 2, "n": 50}, {"id": 3, "n": 6}]
+
+
+@pytest.mark.parametrize("mode", ["no_data", "never", "schema_only"])
+def test_streaming_without_a_snapshot(database: Any, runtime: Start, mode: str) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    running = runtime(database.config(snapshot_mode=mode))
+    running.until_streaming()
+    database.run("INSERT INTO a VALUES (2)")
+    assert [r.value["op"] for r in running.until_records(1)] == ["c"]
+
+
+def test_initial_only_ends(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    running = runtime(database.config(snapshot_mode="initial_only"))
+    running.until_records(1)
+    with pytest.raises(EndOfInput):
+        running.poll()
+    deadline = time.monotonic() + 20
+    while database.rows("SELECT FROM pg_replication_slots WHERE database = current_database()"):
+        assert time.monotonic() < deadline, "the temporary slot stays"
+        time.sleep(0.01)
+    again = runtime(database.config(snapshot_mode="initial_only"), offset=running.offset)
+    with pytest.raises(EndOfInput):
+        again.poll()
+
+
+def test_a_slot_that_is_gone_stops_the_connector_unless_it_may_start_over(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    first = runtime(database.config())
+    first.until_records(1)
+    first.until_streaming()
+    first.task.stop()
+    database.run(f"SELECT pg_drop_replication_slot('{database.name}')")
+    with pytest.raises(Fatal, match="is gone"):
+        runtime(database.config(), offset=first.offset)
+    second = runtime(database.config(snapshot_mode="when_needed"), offset=first.offset)
+    assert [r.value["op"] for r in second.until_records(1)] == ["r"]
+
+
+def test_a_slot_that_somebody_advanced_is_a_gap(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    first = runtime(database.config())
+    first.until_streaming()
+    first.task.stop()
+    database.run(
+        "INSERT INTO a VALUES (1)",
+        f"SELECT pg_replication_slot_advance('{database.name}', pg_current_wal_lsn())",
+        "INSERT INTO a VALUES (2)",
+    )
+    with pytest.raises(Fatal, match="ahead of the stored offset"):
+        runtime(database.config(), offset=first.offset)
+    trusting = runtime(database.config(offset_mismatch_strategy="trust_slot"), offset=first.offset)
+    assert [r.key["id"] for r in trusting.until_records(1)] == [2]
+
+
+def test_debeziums_offset_is_taken_over(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    first = runtime(database.config())
+    first.until_streaming()
+    database.run("INSERT INTO a VALUES (1)")
+    [record] = first.until_records(1)
+    first.task.stop()
+    lsn = record.value["source"]["lsn"]
+    debezium = {"lsn_proc": lsn, "messageType": "INSERT", "lsn_commit": 0, "lsn": lsn, "txId": 1, "ts_usec": 1}
+    database.run("INSERT INTO a VALUES (2)")
+    second = runtime(database.config(offset_mismatch_strategy="no_validation"), offset=debezium)
+    assert second.until_records(1)[-1].key["id"] == 2
+
+
+def test_a_slot_in_use_is_waited_for(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    config = database.config(slot_max_retries="2", slot_retry_delay_ms="100")
+    first = runtime(config)
+    first.until_streaming()
+    second = runtime(config, offset=first.offset)
+    with pytest.raises(RetryAfter, match="is active for PID") as caught:
+        second.poll()
+    assert caught.value.seconds == 0.1
+    time.sleep(0.3)
+    with pytest.raises(Fatal, match="stop the other connector"):
+        second.poll()
+    first.task.stop()
+    third = runtime(config, offset=first.offset)
+    third.until_streaming()
+
+
+def test_a_terminated_backend_means_not_connected(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    first = runtime(database.config())
+    first.until_streaming()
+    database.run("INSERT INTO a VALUES (1)")
+    first.until_records(1)
+    database.run("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+    with pytest.raises(NotConnected):
+        first.until(lambda: False)
+    database.run("INSERT INTO a VALUES (2)")
+    second = runtime(database.config(), offset=first.offset)
+    assert [r.key["id"] for r in second.until_records(1)] == [2]
+
+
+def test_a_terminated_snapshot_means_not_connected(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 1000)")
+    running = runtime(database.config())
+    running.poll()
+    database.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    with pytest.raises(NotConnected):
+        running.until(lambda: False)
+
+
+def test_a_writer_that_does_not_end_is_named(database: Any, runtime: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connect.plugins.postgres.source.SLOT_WAIT_S", 0.2)
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    with psycopg.connect(database.dsn) as writer:
+        writer.execute("INSERT INTO a VALUES (1)")
+        with pytest.raises(NotConnected, match=str(writer.info.backend_pid)):
+            runtime(database.config())
+    running = runtime(database.config())
+    assert [r.value["op"] for r in running.until_records(1)] == ["r"]
+
+
+def test_heartbeats_carry_the_offset(database: Any, runtime: Start) -> None:
+    running = runtime(
+        database.config(heartbeat_interval_ms="1", heartbeat_action_query="CREATE TABLE IF NOT EXISTS h ()")
+    )
+    records = running.until_records(2)
+    assert records[0].topic == "__debezium-heartbeat.t"
+    assert records[0].key == {"serverName": "t"}
+    assert database.rows("SELECT FROM pg_class WHERE relname = 'h'") == [()]
+
+
+def test_context_headers_are_added_on_request(database: Any, runtime: Start) -> None:
+    running = runtime(database.config(extended_headers_enabled="true"))
+    running.until_streaming()
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    [record] = running.until_records(1)
+    assert record.headers == (
+        ("__debezium.context.connectorLogicalName", b"t"),
+        ("__debezium.context.taskId", b"0"),
+        ("__debezium.context.connectorName", b"postgresql"),
+    )
+
+
+def test_the_slot_can_be_dropped_on_stop(database: Any, runtime: Start) -> None:
+    running = runtime(database.config(slot_drop_on_stop="true"))
+    running.until_streaming()
+    running.task.stop()
+    assert database.rows("SELECT FROM pg_replication_slots WHERE database = current_database()") == []
+
+
+def test_other_converters_are_refused(database: Any, runtime: Start) -> None:
+    model = postgres_source.config.model_validate(database.config())
+    task = PostgresSourceTask(model)
+    context = runtime(database.config()).context
+    for spec in (ConverterSpec(kind="string"), ConverterSpec(kind="json", options={"decimal.format": "NUMERIC"})):
+        with pytest.raises(Fatal, match=r"value\.converter"):
+            task.start(replace(context, value_converter=spec))
+
+
+def test_masks_are_not_ignored(database: Any, runtime: Start) -> None:
+    with pytest.raises(InvalidConfig, match="unmasked"):
+        runtime(database.config() | {"column.mask.with.3.chars": "public.a.b"})
+
+
+def test_an_unreadable_offset_is_refused(database: Any, runtime: Start) -> None:
+    with pytest.raises(Fatal, match="delete the connector's offsets"):
+        runtime(database.config(), offset={"pos": 3})
+
+
+def test_the_plugin_answers_to_debeziums_name() -> None:
+    assert "io.debezium.connector.postgresql.PostgresConnector" in postgres_source.aliases
+    assert postgres_source.check is not None

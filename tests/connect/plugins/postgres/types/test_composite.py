@@ -1,0 +1,109 @@
+"""Arrays, points, vectors"""
+
+import re
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.api import Json, SchemaType
+from connect.plugins.postgres.types import composite, number, text
+from connect.plugins.postgres.types.conversion import Conversion, Modes
+
+any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
+
+
+def convert(conversion: Conversion, value: str) -> Json:
+    return orjson.loads(conversion.convert(value.encode()))
+
+
+def written(items: list[Any]) -> str:
+    """An array the way PostgreSQL writes it: quotes only where they are needed."""
+    out = []
+    for item in items:
+        if isinstance(item, list):
+            out.append(written(item))
+        elif item is None:
+            out.append("NULL")
+        elif item == "" or item.upper() == "NULL" or re.search(r'[\s{},"\\]', item):
+            out.append('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"')
+        else:
+            out.append(item)
+    return "{" + ",".join(out) + "}"
+
+
+TEXTS = composite.array(text.text(Modes()), Modes())
+
+
+@given(st.lists(st.none() | any_text, max_size=6))
+def test_arrays_of_text(items: list[str | None]) -> None:
+    assert convert(TEXTS, written(items)) == items
+
+
+@given(st.lists(st.lists(st.none() | any_text, min_size=2, max_size=2), min_size=1, max_size=4))
+def test_declared_depth_is_kept(items: list[list[str | None]]) -> None:
+    assert convert(composite.array(text.text(Modes()), Modes(), 2), written(items)) == items
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("{}", []),
+        ("{1,NULL,3}", [1, None, 3]),
+        ("[0:1]={1,2}", [1, 2]),
+        ("{{1,2},{3,4}}", [1, 2, 3, 4]),
+    ],
+)
+def test_arrays_of_numbers(value: str, expected: Json) -> None:
+    assert convert(composite.array(number.whole(SchemaType.INT32), Modes()), value) == expected
+
+
+def test_a_flat_value_in_a_deep_column_is_wrapped() -> None:
+    deep = composite.array(number.whole(SchemaType.INT32), Modes(), 2)
+    assert convert(deep, "{1,2}") == [[1, 2]]
+    assert convert(deep, "{}") == []
+    assert convert(deep, "{{{1},{2}},{{3},{4}}}") == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("value", ["", "{", "}", "{1", "{1}}", '{"a}', "1,2", "{1}{2}"])
+def test_what_is_no_array_is_refused(value: str) -> None:
+    with pytest.raises(ValueError):
+        TEXTS.convert(value.encode())
+
+
+@given(st.binary(max_size=30))
+def test_arbitrary_bytes_never_hang_or_crash(value: bytes) -> None:
+    try:
+        composite.parse_array(value)
+    except ValueError:
+        return
+
+
+def test_schema_of_arrays() -> None:
+    schema = composite.array(number.whole(SchemaType.INT32), Modes(), 2).schema
+    assert schema.type is SchemaType.ARRAY
+    assert schema.items is not None and schema.items.optional and schema.items.type is SchemaType.ARRAY
+    assert schema.items.items is not None and schema.items.items.type is SchemaType.INT32
+
+
+def test_stand_ins_of_arrays() -> None:
+    assert orjson.loads(TEXTS.unavailable) == ["__debezium_unavailable_value"]
+    assert bytes(orjson.loads(composite.array(number.whole(SchemaType.INT32), Modes()).unavailable)) == (
+        b"__debezium_unavailable_value"
+    )
+    assert orjson.loads(composite.array(number.boolean(), Modes()).unavailable) is None
+
+
+def test_points() -> None:
+    assert convert(composite.point(), "(1.5,2)") == {
+        "x": 1.5,
+        "y": 2.0,
+        "wkb": "AQEAAAAAAAAAAAD4PwAAAAAAAABA",
+        "srid": None,
+    }
+
+
+def test_vectors() -> None:
+    assert convert(composite.vector(SchemaType.FLOAT64, "io.debezium.data.DoubleVector"), "[1,2.5,3]") == [1, 2.5, 3]
