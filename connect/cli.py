@@ -1,0 +1,141 @@
+"""`tidemill connect`: run a Connect worker in the foreground
+
+Settings come from the file, then from environment variables (`TIDEMILL_CONNECT_GROUP_ID=…`), then from `--set`,
+`--bootstrap` and `--rest`; the last one wins. The readiness line on standard output says where the REST API answers;
+everything else goes to standard error. SIGTERM and Ctrl-C stop the worker in order: no new requests, every task stopped
+and its offsets stored, statuses written.
+
+Exit status: 0 after a stop, 1 when the worker could not start or lost its topics, 2 for settings that cannot be used.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from connect.config import WORKER, Address, WorkerConfig, parse_worker
+from connect.loggers import configure_levels
+from core.config import ConfigError, environment_overrides, parse_assignments, parse_config_text
+
+log = structlog.get_logger("tidemill.connect.cli")
+
+ENVIRONMENT_PREFIX = "TIDEMILL_CONNECT_"
+
+app = typer.Typer(help="Run a Kafka Connect worker.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Run a Kafka Connect worker."""
+
+
+@app.command()
+def start(
+    config: Annotated[Path | None, typer.Option(help="A connect-distributed.properties or .toml file.")] = None,
+    bootstrap: Annotated[str | None, typer.Option(help="HOST:PORT of the Kafka cluster.")] = None,
+    rest: Annotated[str | None, typer.Option(help="HOST:PORT of the REST API; port 0 takes a free one.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as in the file.")] = None,
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run one worker until it is told to stop."""
+    try:
+        configure_levels(log_format, log_level)
+        parsed = parse_worker(gather(config, os.environ, settings or (), bootstrap, rest))
+    except (ConfigError, ValueError) as error:
+        for problem in error.problems if isinstance(error, ConfigError) else (str(error),):
+            typer.echo(f"tidemill connect: {problem}", err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(run(parsed))
+
+
+@app.command(name="config")
+def show_config() -> None:
+    """Print every setting of the worker with its default and meaning."""
+    typer.echo(WORKER.markdown())
+
+
+def gather(
+    file: Path | None,
+    environ: Mapping[str, str],
+    settings: Sequence[str],
+    bootstrap: str | None,
+    rest: str | None,
+) -> dict[str, str]:
+    """All settings given, the strongest winning; raises ConfigError."""
+    raw: dict[str, str] = {}
+    if file is not None:
+        try:
+            raw |= parse_config_text(file.read_text(encoding="utf-8"), file.name)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise ConfigError([f"cannot read {file}: {reason}"]) from None
+    raw |= environment_overrides(environ, ENVIRONMENT_PREFIX, WORKER)
+    raw |= parse_assignments(settings)
+    if bootstrap is not None:
+        raw["bootstrap.servers"] = bootstrap
+    if rest is not None:
+        try:
+            host, port = Address.parse(rest)
+        except ValueError as error:
+            raise ConfigError([f"--rest: {error}"]) from None
+        raw["listeners"] = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return raw
+
+
+def run(config: WorkerConfig) -> int:
+    """Serve until stopped; returns the exit status."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config))
+
+
+async def _serve(config: WorkerConfig) -> int:
+    from connect.herder.service import Superseded
+    from connect.topic_log import TopicLogError
+    from connect.worker import StartRefused
+
+    status = 0
+    stop, ready = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            worker = tasks.create_task(_work(config, stop, ready), name="worker")
+            stopper = tasks.create_task(stop.wait(), name="stop signal")
+            await asyncio.wait([worker, stopper], return_when=asyncio.FIRST_COMPLETED)
+            stopper.cancel()
+            if not ready.is_set():
+                worker.cancel()  # stopped while it was still starting
+    except* (StartRefused, Superseded, TopicLogError) as group:
+        for reason in sorted({str(error) for error in _leaves(group)}):
+            typer.echo(f"tidemill connect: {reason}", err=True)
+        status = 1
+    return status
+
+
+async def _work(config: WorkerConfig, stop: asyncio.Event, ready: asyncio.Event) -> None:
+    from connect.worker import open_worker
+
+    async with open_worker(config) as worker:
+        ready.set()
+        print(
+            f"tidemill connect ready: REST {worker.url}, group {worker.group_id}, cluster {worker.cluster_id}",
+            flush=True,
+        )
+        await stop.wait()
+        log.info("stopping")
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _leaves(member)
+    else:
+        yield error

@@ -1,0 +1,660 @@
+"""The settings of a worker and those every connector has
+
+Three tables with Kafka Connect's names and defaults: the worker's, every connector's, and what sources and sinks have
+on top. The worker's file of Apache Connect is accepted as it is; keys of it that have nothing to act on here (plugin
+paths, group timeouts) are known and without effect, an unknown key is an error that names the nearest one.
+
+What may be left out differs from Apache in one respect: everything may. A worker started with nothing but an address
+of a Kafka cluster has a group, its three topics and JSON converters.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
+from urllib.parse import urlsplit
+
+from connect.api import ConverterSpec
+from connect.client_settings import SECURITY_PREFIXES, security_settings, translate, with_prefix
+from connect.topic_log import TopicSpec
+from core.config import (
+    REQUIRED,
+    ConfigError,
+    ConfigKey,
+    ConfigTable,
+    ConfigType,
+    Importance,
+    Validator,
+    Value,
+    in_range,
+    not_empty,
+    one_of,
+)
+
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+
+def _key(
+    name: str,
+    type: ConfigType,
+    default: Value,
+    doc: str,
+    importance: Importance = LOW,
+    valid: Validator | None = None,
+) -> ConfigKey:
+    return ConfigKey(name=name, type=type, default=default, doc=doc, importance=importance, valid=valid)
+
+
+def _required(name: str, doc: str, valid: Validator | None = None) -> ConfigKey:
+    return ConfigKey(name=name, type=ConfigType.STRING, default=REQUIRED, doc=doc, importance=HIGH, valid=valid)
+
+
+# ------------------------------------------------------------------ converters
+
+JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+CONVERTERS: Final[Mapping[str, str]] = {
+    JSON_CONVERTER: "json",
+    "org.apache.kafka.connect.storage.StringConverter": "string",
+    "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
+    "JsonConverter": "json",
+    "StringConverter": "string",
+    "ByteArrayConverter": "bytes",
+    "json": "json",
+    "string": "string",
+    "bytes": "bytes",
+}
+"""Every spelling of a converter, and its kind."""
+
+
+def converter_problem(value: Value) -> str | None:
+    """Validator of a converter setting."""
+    if value in CONVERTERS:
+        return None
+    known = ", ".join(name for name in CONVERTERS if "." in name)
+    return f"Class {value} could not be found: available converters are {known}, or json, string, bytes"
+
+
+def converter(config: Mapping[str, str], role: str) -> ConverterSpec | None:
+    """The converter that `config` names for `role` (`key` or `value`), with its options; None if it names none."""
+    name = config.get(f"{role}.converter")
+    kind = None if name is None else CONVERTERS.get(name.strip())
+    return None if kind is None else ConverterSpec(kind=kind, options=with_prefix(config, f"{role}.converter."))
+
+
+# ---------------------------------------------------------------------- worker
+
+_COPIES = in_range(-1, 32767)
+
+
+def _http_listener(value: Value) -> str | None:
+    for listener in value if isinstance(value, tuple) else ():
+        if not listener.lower().startswith("http://"):
+            return f"{listener} is not an http:// address"
+        try:
+            Address.parse(listener)
+        except ValueError as error:
+            return str(error)
+    return not_empty(value)
+
+
+WORKER: Final = ConfigTable(
+    [
+        _key("bootstrap.servers", ConfigType.LIST, ("localhost:9092",), "Kafka cluster to work on", HIGH, not_empty),
+        _key("group.id", ConfigType.STRING, "connect-cluster", "Workers of one group share the work", HIGH, not_empty),
+        _key("config.storage.topic", ConfigType.STRING, "connect-configs", "Topic of what should run", HIGH, not_empty),
+        _key("config.storage.replication.factor", ConfigType.SHORT, 3, "Its copies, if it is created", LOW, _COPIES),
+        _key("offset.storage.topic", ConfigType.STRING, "connect-offsets", "Topic of source offsets", HIGH, not_empty),
+        _key("offset.storage.partitions", ConfigType.INT, 25, "Its partitions, if it is created", LOW, in_range(-1)),
+        _key("offset.storage.replication.factor", ConfigType.SHORT, 3, "Its copies, if it is created", LOW, _COPIES),
+        _key("status.storage.topic", ConfigType.STRING, "connect-status", "Topic of what runs", HIGH, not_empty),
+        _key("status.storage.partitions", ConfigType.INT, 5, "Its partitions, if it is created", LOW, in_range(-1)),
+        _key("status.storage.replication.factor", ConfigType.SHORT, 3, "Its copies, if it is created", LOW, _COPIES),
+        _key("key.converter", ConfigType.CLASS, JSON_CONVERTER, "Converter of keys", HIGH, converter_problem),
+        _key("value.converter", ConfigType.CLASS, JSON_CONVERTER, "Converter of values", HIGH, converter_problem),
+        _key("listeners", ConfigType.LIST, ("http://:8083",), "Address of the REST API", MEDIUM, _http_listener),
+        _key("rest.advertised.host.name", ConfigType.STRING, None, "Host others reach the REST API under"),
+        _key("rest.advertised.port", ConfigType.INT, None, "Port others reach the REST API under"),
+        _key("client.id", ConfigType.STRING, "", "Prefix of the names this worker's clients show to the cluster"),
+        _key(
+            "offset.flush.interval.ms",
+            ConfigType.LONG,
+            60_000,
+            "Time between commits of source offsets",
+            LOW,
+            in_range(1),
+        ),
+        _key("offset.flush.timeout.ms", ConfigType.LONG, 5_000, "How long such a commit may take", LOW, in_range(1)),
+        _key(
+            "task.shutdown.graceful.timeout.ms",
+            ConfigType.LONG,
+            5_000,
+            "Time a task has to stop by itself",
+            LOW,
+            in_range(0),
+        ),
+        _key("request.timeout.ms", ConfigType.INT, 40_000, "How long to wait for the Kafka cluster", LOW, in_range(1)),
+        _key("topic.creation.enable", ConfigType.BOOLEAN, True, "Whether sources may create topics by their own rules"),
+        _key("topic.tracking.enable", ConfigType.BOOLEAN, True, "Whether topics a connector used are recorded"),
+        _key("topic.tracking.allow.reset", ConfigType.BOOLEAN, True, "Whether that record may be emptied by REST"),
+        _key(
+            "connector.client.config.override.policy",
+            ConfigType.STRING,
+            "All",
+            "All, None or Principal: client settings a connector may override",
+        ),
+    ]
+)
+"""Every key with an effect."""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+WORKER_WITHOUT_EFFECT: Final = _names(
+    """
+    access.control.allow.methods access.control.allow.origin admin.listeners auto.include.jmx.reporter client.dns.lookup
+    connect.protocol connections.max.idle.ms exactly.once.source.support header.converter heartbeat.interval.ms
+    inter.worker.key.generation.algorithm inter.worker.key.size inter.worker.key.ttl.ms
+    inter.worker.signature.algorithm inter.worker.verification.algorithms internal.key.converter
+    internal.value.converter metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+    metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms plugin.discovery plugin.path
+    rebalance.timeout.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+    response.http.headers.config rest.advertised.listener rest.extension.classes retry.backoff.max.ms retry.backoff.ms
+    scheduled.rebalance.max.delay.ms send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms worker.sync.timeout.ms
+    worker.unsync.backoff.ms
+    """
+)
+"""Keys of Apache's worker that are accepted because files have them, and that nothing here reads."""
+
+WORKER_PREFIXES: Final = (
+    "producer.",
+    "consumer.",
+    "admin.",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "config.providers",
+    "config.storage.",
+    "offset.storage.",
+    "status.storage.",
+    "listeners.https.",
+    "metrics.context.",
+    "internal.",
+    *SECURITY_PREFIXES,
+)
+"""Families of keys that are passed on or have no effect as a whole."""
+
+
+class Address(NamedTuple):
+    """Where the REST API listens; an empty host is every interface, port 0 any free port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read `HOST:PORT`, `:PORT`, `[V6]:PORT` or any of them after `http://`."""
+        parts = urlsplit(text if "//" in text else f"//{text}")
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if port is None or parts.path.strip("/"):
+            raise ValueError(f"{text} is not HOST:PORT")
+        return cls(parts.hostname or "", port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """A worker's settings, parsed."""
+
+    bootstrap_servers: str
+    group_id: str
+    config_topic: TopicSpec
+    offset_topic: TopicSpec
+    status_topic: TopicSpec
+    key_converter: ConverterSpec
+    value_converter: ConverterSpec
+    listener: Address
+    advertised_host: str | None
+    advertised_port: int | None
+    client_id: str
+    client: Mapping[str, str]  # librdkafka settings of every client
+    producer: Mapping[str, str]  # further ones of sources' producers
+    consumer: Mapping[str, str]  # further ones of sinks' consumers
+    offset_flush_interval_ms: int
+    offset_flush_timeout_ms: int
+    task_shutdown_ms: int
+    request_timeout_ms: int
+    topic_creation: bool
+    topic_tracking: bool
+    topic_tracking_reset: bool
+    override_policy: str
+    notes: tuple[str, ...]  # what was accepted but does nothing, for the log
+
+
+def parse_worker(raw: Mapping[str, str]) -> WorkerConfig:
+    """Read a worker's settings; raises one ConfigError that lists every problem."""
+    known = {name: value for name, value in raw.items() if name in WORKER}
+    rest = {name: value for name, value in raw.items() if name not in WORKER}
+    unknown = [name for name in rest if name not in WORKER_WITHOUT_EFFECT and not name.startswith(WORKER_PREFIXES)]
+    problems = [WORKER.unknown(name) for name in unknown]
+    values: dict[str, Value] = {}
+    try:
+        values = WORKER.parse(known)
+    except ConfigError as error:
+        problems.extend(error.problems)
+    if problems:
+        raise ConfigError(problems)
+    client = translate(security_settings(rest))
+    producer, consumer = (translate(with_prefix(rest, prefix)) for prefix in ("producer.", "consumer."))
+    ignored = [f"{name} has no effect" for name in rest if name in WORKER_WITHOUT_EFFECT]
+    for prefix, translation in (("", client), ("producer.", producer), ("consumer.", consumer)):
+        ignored += [f"{prefix}{name} has no counterpart in librdkafka" for name in translation.unknown]
+    return _worker_config(values, rest, client.settings, producer.settings, consumer.settings, tuple(ignored))
+
+
+def _worker_config(
+    values: Mapping[str, Value],
+    rest: Mapping[str, str],
+    client: Mapping[str, str],
+    producer: Mapping[str, str],
+    consumer: Mapping[str, str],
+    notes: tuple[str, ...],
+) -> WorkerConfig:
+    def text(name: str) -> str:
+        return str(values[name])
+
+    def number(name: str) -> int:
+        return cast(int, values[name])
+
+    def several(name: str) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", values[name])
+
+    def topic(role: str, partitions: int) -> TopicSpec:
+        prefix = f"{role}.storage."
+        further = {
+            k: v for k, v in with_prefix(rest, prefix).items() if k not in ("topic", "partitions", "replication.factor")
+        }
+        return TopicSpec(
+            name=text(f"{prefix}topic"),
+            partitions=partitions,
+            replication_factor=number(f"{prefix}replication.factor"),
+            config=further,
+        )
+
+    def role_converter(role: str) -> ConverterSpec:
+        return ConverterSpec(
+            kind=CONVERTERS[text(f"{role}.converter")], options=with_prefix(rest, f"{role}.converter.")
+        )
+
+    bootstrap = ",".join(several("bootstrap.servers"))
+    group = text("group.id")
+    return WorkerConfig(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        config_topic=topic("config", 1),
+        offset_topic=topic("offset", number("offset.storage.partitions")),
+        status_topic=topic("status", number("status.storage.partitions")),
+        key_converter=role_converter("key"),
+        value_converter=role_converter("value"),
+        listener=Address.parse(several("listeners")[0]),
+        advertised_host=cast("str | None", values["rest.advertised.host.name"]),
+        advertised_port=cast("int | None", values["rest.advertised.port"]),
+        client_id=text("client.id") or f"connect-{group}",
+        client={"bootstrap.servers": bootstrap, **client},
+        producer=producer,
+        consumer=consumer,
+        offset_flush_interval_ms=number("offset.flush.interval.ms"),
+        offset_flush_timeout_ms=number("offset.flush.timeout.ms"),
+        task_shutdown_ms=number("task.shutdown.graceful.timeout.ms"),
+        request_timeout_ms=number("request.timeout.ms"),
+        topic_creation=bool(values["topic.creation.enable"]),
+        topic_tracking=bool(values["topic.tracking.enable"]),
+        topic_tracking_reset=bool(values["topic.tracking.allow.reset"]),
+        override_policy=text("connector.client.config.override.policy"),
+        notes=notes,
+    )
+
+
+# ------------------------------------------------------------------ connectors
+
+
+class ConnectorKey(NamedTuple):
+    """A setting of a connector, with what a form needs to show it."""
+
+    key: ConfigKey
+    group: str
+    order: int
+    width: str
+    display_name: str
+
+
+_COMMON, _ERRORS, _CREATION = "Common", "Error Handling", "Topic Creation"
+_EXACTLY_ONCE = "Exactly Once Support"
+
+
+def _connector_name(value: Value) -> str | None:
+    if not value:
+        return "String may not be empty"
+    if any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in str(value)):
+        return "String may not contain control sequences but had the following ASCII chars: control characters"
+    return None
+
+
+def _regex(value: Value) -> str | None:
+    try:
+        re.compile(str(value))
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return None
+
+
+def _row(group: str, order: int, width: str, display_name: str, key: ConfigKey) -> ConnectorKey:
+    return ConnectorKey(key, group, order, width, display_name)
+
+
+CONNECTOR: Final = (
+    _row(
+        _COMMON,
+        1,
+        "MEDIUM",
+        "Connector name",
+        _required("name", "Name of the connector, unique in the group.", _connector_name),
+    ),
+    _row(
+        _COMMON,
+        2,
+        "LONG",
+        "Connector class",
+        _required(
+            "connector.class",
+            "Plugin to run: its name, its Java class, or either without package and Connector suffix.",
+        ),
+    ),
+    _row(
+        _COMMON,
+        3,
+        "MEDIUM",
+        "Connector version",
+        _key("connector.plugin.version", ConfigType.STRING, None, "Version of the plugin.", MEDIUM),
+    ),
+    _row(
+        _COMMON,
+        4,
+        "SHORT",
+        "Tasks max",
+        _key("tasks.max", ConfigType.INT, 1, "Most tasks the connector may be split into.", HIGH, in_range(1)),
+    ),
+    _row(
+        _COMMON,
+        5,
+        "SHORT",
+        "Enforce tasks max",
+        _key("tasks.max.enforce", ConfigType.BOOLEAN, True, "Whether more tasks than tasks.max are a failure."),
+    ),
+    _row(
+        _COMMON,
+        6,
+        "SHORT",
+        "Key converter class",
+        _key(
+            "key.converter",
+            ConfigType.CLASS,
+            None,
+            "Converter of keys; the worker's if absent.",
+            LOW,
+            converter_problem,
+        ),
+    ),
+    _row(
+        _COMMON,
+        8,
+        "SHORT",
+        "Value converter class",
+        _key(
+            "value.converter",
+            ConfigType.CLASS,
+            None,
+            "Converter of values; the worker's if absent.",
+            LOW,
+            converter_problem,
+        ),
+    ),
+    _row(
+        _COMMON,
+        10,
+        "SHORT",
+        "Header converter class",
+        _key("header.converter", ConfigType.CLASS, None, "Converter of headers; headers pass as bytes."),
+    ),
+    _row(
+        "Transforms",
+        12,
+        "LONG",
+        "Transforms",
+        _key("transforms", ConfigType.LIST, (), "Aliases of the transformations to apply, in order."),
+    ),
+    _row(
+        "Predicates",
+        13,
+        "LONG",
+        "Predicates",
+        _key("predicates", ConfigType.LIST, (), "Aliases of the predicates transformations use."),
+    ),
+    _row(
+        _COMMON,
+        14,
+        "MEDIUM",
+        "Reload Action",
+        _key(
+            "config.action.reload",
+            ConfigType.STRING,
+            "restart",
+            "What to do when a referenced secret changes: none or restart.",
+            LOW,
+            one_of("none", "restart"),
+        ),
+    ),
+    _row(
+        _COMMON,
+        15,
+        "SHORT",
+        "Task memory limit",
+        _key(
+            "task.memory.max.bytes",
+            ConfigType.LONG,
+            0,
+            "Memory a task may use; 0: all there is.",
+            LOW,
+            in_range(0),
+        ),
+    ),
+    _row(
+        _ERRORS,
+        1,
+        "MEDIUM",
+        "Retry Timeout for Errors",
+        _key(
+            "errors.retry.timeout",
+            ConfigType.LONG,
+            0,
+            "How long a failing operation is repeated, in ms; -1 is for ever.",
+            MEDIUM,
+            in_range(-1),
+        ),
+    ),
+    _row(
+        _ERRORS,
+        2,
+        "MEDIUM",
+        "Maximum Delay Between Retries for Errors",
+        _key(
+            "errors.retry.delay.max.ms",
+            ConfigType.LONG,
+            60_000,
+            "Longest pause between repetitions.",
+            MEDIUM,
+            in_range(1),
+        ),
+    ),
+    _row(
+        _ERRORS,
+        3,
+        "SHORT",
+        "Error Tolerance",
+        _key(
+            "errors.tolerance",
+            ConfigType.STRING,
+            "none",
+            "none: the first bad record fails the task; all: bad records are skipped.",
+            MEDIUM,
+            one_of("none", "all"),
+        ),
+    ),
+    _row(
+        _ERRORS,
+        4,
+        "SHORT",
+        "Log Errors",
+        _key("errors.log.enable", ConfigType.BOOLEAN, False, "Whether tolerated errors are logged.", MEDIUM),
+    ),
+    _row(
+        _ERRORS,
+        5,
+        "SHORT",
+        "Log Error Details",
+        _key("errors.log.include.messages", ConfigType.BOOLEAN, False, "Whether that log shows the record.", MEDIUM),
+    ),
+)
+"""What every connector may set."""
+
+SOURCE: Final = (
+    _row(
+        _CREATION,
+        1,
+        "LONG",
+        "Topic Creation Groups",
+        _key("topic.creation.groups", ConfigType.LIST, (), "Groups of settings for topics the connector creates."),
+    ),
+    _row(
+        _EXACTLY_ONCE,
+        2,
+        "SHORT",
+        "Exactly once support",
+        _key(
+            "exactly.once.support",
+            ConfigType.STRING,
+            "requested",
+            "requested or required.",
+            MEDIUM,
+            one_of("requested", "required"),
+        ),
+    ),
+    _row(
+        _EXACTLY_ONCE,
+        3,
+        "SHORT",
+        "Transaction Boundary",
+        _key(
+            "transaction.boundary",
+            ConfigType.STRING,
+            "poll",
+            "poll, interval or connector.",
+            MEDIUM,
+            one_of("poll", "interval", "connector"),
+        ),
+    ),
+    _row(
+        _EXACTLY_ONCE,
+        4,
+        "SHORT",
+        "Transaction boundary interval",
+        _key(
+            "transaction.boundary.interval.ms",
+            ConfigType.LONG,
+            None,
+            "Time between commits with transaction.boundary=interval.",
+        ),
+    ),
+    _row(
+        "offsets.topic",
+        1,
+        "LONG",
+        "Offsets topic",
+        _key("offsets.storage.topic", ConfigType.STRING, None, "A topic of its own for the connector's offsets."),
+    ),
+)
+"""What sources may set on top."""
+
+SINK: Final = (
+    _row(_COMMON, 4, "LONG", "Topics", _key("topics", ConfigType.LIST, (), "Topics to read.", HIGH)),
+    _row(
+        _COMMON,
+        4,
+        "LONG",
+        "Topics regex",
+        _key("topics.regex", ConfigType.STRING, "", "Regular expression of the topics to read.", HIGH, _regex),
+    ),
+    _row(
+        _ERRORS,
+        6,
+        "MEDIUM",
+        "Dead Letter Queue Topic Name",
+        _key(
+            "errors.deadletterqueue.topic.name",
+            ConfigType.STRING,
+            "",
+            "Topic for records that could not be handled.",
+            MEDIUM,
+        ),
+    ),
+    _row(
+        _ERRORS,
+        7,
+        "MEDIUM",
+        "Dead Letter Queue Topic Replication Factor",
+        _key(
+            "errors.deadletterqueue.topic.replication.factor",
+            ConfigType.SHORT,
+            3,
+            "Its copies, if it is created.",
+            MEDIUM,
+        ),
+    ),
+    _row(
+        _ERRORS,
+        8,
+        "MEDIUM",
+        "Enable Error Context Headers",
+        _key(
+            "errors.deadletterqueue.context.headers.enable",
+            ConfigType.BOOLEAN,
+            False,
+            "Whether such a record carries headers that say what happened.",
+            MEDIUM,
+        ),
+    ),
+)
+"""What sinks may set on top."""
+
+CONNECTOR_PREFIXES: Final = (
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "transforms.",
+    "predicates.",
+    "topic.creation.",
+    "producer.override.",
+    "consumer.override.",
+    "admin.override.",
+)
+"""Families of settings that belong to Connect, not to the plugin."""
+
+
+def groups(rows: Iterable[ConnectorKey]) -> list[str]:
+    """Group names in the order in which they first appear."""
+    return list(dict.fromkeys(row.group for row in rows))

@@ -1,0 +1,1 @@
+"""Between values and the bytes of a record: one converter per file"""

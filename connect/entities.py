@@ -1,0 +1,182 @@
+"""The JSON bodies of the REST API
+
+One pydantic model per body, with Kafka Connect's field names, in the order in which Apache's worker writes them. What
+is absent there when there is nothing to say (`trace`, `version`) is absent here, never null; what is null there is
+null here. `body` turns a model into the JSON a client receives.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+
+class Entity(BaseModel):
+    """A body; fields nobody knows are refused when read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class _Sparse(Entity):
+    """A body whose empty fields are absent."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in write(self).items() if value is not None}
+
+
+def body(entity: Entity) -> dict[str, Any]:
+    """The JSON object of an entity, without the fields that are absent when empty."""
+    return entity.model_dump(mode="json", by_alias=True)
+
+
+class ServerInfo(Entity):
+    """GET /"""
+
+    version: str
+    commit: str
+    kafka_cluster_id: str
+
+
+class Health(Entity):
+    """GET /health"""
+
+    status: str
+    message: str
+
+
+class ErrorMessage(Entity):
+    """The body of every answer of 400 and above; `error_code` is the HTTP status."""
+
+    error_code: int
+    message: str
+
+
+class Message(Entity):
+    """The body of an answer that only says that it worked."""
+
+    message: str
+
+
+class TaskKey(Entity):
+    """A task as ConnectorInfo and TaskInfo name it."""
+
+    connector: str
+    task: int
+
+
+class ConnectorInfo(Entity):
+    """A connector: its configuration as submitted and the tasks it has."""
+
+    name: str
+    config: dict[str, str]
+    tasks: tuple[TaskKey, ...]
+    type: str
+
+
+class TaskInfo(Entity):
+    """A task's configuration."""
+
+    id: TaskKey
+    config: dict[str, str]
+
+
+class ConnectorState(_Sparse):
+    """Whether the connector itself runs, where, and why not."""
+
+    state: str
+    worker_id: str
+    trace: str | None = None
+    version: str | None = None
+
+
+class TaskState(_Sparse):
+    """The same of one of its tasks."""
+
+    id: int
+    state: str
+    worker_id: str
+    trace: str | None = None
+    version: str | None = None
+
+
+class ConnectorStateInfo(Entity):
+    """GET …/status"""
+
+    name: str
+    connector: ConnectorState
+    tasks: tuple[TaskState, ...]
+    type: str
+
+
+class PluginInfo(_Sparse):
+    """One of GET /connector-plugins"""
+
+    plugin_class: str = Field(serialization_alias="class")
+    type: str
+    version: str | None = None
+
+
+class ConfigKeyInfo(Entity):
+    """What a setting is."""
+
+    name: str
+    type: str
+    required: bool
+    default_value: str | None
+    importance: str
+    documentation: str
+    group: str | None
+    order_in_group: int
+    width: str
+    display_name: str
+    dependents: tuple[str, ...] = ()
+
+
+class ConfigValueInfo(Entity):
+    """What a setting is set to, and what is wrong with that."""
+
+    name: str
+    value: str | None
+    recommended_values: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    visible: bool = True
+
+
+class ConfigInfo(Entity):
+    """A setting; without definition when nobody knows it."""
+
+    definition: ConfigKeyInfo | None
+    value: ConfigValueInfo
+
+
+class ConfigInfos(Entity):
+    """PUT …/config/validate"""
+
+    name: str
+    error_count: int
+    groups: tuple[str, ...]
+    configs: tuple[ConfigInfo, ...]
+
+    def problems(self) -> list[str]:
+        """Every error message, in order."""
+        return [error for info in self.configs for error in info.value.errors]
+
+
+class ConnectorOffset(Entity):
+    """One entry of GET …/offsets: the place and how far it got; None resets it."""
+
+    partition: dict[str, Any]
+    offset: dict[str, Any] | None
+
+
+class ConnectorOffsets(Entity):
+    """GET and PATCH …/offsets"""
+
+    offsets: tuple[ConnectorOffset, ...]
+
+
+class LoggerLevelInfo(Entity):
+    """A logger of GET /admin/loggers"""
+
+    level: str
+    last_modified: int | None

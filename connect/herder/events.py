@@ -1,0 +1,216 @@
+"""What the herder machine hears and says
+
+The events of one worker's machine and its actions, as values. A line of a trace is one of these; a test or a simulator
+needs nothing else to play the world around the machine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from connect.api import Json
+from connect.herder.state import Config
+from connect.remote.spec import InitialState, TaskEvent, TaskId
+from connect.stores import ConfigRecord, StatusRecord
+
+# ---------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSeen:
+    """A record of the config topic, in order; None for one that is not understood."""
+
+    record: ConfigRecord | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSeen:
+    """A record of the status topic."""
+
+    record: StatusRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """From now on these instances are this worker's; None means all there are, now and later.
+
+    The first one also ends the replay: before it nothing is started and no request is acted on.
+    """
+
+    generation: int
+    connectors: frozenset[str] | None = None
+    tasks: frozenset[TaskId] | None = None
+
+    def owns(self, connector: str, task: int | None = None) -> bool:
+        """Whether the instance is this worker's."""
+        if task is None:
+            return self.connectors is None or connector in self.connectors
+        return self.tasks is None or TaskId(connector, task) in self.tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """The time, told before every event that needs it and whenever `WakeAt` asked for it."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """The plugin's answer to `SplitConnector`: its tasks, or the trace of why there are none."""
+
+    connector: str
+    config_offset: int
+    version: str | None
+    tasks: tuple[Config, ...] = ()
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnFailed:
+    """The process of a `StartTask` could not be made."""
+
+    task: TaskId
+    incarnation: int
+    trace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartConnector:
+    """Somebody asked for this connector instance alone."""
+
+    connector: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartTask:
+    """Somebody asked for this task."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetTopics:
+    """Somebody asked to empty the record of topics a connector used."""
+
+    connector: str
+
+
+Event: TypeAlias = (
+    ConfigSeen
+    | StatusSeen
+    | Assigned
+    | Tick
+    | Split
+    | SpawnFailed
+    | RestartConnector
+    | RestartTask
+    | ForgetTopics
+    | TaskEvent
+)
+
+# --------------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitConnector:
+    """Ask the plugin for the connector's tasks, then tell `Split`."""
+
+    connector: str
+    config: Config
+    config_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTask:
+    """Start a process."""
+
+    task: TaskId
+    incarnation: int
+    config: Config
+    initial_state: InitialState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTask:
+    """End a process; its `TaskExited` follows."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseTask:
+    """Make a task stop polling."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeTask:
+    """Make a task poll again."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTasks:
+    """Append a connector's tasks to the config topic, in this order and if `wants` still says so."""
+
+    connector: str
+    config_offset: int
+    records: tuple[ConfigRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteStatus:
+    """Append to the status topic."""
+
+    record: StatusRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeAt:
+    """Send a `Tick` at this time, because of this task."""
+
+    task: TaskId
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetLevel:
+    """Change the level of a logger of this process."""
+
+    logger: str
+    level: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Superseded:
+    """Another worker has taken over this group: stop, and write nothing."""
+
+    worker_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A line for the log."""
+
+    message: str
+    facts: Mapping[str, Json]
+
+
+Action: TypeAlias = (
+    SplitConnector
+    | StartTask
+    | StopTask
+    | PauseTask
+    | ResumeTask
+    | WriteTasks
+    | WriteStatus
+    | WakeAt
+    | SetLevel
+    | Superseded
+    | Note
+)

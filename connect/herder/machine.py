@@ -1,0 +1,544 @@
+"""One worker's part of the work, as a machine
+
+Hears what the topics say, what became of task processes and what time it is; says which processes to start and stop,
+which task configurations and statuses to write, and when it wants to be woken. Pure: the same events give the same
+actions, so a seed can replay a month of accidents.
+
+The heart is `_reconcile`: compare what the config topic wants of a connector with what runs here, and close the gap.
+Everything else only changes one side of that comparison and calls it. Rules it keeps:
+
+- A task has at most one process. A new one starts only after the exit of the one before was heard.
+- Every start has a new incarnation; events of an older one are ignored.
+- FAILED stays FAILED until somebody restarts it. A process that was killed from outside did not fail: it is started
+  again, after a back-off that doubles with every death and is forgotten after a quiet spell.
+- Two workers on the same topics must not both run the tasks. The one with the higher generation is right (of equal
+  ones, the greater name): the other finds its word in the status topic, says `Superseded` and nothing more.
+- A connector's tasks come from its plugin. They are computed when the connector is new here, was changed or restarted,
+  and written only if they differ from what the topic holds.
+
+Which instances are this worker's is told by `Assigned`; a single worker is assigned everything.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from connect.api import Json
+from connect.herder.commands import RestartPlan, plan_restart
+from connect.herder.events import (
+    Action,
+    Assigned,
+    ConfigSeen,
+    Event,
+    ForgetTopics,
+    Note,
+    PauseTask,
+    RestartConnector,
+    RestartTask,
+    ResumeTask,
+    SetLevel,
+    SpawnFailed,
+    Split,
+    SplitConnector,
+    StartTask,
+    StatusSeen,
+    StopTask,
+    Superseded,
+    Tick,
+    WakeAt,
+    WriteStatus,
+    WriteTasks,
+)
+from connect.herder.state import Config, ConfigState, StatusBoard
+from connect.remote.spec import (
+    InitialState,
+    TaskCompleted,
+    TaskEvent,
+    TaskExited,
+    TaskFailed,
+    TaskId,
+    TaskPaused,
+    TaskReport,
+    TaskResumed,
+    TaskStarted,
+)
+from connect.stores import (
+    ConfigRecord,
+    ConnectorConfig,
+    InstanceGone,
+    InstanceStatus,
+    LoggerLevel,
+    RestartRequest,
+    State,
+    StatusRecord,
+    TargetState,
+    TargetStateChange,
+    TaskConfig,
+    TasksCommit,
+    TasksFencing,
+    TopicUnused,
+    TopicUse,
+)
+
+
+class Phase(Enum):
+    """Where a task is between two starts."""
+
+    STARTING = auto()  # the process was asked for, the plugin's `start` has not returned
+    RUNNING = auto()
+    STOPPING = auto()  # asked to end
+    COMPLETED = auto()  # a source that has read everything
+    FAILED = auto()  # its trace is in the status
+    WAITING = auto()  # was killed; starts again after a back-off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRun:
+    """A task on this worker."""
+
+    task: TaskId
+    incarnation: int
+    config: Config
+    phase: Phase
+    alive: bool  # from StartTask until TaskExited
+    paused: bool  # what it was last told
+    deaths: int = 0  # by signals, without a quiet spell between
+    since_ms: int = 0  # when the phase began
+    start_at_ms: int = 0  # WAITING: when to start again
+    topics_closed: bool = False  # the record of topics was emptied while it was stopping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartPolicy:
+    """How long a killed task waits before it is started again."""
+
+    first_ms: int = 500
+    max_ms: int = 60_000
+    quiet_ms: int = 60_000  # after so long a run, earlier deaths no longer count
+
+    def delay_ms(self, deaths: int) -> int:
+        """The wait after the n-th death in a row."""
+        return int(min(self.max_ms, self.first_ms * 2 ** min(deaths - 1, 30)))
+
+
+class HerderMachine:
+    """State and rules of one worker."""
+
+    def __init__(self, worker_id: str, policy: RestartPolicy | None = None, *, track_topics: bool = True) -> None:
+        self.state = ConfigState()
+        self.board = StatusBoard()
+        self.runs: dict[TaskId, TaskRun] = {}
+        self.facts: dict[TaskId, dict[str, Json]] = {}  # what each task last reported
+        self.restarts: dict[TaskId, int] = {}  # starts after a kill, since this worker began
+        self._worker_id = worker_id
+        self._track_topics = track_topics
+        self._policy = policy or RestartPolicy()
+        self._assigned: Assigned | None = None
+        self._superseded = False
+        self._now_ms = 0
+        self._incarnation = 0
+        self._split_at: dict[str, int] = {}  # config offset a connector was last split for
+        self._splitting: dict[str, int] = {}  # config offset of the split that is under way
+        self._versions: dict[str, str | None] = {}  # of connectors' plugins
+        self._failures: dict[str, str] = {}  # connectors whose split failed, with the trace
+        self._said: dict[tuple[str, int | None], InstanceStatus] = {}
+        self._used: dict[str, set[str]] = {}  # topics tasks have reported since the record was last emptied
+        self._actions: list[Action] = []
+
+    def step(self, event: Event) -> list[Action]:
+        """Take in `event` and return what has to happen now, in order."""
+        self._actions = []
+        match event:
+            case ConfigSeen(record=record, offset=offset):
+                self._on_config(record, offset)
+            case StatusSeen(record=record):
+                self.board.apply(record)
+                if isinstance(record, InstanceStatus):
+                    self._on_status(record)
+            case Assigned():
+                self._on_assigned(event)
+            case Tick(now_ms=now_ms):
+                self._on_tick(now_ms)
+            case Split():
+                self._on_split(event)
+            case RestartConnector(connector=connector):
+                self._restart_connector(connector)
+            case RestartTask(task=task):
+                self._restart_task(task)
+            case ForgetTopics(connector=connector):
+                self._forget_topics(connector)
+            case _:
+                self._on_task(event)
+        return self._actions
+
+    def alive(self, connector: str | None = None) -> list[TaskId]:
+        """Tasks that have a process, of one connector or of all."""
+        return [run.task for run in self.runs.values() if run.alive and connector in (None, run.task.connector)]
+
+    def _on_status(self, status: InstanceStatus) -> None:
+        if self._assigned is None or self._superseded or status.worker_id == self._worker_id:
+            return
+        if (status.generation, status.worker_id) > (self._assigned.generation, self._worker_id):
+            self._superseded = True
+            self._actions.append(Superseded(worker_id=status.worker_id, generation=status.generation))
+
+    # ---------------------------------------------------------- what should be
+
+    def _on_config(self, record: ConfigRecord | None, offset: int) -> None:
+        self.state.apply(record, offset)
+        if self._assigned is None:
+            return
+        match record:
+            case RestartRequest(connector=connector):
+                self._on_restart(plan_restart(self.state, self.board, record), connector)
+            case ConnectorConfig(connector=connector, properties=properties):
+                if properties is None:
+                    self._forget(connector)
+                self._reconcile(connector)
+            case TasksCommit(connector=connector):
+                task_set = self.state.task_set(connector)
+                if task_set is not None and not task_set.consistent:
+                    self._split_at.pop(connector, None)
+                self._reconcile(connector)
+            case TargetStateChange(connector=connector):
+                self._reconcile(connector)
+            case LoggerLevel(logger=logger, level=level):
+                self._actions.append(SetLevel(logger=logger, level=level))
+            case TaskConfig() | TasksFencing() | None:
+                pass
+
+    def _on_assigned(self, assigned: Assigned) -> None:
+        known = {*self.state.names(), *(task.connector for task in self.runs)}
+        if self._assigned is None:
+            known |= self._abandoned()
+        self._assigned = assigned
+        for connector in sorted(known):
+            self._reconcile(connector)
+
+    def _abandoned(self) -> set[str]:
+        """Connectors that were deleted while nobody was there to clear their statuses."""
+        return {status.connector for status in self.board.every() if self.state.submitted(status.connector) is None}
+
+    def _on_tick(self, now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+        for run in list(self.runs.values()):
+            if run.phase is Phase.WAITING and run.start_at_ms <= self._now_ms:
+                self._reconcile(run.task.connector)
+
+    def _forget(self, connector: str) -> None:
+        for memory in (self._split_at, self._splitting, self._versions, self._failures):
+            memory.pop(connector, None)
+
+    # ----------------------------------------------------- closing the gap
+
+    def _reconcile(self, connector: str) -> None:
+        submitted = self.state.submitted(connector)
+        assigned = self._assigned
+        assert assigned is not None
+        if submitted is not None and assigned.owns(connector):
+            self._reconcile_connector(connector, submitted.config, submitted.offset)
+        elif submitted is not None and (connector, None) in self._said:
+            self._say_once(connector, None, State.UNASSIGNED)
+        self._reconcile_tasks(connector, assigned)
+        if submitted is None and not self.alive(connector):
+            self._bury(connector)
+
+    def _reconcile_connector(self, connector: str, config: Config, offset: int) -> None:
+        target = self.state.target(connector)
+        if target is TargetState.STOPPED:
+            # What it computes before it is started again would be thrown away.
+            self._split_at.pop(connector, None)
+            self._splitting.pop(connector, None)
+            self._failures.pop(connector, None)
+            self._say_once(connector, None, State.STOPPED)
+            return
+        if self._split_at.get(connector) != offset:
+            self._ask_for_tasks(connector, config, offset)
+        elif connector in self._failures:
+            self._say_once(connector, None, State.FAILED, self._failures[connector])
+        else:
+            self._say_once(connector, None, State.PAUSED if target is TargetState.PAUSED else State.RUNNING)
+
+    def _ask_for_tasks(self, connector: str, config: Config, offset: int) -> None:
+        if self._splitting.get(connector) != offset:
+            self._splitting[connector] = offset
+            self._actions.append(SplitConnector(connector=connector, config=config, config_offset=offset))
+
+    def _on_split(self, split: Split) -> None:
+        connector = split.connector
+        if self._splitting.get(connector) != split.config_offset:
+            return  # overtaken by a change, a stop or a deletion
+        del self._splitting[connector]
+        self._split_at[connector] = split.config_offset
+        self._versions[connector] = split.version
+        if split.trace is not None:
+            self._failures[connector] = split.trace
+            self._note("connector failed", connector=connector, trace=split.trace)
+        else:
+            self._failures.pop(connector, None)
+            self._write_tasks(connector, split.tasks, split.config_offset)
+        self._reconcile(connector)
+
+    def _write_tasks(self, connector: str, tasks: Sequence[Config], config_offset: int) -> None:
+        task_set = self.state.task_set(connector)
+        if task_set is not None and task_set.consistent and list(task_set.configs) == list(tasks):
+            return
+        records: list[ConfigRecord] = [
+            TaskConfig(connector=connector, task=number, properties=config) for number, config in enumerate(tasks)
+        ]
+        records.append(TasksCommit(connector=connector, tasks=len(tasks)))
+        self._actions.append(WriteTasks(connector=connector, config_offset=config_offset, records=tuple(records)))
+
+    def wants(self, action: "WriteTasks") -> bool:
+        """Whether writing these tasks still makes sense; asked while nobody else may write the config topic."""
+        if self._superseded:
+            return False
+        submitted = self.state.submitted(action.connector)
+        current = submitted is not None and submitted.offset == action.config_offset
+        return current and self.state.target(action.connector) is not TargetState.STOPPED
+
+    def _reconcile_tasks(self, connector: str, assigned: Assigned) -> None:
+        target = self.state.target(connector)
+        configs = () if target is TargetState.STOPPED else self.state.tasks(connector)
+        paused = target is TargetState.PAUSED
+        for number, config in enumerate(configs):
+            task = TaskId(connector, number)
+            if assigned.owns(connector, number):
+                self._want(task, config, paused=paused)
+            else:
+                self._unwant(task)
+        for task in [task for task in self.runs if task.connector == connector and task.task >= len(configs)]:
+            self._unwant(task)
+
+    def _want(self, task: TaskId, config: Config, *, paused: bool) -> None:
+        run = self.runs.get(task)
+        if run is None:
+            # While its plugin is being asked, the tasks of the topic may be about to be replaced.
+            if task.connector not in self._splitting:
+                self._start(task, config, paused=paused, deaths=0)
+        elif run.phase is Phase.STOPPING:
+            pass  # it starts again when it has ended
+        elif run.config != config:
+            self._replace(run, config, paused=paused)
+        elif run.phase is Phase.WAITING:
+            if run.start_at_ms <= self._now_ms:
+                self.restarts[task] = self.restarts.get(task, 0) + 1
+                self._start(task, config, paused=paused, deaths=run.deaths)
+        elif run.alive and run.paused != paused:
+            self.runs[task] = replace(run, paused=paused)
+            self._actions.append(PauseTask(task=task) if paused else ResumeTask(task=task))
+
+    def _replace(self, run: TaskRun, config: Config, *, paused: bool) -> None:
+        if run.alive:
+            self._stop(run)
+        else:
+            self._start(run.task, config, paused=paused, deaths=0)
+
+    def _unwant(self, task: TaskId) -> None:
+        run = self.runs.get(task)
+        if run is not None and run.alive:
+            self._stop(run)
+        elif run is not None:
+            self._end(task)
+
+    def _start(self, task: TaskId, config: Config, *, paused: bool, deaths: int) -> None:
+        self._incarnation += 1
+        self.runs[task] = TaskRun(
+            task=task,
+            incarnation=self._incarnation,
+            config=config,
+            phase=Phase.STARTING,
+            alive=True,
+            paused=paused,
+            deaths=deaths,
+            since_ms=self._now_ms,
+        )
+        initial_state = InitialState.PAUSED if paused else InitialState.STARTED
+        self._actions.append(
+            StartTask(task=task, incarnation=self._incarnation, config=config, initial_state=initial_state)
+        )
+
+    def _stop(self, run: TaskRun) -> None:
+        if run.phase is not Phase.STOPPING:
+            self.runs[run.task] = replace(run, phase=Phase.STOPPING, since_ms=self._now_ms)
+            self._actions.append(StopTask(task=run.task))
+
+    def _end(self, task: TaskId) -> None:
+        """Drop a task that has no process and should have none here."""
+        self.runs.pop(task, None)
+        self.facts.pop(task, None)
+        configured = task.task < len(self.state.tasks(task.connector))
+        if configured and self.state.target(task.connector) is not TargetState.STOPPED:
+            self._say_once(task.connector, task.task, State.UNASSIGNED)
+        else:
+            self.restarts.pop(task, None)
+            self._said.pop((task.connector, task.task), None)
+            self._write(InstanceGone(connector=task.connector, task=task.task))
+
+    def _bury(self, connector: str) -> None:
+        """Clear what the status topic says about a connector that is deleted and has no process left."""
+        # What this worker said may not have come back yet, what others said was never its own: both are cleared.
+        said = {task for name, task in self._said if name == connector}
+        for task in sorted(said | {status.task for status in self.board.instances(connector)}, key=str):
+            self._said.pop((connector, task), None)
+            self._write(InstanceGone(connector=connector, task=task))
+        self._forget_topics(connector)
+
+    # --------------------------------------------------------- what tasks say
+
+    def _on_task(self, event: TaskEvent | SpawnFailed) -> None:
+        run = self.runs.get(event.task)
+        if run is None or run.incarnation != event.incarnation:
+            return
+        match event:
+            case TaskStarted() if run.phase is Phase.STARTING:
+                self._enter(run, Phase.RUNNING)
+                self._say_running(run)
+            case TaskPaused() | TaskResumed() if run.phase is Phase.RUNNING:
+                self._say_running(run)
+            case TaskFailed(trace=trace) if run.phase is not Phase.STOPPING:
+                self._enter(run, Phase.FAILED)
+                self._say(run.task.connector, run.task.task, State.FAILED, trace)
+                self._note("task failed", task=str(run.task), trace=trace)
+            case TaskCompleted() if run.phase is not Phase.STOPPING:
+                self._enter(run, Phase.COMPLETED)
+                self._say(
+                    run.task.connector, run.task.task, State.STOPPED, "The source has reached the end of its input."
+                )
+            case TaskReport(facts=facts):
+                self._on_report(run, facts)
+            case SpawnFailed(trace=trace):
+                self._on_exit(run, None, trace)
+            case TaskExited(returncode=returncode, reason=reason):
+                self._on_exit(run, returncode, reason)
+            case _:
+                pass  # news of a task that is being stopped
+
+    def _enter(self, run: TaskRun, phase: Phase) -> None:
+        self.runs[run.task] = replace(run, phase=phase, since_ms=self._now_ms)
+
+    def _say_running(self, run: TaskRun) -> None:
+        self._say(run.task.connector, run.task.task, State.PAUSED if run.paused else State.RUNNING)
+
+    def _on_exit(self, run: TaskRun, returncode: int | None, reason: str) -> None:
+        task = run.task
+        self.facts.pop(task, None)
+        match run.phase:
+            case Phase.STOPPING:
+                # Gone; if it is still wanted, reconciling starts it anew.
+                self.runs[task] = replace(run, alive=False)
+                self._settle(task)
+            case Phase.FAILED | Phase.COMPLETED:
+                self.runs[task] = replace(run, alive=False)
+                self._reconcile(task.connector)
+            case _ if returncode is not None and returncode < 0:
+                self._on_kill(run, reason)
+            case _:
+                self.runs[task] = replace(run, alive=False, phase=Phase.FAILED, since_ms=self._now_ms)
+                self._say(task.connector, task.task, State.FAILED, reason)
+                self._note("task ended", task=str(task), reason=reason)
+                self._reconcile(task.connector)
+
+    def _settle(self, task: TaskId) -> None:
+        assert self._assigned is not None
+        wanted = task.task < len(self.state.tasks(task.connector)) and self._assigned.owns(*task)
+        if wanted and self.state.target(task.connector) is not TargetState.STOPPED:
+            del self.runs[task]
+        self._reconcile(task.connector)
+
+    def _on_kill(self, run: TaskRun, reason: str) -> None:
+        quiet = self._now_ms - run.since_ms >= self._policy.quiet_ms
+        deaths = 1 if quiet else run.deaths + 1
+        delay_ms = self._policy.delay_ms(deaths)
+        at_ms = self._now_ms + delay_ms
+        waiting = replace(
+            run, phase=Phase.WAITING, alive=False, deaths=deaths, since_ms=self._now_ms, start_at_ms=at_ms
+        )
+        self.runs[run.task] = waiting
+        trace = f"{reason}; started again in {delay_ms} ms (death {deaths} in a row)"
+        self._say(run.task.connector, run.task.task, State.RESTARTING, trace)
+        self._note("task killed", task=str(run.task), reason=reason, deaths=deaths, restart_in_ms=delay_ms)
+        self._actions.append(WakeAt(task=run.task, at_ms=at_ms))
+        self._reconcile(run.task.connector)
+
+    def _on_report(self, run: TaskRun, facts: Mapping[str, Json]) -> None:
+        known = self.facts.setdefault(run.task, {})
+        before, now = known.get("topics"), facts.get("topics")
+        known.update(facts)
+        if run.topics_closed or not self._track_topics or not isinstance(now, Mapping):
+            return
+        before = before if isinstance(before, Mapping) else {}
+        used = self._used.setdefault(run.task.connector, set())
+        for topic, uses in now.items():
+            if topic not in used and uses != before.get(topic):
+                used.add(topic)
+                use = TopicUse(
+                    connector=run.task.connector, topic=topic, task=run.task.task, discovered_ms=self._now_ms
+                )
+                self._write(use)
+
+    # --------------------------------------------------------------- restarts
+
+    def _on_restart(self, plan: RestartPlan, connector: str) -> None:
+        if plan.connector:
+            self._say(connector, None, State.RESTARTING)
+            self._restart_connector(connector)
+        for number in sorted(plan.tasks):
+            self._restart_task(TaskId(connector, number))
+
+    def _restart_connector(self, connector: str) -> None:
+        assert self._assigned is not None
+        if self.state.submitted(connector) is None or not self._assigned.owns(connector):
+            return
+        self._split_at.pop(connector, None)
+        self._splitting.pop(connector, None)
+        self._failures.pop(connector, None)
+        self._reconcile(connector)
+
+    def _restart_task(self, task: TaskId) -> None:
+        run = self.runs.get(task)
+        if run is None or run.phase is Phase.STOPPING:
+            return
+        self._say(task.connector, task.task, State.RESTARTING)
+        if run.alive:
+            self._stop(run)
+        else:
+            del self.runs[task]
+            self._reconcile(task.connector)
+
+    # --------------------------------------------------------------- statuses
+
+    def _say(self, connector: str, task: int | None, state: State, trace: str | None = None) -> None:
+        assert self._assigned is not None
+        status = InstanceStatus(
+            connector=connector,
+            task=task,
+            state=state,
+            worker_id=self._worker_id,
+            generation=self._assigned.generation,
+            trace=trace,
+            version=self._versions.get(connector),
+        )
+        self._said[connector, task] = status
+        self._write(status)
+
+    def _say_once(self, connector: str, task: int | None, state: State, trace: str | None = None) -> None:
+        """Say it unless it is the last thing that was said."""
+        said = self._said.get((connector, task))
+        if said is None or (said.state, said.trace) != (state, trace):
+            self._say(connector, task, state, trace)
+
+    def _forget_topics(self, connector: str) -> None:
+        for topic in sorted({*self.board.topics(connector), *self._used.pop(connector, ())}):
+            self._write(TopicUnused(connector=connector, topic=topic))
+        for run in list(self.runs.values()):  # a task that is on its way out may have uses left to tell
+            if run.task.connector == connector and run.phase is Phase.STOPPING:
+                self.runs[run.task] = replace(run, topics_closed=True)
+
+    def _write(self, record: StatusRecord) -> None:
+        if self._superseded:
+            return
+        self._actions.append(WriteStatus(record=record))
+
+    def _note(self, message: str, **facts: Json) -> None:
+        self._actions.append(Note(message=message, facts=facts))

@@ -1,0 +1,468 @@
+"""The worker's herder: the machine, its topics and its processes, joined
+
+Everything the machine hears arrives here (records of the topics, news of task processes, the clock) and everything it
+says is carried out here: processes through the task host, records through the topic logs, plugin code on a thread with
+a deadline. One event is one `step`, taken on the event loop without a pause in between, so the machine's state can be
+read at any time and is never half changed; the REST API reads it directly and never waits for a slow connector.
+
+Writes of the REST API are serialised by one lock around *decide, append, applied*: a decision is made on the state it
+will be appended to. The lock is held for one round trip to the broker, never while a plugin is asked something.
+"""
+
+import asyncio
+import threading
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+import structlog
+
+from connect.api import Plugin, PluginKind
+from connect.client_settings import translate, with_prefix
+from connect.config import WorkerConfig, converter
+from connect.herder import events as e
+from connect.herder.commands import STALE, Command, Conflict, Decision, decide
+from connect.herder.lanes import Lanes, Work
+from connect.herder.machine import HerderMachine, Phase
+from connect.herder.offsets import OffsetBook
+from connect.loader import Plugins
+from connect.remote.spec import SettingProblem, TaskEvent, TaskExited, TaskFailed, TaskId, TaskSpec, TaskStarted
+from connect.settings import parse_settings
+from connect.stores import KeyValue, StatusRecord, decode_config, decode_status, encode_config, encode_status
+from connect.topic_log import LogRecord, TopicLog, TopicLogError
+from core.runtime.clock import Clock
+
+log = structlog.get_logger("tidemill.connect.herder")
+
+SPLIT_TIMEOUT_S = 60.0
+"""How long a plugin may take to say what its tasks are; Connect's REST requests have 90 s in all."""
+
+START_TIMEOUT_S = 60.0
+"""How long reading the three topics may take at the start."""
+
+STARTS_MAX = 8
+"""Processes that start at the same time: each costs most of a second of processor time, and hundreds at once would all
+miss the deadline for their first word."""
+
+START_SLOT_S = 10.0
+"""How long a starting process counts as one of them."""
+
+KILL_TIMEOUT_S = 10.0
+"""How long the end of a task may take that did not end within its grace period."""
+
+LAST_WORDS_TIMEOUT_S = 3.0
+"""How long a stopping worker tries to say that its tasks are no longer assigned."""
+
+RETRY_S = 1.0
+"""Pause before a write that the broker did not take is tried again."""
+
+T = TypeVar("T")
+
+
+class Superseded(Exception):
+    """Another worker runs this group; one line for people."""
+
+
+class Host(Protocol):
+    """What the herder needs of a task host; `connect.remote.host.TaskHost` is the real one."""
+
+    async def start_task(self, spec: TaskSpec) -> None: ...
+    def stop_task(self, task: TaskId, grace_s: float) -> Work: ...
+    def pause_task(self, task: TaskId) -> Work: ...
+    def resume_task(self, task: TaskId) -> Work: ...
+    def events(self) -> AsyncIterator[TaskEvent]: ...
+    async def validate(
+        self, plugin: str, config: Mapping[str, str], *, timeout_s: float
+    ) -> tuple[SettingProblem, ...]: ...
+
+
+class Alarm(Protocol):
+    """Calls back once at a time; the same name again moves it."""
+
+    def __call__(self, name: str, at_ms: int, callback: Callable[[], None]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a herder works with."""
+
+    config: WorkerConfig
+    worker_id: str
+    plugins: Plugins
+    host: Host
+    clock: Clock
+    alarm: Alarm
+    set_level: Callable[[str, str], None]
+
+
+class Herder:
+    """One worker's herder; an async context manager that is ready when it has read its topics and begun its work."""
+
+    def __init__(self, around: Surroundings) -> None:
+        config = around.config
+        self.machine = HerderMachine(around.worker_id, track_topics=config.topic_tracking)
+        self.offsets = OffsetBook()
+        self._around = around
+        self._writing = asyncio.Lock()
+        self._statuses: dict[bytes, StatusRecord] = {}  # waiting to be written; the last word on a key replaces others
+        self._status_waits = asyncio.Event()
+        self._stack = AsyncExitStack()
+        self._owned: set[asyncio.Task[None]] = set()
+        self._lanes = Lanes(self._spawn)
+        self._starts = asyncio.Semaphore(STARTS_MAX)
+        self._starting: set[int] = set()  # incarnations that hold one of its slots
+        self._leaving = False
+        self._generation = 0  # of this worker's assignment; 0 before it has one
+        self._unwritten = False  # the last write to a topic failed
+        self._ended = asyncio.Event()  # while leaving: no task has a process
+        self._written = asyncio.Event()  # and nothing is left to say
+
+        def follow(topic: str, on_records: Callable[[Sequence[LogRecord]], None]) -> TopicLog:
+            append_timeout_s = config.request_timeout_ms / 1000
+            return TopicLog(
+                topic, config.client, on_records, start_timeout_s=START_TIMEOUT_S, append_timeout_s=append_timeout_s
+            )
+
+        self._config_log = follow(config.config_topic.name, self._on_config_records)
+        self._status_log = follow(config.status_topic.name, self._on_status_records)
+        self._offset_log = follow(config.offset_topic.name, self._on_offset_records)
+        self._logs = (self._config_log, self._status_log, self._offset_log)
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for topic_log in self._logs:
+                    starts.create_task(self._open(topic_log), name=f"read {topic_log.topic}")
+            self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._spawn(self._hear_tasks(), "task events")
+        self._spawn(self._write_statuses(), "status writer")
+        for topic_log in self._logs:
+            self._spawn(self._give_up_with(topic_log), f"watch {topic_log.topic}")
+        self.tick()
+        self._generation = self.machine.board.generation() + 1
+        self.tell(e.Assigned(generation=self._generation))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if kind is None:
+            await self._leave()
+        for task in list(self._owned):
+            task.cancel()
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def _open(self, topic_log: TopicLog) -> None:
+        await self._stack.enter_async_context(topic_log)
+
+    def _spawn(self, work: Work, name: str) -> None:
+        """Run `work` as a task of this herder's group; it ends with the herder."""
+        task = self._tasks.create_task(work, name=name)
+        self._owned.add(task)
+        task.add_done_callback(self._owned.discard)
+
+    async def _leave(self) -> None:
+        """Stop every task and say so, within the time tasks are given."""
+        self._leaving = True
+        grace_s = self._around.config.task_shutdown_ms / 1000
+        self.tell(e.Assigned(generation=self._generation, connectors=frozenset(), tasks=frozenset()))
+        self._notice_idle()
+        for event, what, limit_s in (
+            (self._ended, "tasks not ended", grace_s + KILL_TIMEOUT_S),
+            (self._written, "statuses not written", LAST_WORDS_TIMEOUT_S),
+        ):
+            try:
+                async with asyncio.timeout(limit_s):
+                    await event.wait()
+            except TimeoutError:
+                log.warning("left early", reason=what, tasks=[str(task) for task in self.machine.alive()])
+
+    def _notice_idle(self) -> None:
+        if self._leaving and not self.machine.alive():
+            self._ended.set()
+            if not self._statuses:
+                self._written.set()
+
+    @property
+    def health(self) -> str:
+        """Whether it can do its work: healthy, starting or unhealthy."""
+        if self._generation == 0:
+            return "starting"
+        return "unhealthy" if self._unwritten else "healthy"
+
+    # ------------------------------------------------------------- events in
+
+    def tell(self, event: e.Event) -> None:
+        """Let the machine take in an event and carry out what it says."""
+        for action in self.machine.step(event):
+            self._do(action)
+        self._notice_idle()
+
+    def tick(self) -> None:
+        """Tell the machine the time."""
+        self.tell(e.Tick(now_ms=self._around.clock.now_ms()))
+
+    def _on_config_records(self, records: Sequence[LogRecord]) -> None:
+        self.tick()
+        for record in records:
+            decoded = decode_config(record.key, record.value)
+            self.tell(e.ConfigSeen(record=decoded, offset=record.offset))
+
+    def _on_status_records(self, records: Sequence[LogRecord]) -> None:
+        for record in records:
+            self.tell(e.StatusSeen(record=decode_status(record.key, record.value)))
+
+    def _on_offset_records(self, records: Sequence[LogRecord]) -> None:
+        for record in records:
+            if not self.offsets.apply(record.key, record.value):
+                log.warning("not a source offset", key=repr(record.key), offset=record.offset)
+
+    async def _hear_tasks(self) -> None:
+        async for event in self._around.host.events():
+            self.tick()
+            if isinstance(event, TaskStarted | TaskFailed | TaskExited):
+                self._has_started(event.incarnation)
+            self.tell(event)
+
+    async def _give_up_with(self, topic_log: TopicLog) -> None:
+        raise await topic_log.failure()
+
+    # ----------------------------------------------------------- actions out
+
+    def _do(self, action: e.Action) -> None:
+        match action:
+            case e.StartTask(task=task):
+                self._lanes.put(task, lambda: self._start(action))
+            case e.StopTask(task=task):
+                self._lanes.put(task, lambda: self._stop(task))
+            case e.PauseTask(task=task):
+                self._lanes.put(task, lambda: self._command(self._around.host.pause_task, task))
+            case e.ResumeTask(task=task):
+                self._lanes.put(task, lambda: self._command(self._around.host.resume_task, task))
+            case e.SplitConnector():
+                self._spawn(self._split(action), f"split {action.connector}")
+            case e.WriteTasks():
+                self._spawn(self._write_tasks(action), f"write tasks of {action.connector}")
+            case e.WriteStatus(record=record):
+                key = encode_status(record)[0]
+                self._statuses.pop(key, None)  # to the end of the queue
+                self._statuses[key] = record
+                self._status_waits.set()
+            case e.WakeAt(task=task, at_ms=at_ms):
+                self._around.alarm(f"restart {task}", at_ms, self.tick)
+            case e.SetLevel(logger=logger, level=level):
+                self._around.set_level(logger, level)
+            case e.Superseded(worker_id=worker_id, generation=generation):
+                self._spawn(self._yield_to(worker_id, generation), "superseded")
+            case e.Note(message=message, facts=facts):
+                log.info(message, **facts)
+
+    async def _yield_to(self, worker_id: str, generation: int) -> None:
+        raise Superseded(
+            f"another worker ({worker_id}, generation {generation}) has taken over group "
+            f"{self._around.config.group_id!r} and its topics; give each worker a group of its own"
+        )
+
+    async def _start(self, action: e.StartTask) -> None:
+        await self._starts.acquire()
+        self._starting.add(action.incarnation)
+        run = self.machine.runs.get(action.task)
+        if run is None or run.incarnation != action.incarnation or run.phase is Phase.STOPPING:
+            self._has_started(action.incarnation)
+            reason = "stopped before it was started"
+            self.tell(TaskExited(task=action.task, incarnation=action.incarnation, returncode=0, reason=reason))
+            return
+        self._spawn(self._started_in_time(action.incarnation), f"start {action.task}")
+        try:
+            await self._around.host.start_task(self.spec(action))
+        except Exception as error:
+            self._has_started(action.incarnation)
+            trace = "".join(traceback.format_exception(error))
+            self.tell(e.SpawnFailed(task=action.task, incarnation=action.incarnation, trace=trace))
+
+    async def _started_in_time(self, incarnation: int) -> None:
+        """A plugin that takes long to start makes room for the others meanwhile."""
+        await asyncio.sleep(START_SLOT_S)
+        self._has_started(incarnation)
+
+    def _has_started(self, incarnation: int) -> None:
+        if incarnation in self._starting:
+            self._starting.discard(incarnation)
+            self._starts.release()
+
+    async def _stop(self, task: TaskId) -> None:
+        await self._guarded(self._around.host.stop_task(task, self._around.config.task_shutdown_ms / 1000), task)
+
+    async def _command(self, command: Callable[[TaskId], Work], task: TaskId) -> None:
+        # Not awaited in the lane: a stop must not queue behind a pause that waits for a slow start.
+        self._spawn(self._guarded(command(task), task), f"command {task}")
+
+    async def _guarded(self, work: Work, task: TaskId) -> None:
+        """A task that cannot be commanded is a line in the log, not the end of the worker."""
+        try:
+            await work
+        except Exception as error:
+            log.exception("task not reached", task=str(task), reason=str(error))
+
+    def spec(self, action: e.StartTask) -> TaskSpec:
+        """Everything the task's process has to know."""
+        worker, config = self._around.config, action.config
+        plugin = self._around.plugins.find(config["connector.class"])
+        if not worker.topic_creation:
+            config = {name: value for name, value in config.items() if not name.startswith("topic.creation.")}
+        return TaskSpec(
+            task=action.task,
+            incarnation=action.incarnation,
+            plugin=self._around.plugins.target(plugin),
+            kind=plugin.kind,
+            config=config,
+            bootstrap_servers=worker.bootstrap_servers,
+            key_converter=converter(config, "key") or worker.key_converter,
+            value_converter=converter(config, "value") or worker.value_converter,
+            offsets_topic=worker.offset_topic.name,
+            worker_id=self._around.worker_id,
+            client_config={name: value for name, value in worker.client.items() if name != "bootstrap.servers"},
+            producer_config={**worker.producer, **_overrides(config, "producer")},
+            consumer_config={**worker.consumer, **_overrides(config, "consumer")},
+            offset_flush_interval_ms=worker.offset_flush_interval_ms,
+            offset_flush_timeout_ms=worker.offset_flush_timeout_ms,
+            initial_state=action.initial_state,
+        )
+
+    async def _split(self, action: e.SplitConnector) -> None:
+        version: str | None = None
+        tasks: tuple[Mapping[str, str], ...] = ()
+        trace: str | None = None
+        try:
+            plugin = self._around.plugins.find(action.config.get("connector.class", ""))
+            version = plugin.version
+            tasks = await off_loop(lambda: split(plugin, action.config), SPLIT_TIMEOUT_S)
+        except TimeoutError:
+            trace = f"The plugin did not say within {SPLIT_TIMEOUT_S:g} s what its tasks are."
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+        self.tick()
+        self.tell(
+            e.Split(
+                connector=action.connector,
+                config_offset=action.config_offset,
+                version=version,
+                tasks=tasks,
+                trace=trace,
+            )
+        )
+
+    async def _write_tasks(self, action: e.WriteTasks) -> None:
+        while True:
+            async with self._writing:
+                if not self.machine.wants(action):
+                    return
+                try:
+                    await self._config_log.append([encode_config(record) for record in action.records])
+                    return
+                except TopicLogError as error:
+                    log.warning("task configurations not written yet", connector=action.connector, reason=str(error))
+            await asyncio.sleep(RETRY_S)
+
+    async def _write_statuses(self) -> None:
+        while True:
+            await self._status_waits.wait()
+            self._status_waits.clear()
+            while self._statuses:
+                batch = dict(self._statuses)
+                try:
+                    await self._status_log.append([encode_status(record) for record in batch.values()])
+                except TopicLogError as error:
+                    self._unwritten = True
+                    log.warning("statuses not written yet", reason=str(error))
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                self._unwritten = False
+                for key, record in batch.items():
+                    if self._statuses.get(key) is record:
+                        del self._statuses[key]
+            self._notice_idle()
+
+    # ------------------------------------------------------------ for the API
+
+    async def command(self, command: Command) -> Decision:
+        """Carry out a write of the REST API; returns when it is in force. Raises Refused or TopicLogError."""
+        async with self._writing:
+            decision = decide(self.machine.state, command)
+            await self._config_log.append([encode_config(record) for record in decision.records])
+            return decision
+
+    async def quiet(self, connector: str, timeout_s: float) -> bool:
+        """Wait until the connector has no process left; false if it still has one after `timeout_s`."""
+        deadline = self._around.clock.monotonic() + timeout_s
+        while self.machine.alive(connector):
+            if self._around.clock.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.05)
+        return True
+
+    async def write_offsets(self, connector: str, records: Sequence[KeyValue]) -> None:
+        """Rewrite source offsets of a connector that has no task left."""
+        async with self._writing:
+            if self.machine.alive(connector):
+                raise Conflict(STALE)
+            await self._offset_log.append(records)
+
+    async def check(self, plugin: Plugin, config: Mapping[str, str], timeout_s: float) -> Sequence[SettingProblem]:
+        """Run a plugin's preflight in a process of its own."""
+        return await self._around.host.validate(self._around.plugins.target(plugin), config, timeout_s=timeout_s)
+
+
+def split(plugin: Plugin, config: Mapping[str, str]) -> tuple[Mapping[str, str], ...]:
+    """Ask the plugin for its tasks: the connector's configuration, each with the plugin's changes."""
+    settings = parse_settings(plugin, config)
+    tasks_max = int(config.get("tasks.max", "1"))
+    overrides: Sequence[Mapping[str, str]]
+    if plugin.split is not None:
+        overrides = plugin.split(settings, tasks_max)
+    else:
+        # A sink's tasks share the consumer group, so any number of equal ones divides the partitions.
+        overrides = [{}] * (tasks_max if plugin.kind is PluginKind.SINK else 1)
+    enforced = config.get("tasks.max.enforce", "true").strip().lower() != "false"
+    if len(overrides) > tasks_max and enforced:
+        raise ValueError(
+            f"The connector {config.get('name')} has generated {len(overrides)} tasks, which is more than "
+            f"tasks.max={tasks_max} allows"
+        )
+    return tuple({**config, **override} for override in overrides)
+
+
+async def off_loop(function: Callable[[], T], timeout_s: float) -> T:
+    """Run plugin code on a thread of its own; one that never returns costs a thread and nothing else."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def deliver(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]  # None only where T is None
+
+    def run() -> None:
+        try:
+            outcome: tuple[T | None, BaseException | None] = (function(), None)
+        except Exception as error:
+            outcome = (None, error)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(deliver, *outcome)
+
+    threading.Thread(target=run, name="plugin call", daemon=True).start()
+    async with asyncio.timeout(timeout_s):
+        return await future
+
+
+def _overrides(config: Mapping[str, str], client: str) -> dict[str, str]:
+    return dict(translate(with_prefix(config, f"{client}.override.")).settings)

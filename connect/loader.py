@@ -1,0 +1,101 @@
+"""The plugins that are installed, found by name
+
+A plugin is an entry point of the group `tidemill.plugins` that loads to a `connect.api.Plugin`. People call a plugin by
+what they know: its own name, an alias such as the Java class it replaces, that class without its package, and any
+of them with or without the `Connector` suffix. All of those lead to the same plugin; where two could be meant,
+an exact name wins over an alias and an alias over a shortened one.
+
+An entry point that cannot be loaded (a missing library, a bug at import) is logged with its reason and left out: one
+broken plugin must never take the worker or the other plugins with it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Self
+
+import structlog
+
+from connect.api import Plugin
+
+log = structlog.get_logger("tidemill.connect.loader")
+
+GROUP = "tidemill.plugins"
+"""The entry point group."""
+
+SUFFIX = "Connector"
+"""What Java's connector classes end with and people leave out."""
+
+
+class UnknownPlugin(LookupError):
+    """No installed plugin answers to the name."""
+
+
+class Plugins:
+    """All usable plugins of this process."""
+
+    def __init__(self, plugins: Iterable[Plugin], targets: Mapping[str, str] | None = None) -> None:
+        self._plugins = tuple(plugins)
+        self._targets = dict(targets or {})
+        self._by_name: dict[str, Plugin] = {}
+        for spellings in (_exact, _aliases, _shortened):
+            for plugin in self._plugins:
+                for spelling in spellings(plugin):
+                    self._by_name.setdefault(spelling, plugin)
+
+    @classmethod
+    def installed(cls) -> Self:
+        """Load every entry point of the group."""
+        loaded = list(_load(entry_points(group=GROUP)))
+        return cls([plugin for _, plugin in loaded], {plugin.name: target for target, plugin in loaded})
+
+    def __iter__(self) -> Iterator[Plugin]:
+        return iter(self._plugins)
+
+    def target(self, plugin: Plugin) -> str:
+        """Where a process that needs only this plugin can import it from (`module:attribute`); else its name."""
+        return self._targets.get(plugin.name, plugin.name)
+
+    def find(self, name: str) -> Plugin:
+        """The plugin people mean by `name`; raises UnknownPlugin, whose message lists what there is."""
+        plugin = self._by_name.get(name) or self._by_name.get(name.removesuffix(SUFFIX))
+        if plugin is None:
+            known = ", ".join(sorted(plugin.name for plugin in self._plugins)) or "none"
+            raise UnknownPlugin(
+                f"Failed to find any class that implements Connector and which name matches {name}, "
+                f"available connectors are: {known}"
+            )
+        return plugin
+
+
+def _load(points: Iterable[EntryPoint]) -> Iterator[tuple[str, Plugin]]:
+    for point in sorted(points, key=lambda point: point.name):
+        try:
+            plugin = point.load()
+        except Exception as error:
+            log.warning("plugin left out", entry_point=point.name, target=point.value, reason=_reason(error))
+            continue
+        if isinstance(plugin, Plugin):
+            yield point.value, plugin
+        else:
+            kind = type(plugin).__name__
+            log.warning("plugin left out", entry_point=point.name, target=point.value, reason=f"a {kind}, not a Plugin")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"needs the Python package {error.name!r}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _exact(plugin: Plugin) -> Iterator[str]:
+    yield plugin.name
+
+
+def _aliases(plugin: Plugin) -> Iterator[str]:
+    yield from plugin.aliases
+
+
+def _shortened(plugin: Plugin) -> Iterator[str]:
+    for name in (plugin.name, *plugin.aliases):
+        simple = name.rpartition(".")[2]
+        yield from (name.removesuffix(SUFFIX), simple, simple.removesuffix(SUFFIX))

@@ -1,0 +1,430 @@
+"""Everything the REST API can do, without HTTP
+
+One method per endpoint of Kafka Connect's API: reads show the herder's state as entities, writes check, then hand a
+command to the herder and answer when it is in force. What cannot be done is a `RestError` with the status and the very
+text that Connect's clients match. Reads never wait for anything but memory; only the offsets of sinks are asked from
+the cluster.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from connect.api import Plugin, PluginKind
+from connect.config import WorkerConfig
+from connect.entities import (
+    ConfigInfos,
+    ConfigKeyInfo,
+    ConnectorInfo,
+    ConnectorOffset,
+    ConnectorOffsets,
+    ConnectorState,
+    ConnectorStateInfo,
+    PluginInfo,
+    TaskInfo,
+    TaskKey,
+    TaskState,
+)
+from connect.herder import sink_offsets
+from connect.herder.commands import (
+    Command,
+    Configure,
+    Conflict,
+    Create,
+    Delete,
+    NotFound,
+    Restart,
+    RestartPlan,
+    SetLogLevel,
+    SetTarget,
+    patched,
+    plan_restart,
+)
+from connect.herder.events import ForgetTopics, RestartConnector, RestartTask
+from connect.herder.offsets import flat
+from connect.herder.service import Herder
+from connect.herder.state import Submitted
+from connect.loader import Plugins, UnknownPlugin
+from connect.remote.spec import TaskId
+from connect.stores import InstanceStatus, RestartRequest, State, TargetState
+from connect.topic_log import TopicLogError
+from connect.validation import Submitted as Candidate
+from connect.validation import Validator, key_infos
+
+log = structlog.get_logger("tidemill.connect.operations")
+
+PATCH_ATTEMPTS = 3
+"""A PATCH that meets a concurrent change is computed again this often before it is refused."""
+
+STOP_WAIT_S = 10.0
+"""How long a change of offsets waits for the last tasks of a connector that was just stopped."""
+
+MISSING_STOPPED = (
+    "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for the specified "
+    "connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
+)
+
+
+WRITE_FAILED = (
+    "Failed to write to config topic; this may be due to a transient error and the request can be safely retried"
+)
+
+
+class RestError(Exception):
+    """An answer of 400 or above."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A connector after a write; `created` tells 201 from 200."""
+
+    info: ConnectorInfo
+    created: bool
+
+
+class Operations:
+    """The API of one worker."""
+
+    def __init__(self, herder: Herder, plugins: Plugins, validator: Validator, config: WorkerConfig) -> None:
+        self._herder = herder
+        self._plugins = plugins
+        self._validator = validator
+        self._config = config
+
+    # ------------------------------------------------------------------- reads
+
+    def names(self) -> list[str]:
+        """Every connector."""
+        return self._herder.machine.state.names()
+
+    def info(self, name: str) -> ConnectorInfo:
+        """The connector's configuration and tasks."""
+        submitted = self._submitted(name)
+        return ConnectorInfo(
+            name=name,
+            config=dict(submitted.config),
+            tasks=tuple(TaskKey(connector=name, task=task) for task in range(self._task_count(name))),
+            type=self._type(submitted.config),
+        )
+
+    def config(self, name: str) -> dict[str, str]:
+        """The connector's configuration as submitted."""
+        return dict(self._submitted(name).config)
+
+    def tasks(self, name: str) -> list[TaskInfo]:
+        """The connector's tasks and their configurations."""
+        self._submitted(name)
+        configs = self._herder.machine.state.tasks(name)
+        return [
+            TaskInfo(id=TaskKey(connector=name, task=task), config=dict(config)) for task, config in enumerate(configs)
+        ]
+
+    def status(self, name: str, plan: RestartPlan | None = None) -> ConnectorStateInfo:
+        """What the connector and its tasks are; those in `plan` are about to restart."""
+        board = self._herder.machine.board
+        status = board.instance(name)
+        if status is None:
+            raise RestError(404, f"No status found for connector {name}")
+        connector_restarts = plan is not None and plan.connector
+        tasks = []
+        for task in range(self._task_count(name)):
+            task_status = board.instance(name, task)
+            if task_status is not None:
+                tasks.append(_task_state(task, task_status, restarts=plan is not None and task in plan.tasks))
+        submitted = self._herder.machine.state.submitted(name)
+        return ConnectorStateInfo(
+            name=name,
+            connector=ConnectorState(**_state(status, restarts=connector_restarts)),
+            tasks=tuple(tasks),
+            type="unknown" if submitted is None else self._type(submitted.config),
+        )
+
+    def task_status(self, name: str, task: int) -> TaskState:
+        """What one task is."""
+        status = self._herder.machine.board.instance(name, task)
+        if status is None or task >= self._task_count(name):
+            raise RestError(404, f"No status found for task {name}-{task}")
+        return _task_state(task, status, restarts=False)
+
+    def topics(self, name: str) -> list[str]:
+        """Topics the connector has used."""
+        if not self._config.topic_tracking:
+            raise RestError(403, "Topic tracking is disabled.")
+        return self._herder.machine.board.topics(name)
+
+    def reset_topics(self, name: str) -> None:
+        """Empty the record of topics the connector has used."""
+        if not self._config.topic_tracking:
+            raise RestError(403, "Topic tracking is disabled.")
+        if not self._config.topic_tracking_reset:
+            raise RestError(403, "Topic tracking reset is disabled.")
+        self._herder.tell(ForgetTopics(connector=name))
+
+    def _submitted(self, name: str) -> Submitted:
+        submitted = self._herder.machine.state.submitted(name)
+        if submitted is None:
+            raise RestError(404, f"Connector {name} not found")
+        return submitted
+
+    def _task_count(self, name: str) -> int:
+        return len(self._herder.machine.state.tasks(name))
+
+    def _type(self, config: Mapping[str, str]) -> str:
+        try:
+            return self._plugins.find(config.get("connector.class", "")).kind.value
+        except UnknownPlugin:
+            return "unknown"
+
+    # ------------------------------------------------------------------ writes
+
+    async def create(self, name: str, config: Candidate, initial_state: TargetState | None) -> Written:
+        """POST /connectors."""
+        named = _named(name, config)
+        if self._herder.machine.state.submitted(name) is not None:
+            raise RestError(409, f"Connector {name} already exists")
+        checked = await self._checked(named)
+        await self._command(Create(connector=name, config=checked, initial_state=initial_state))
+        return Written(info=self.info(name), created=True)
+
+    async def configure(self, name: str, config: Candidate) -> Written:
+        """PUT …/config."""
+        checked = await self._checked(_named(name, config))
+        created = await self._command(Configure(connector=name, config=checked))
+        return Written(info=self.info(name), created=created)
+
+    async def patch(self, name: str, patch: Candidate) -> ConnectorInfo:
+        """PATCH …/config."""
+        for attempt in range(PATCH_ATTEMPTS):
+            submitted = self._submitted(name)
+            checked = await self._checked(_named(name, patched(submitted.config, patch)))
+            command = Configure(connector=name, config=checked, seen_offset=submitted.offset)
+            try:
+                await self._command(command)
+                break
+            except RestError as error:
+                if error.status != 409 or attempt == PATCH_ATTEMPTS - 1:
+                    raise
+        return self.info(name)
+
+    async def set_target(self, name: str, target: TargetState) -> None:
+        """Pause, resume, stop."""
+        await self._command(SetTarget(connector=name, target=target))
+
+    async def delete(self, name: str) -> None:
+        """DELETE /connectors/{name}."""
+        await self._command(Delete(connector=name))
+
+    async def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> ConnectorStateInfo | None:
+        """POST …/restart; None when only the connector itself was asked for."""
+        if self._herder.machine.state.submitted(name) is None:
+            raise RestError(404, f"Unknown connector: {name}")
+        if not include_tasks and not only_failed:
+            self._herder.tell(RestartConnector(connector=name))
+            return None
+        request = RestartRequest(connector=name, include_tasks=include_tasks, only_failed=only_failed)
+        machine = self._herder.machine
+        answer = self.status(name, plan_restart(machine.state, machine.board, request))
+        await self._command(Restart(connector=name, include_tasks=include_tasks, only_failed=only_failed))
+        return answer
+
+    def restart_task(self, name: str, task: int) -> None:
+        """POST …/tasks/{n}/restart."""
+        if self._herder.machine.state.submitted(name) is None:
+            raise RestError(404, f"Unknown connector: {name}")
+        if task >= self._task_count(name):
+            raise RestError(404, f"Unknown task: {name}-{task}")
+        self._herder.tell(RestartTask(task=TaskId(name, task)))
+
+    async def set_cluster_level(self, logger: str, level: str) -> None:
+        """Set a log level on every worker."""
+        await self._command(SetLogLevel(logger=logger, level=level))
+
+    async def _command(self, command: Command) -> bool:
+        try:
+            return (await self._herder.command(command)).created
+        except NotFound as error:
+            raise RestError(404, str(error)) from error
+        except Conflict as error:
+            raise RestError(409, str(error)) from error
+        except TopicLogError as error:
+            log.error("command not carried out", command=type(command).__name__, reason=str(error))
+            raise RestError(500, WRITE_FAILED) from error
+
+    async def _checked(self, config: Candidate) -> dict[str, str]:
+        """The configuration, if there is nothing wrong with it."""
+        infos = await self._validator.validate(self._plugin(config), config)
+        if infos.error_count:
+            lines = [
+                f"Connector configuration is invalid and contains the following {infos.error_count} error(s):",
+                *infos.problems(),
+                "You can also find the above list of errors at the endpoint "
+                "`/connector-plugins/{connectorType}/config/validate`",
+            ]
+            raise RestError(400, "\n".join(lines))
+        return {name: value for name, value in config.items() if value is not None}
+
+    # ----------------------------------------------------------------- plugins
+
+    def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
+        """What can be run; with `connectors_only` off, converters too."""
+        infos = [
+            PluginInfo(plugin_class=plugin.name, type=plugin.kind.value, version=plugin.version)
+            for plugin in self._plugins
+        ]
+        return infos if connectors_only else infos + [*CONVERTER_PLUGINS]
+
+    def plugin_config(self, name: str) -> list[ConfigKeyInfo]:
+        """The plugin's own settings."""
+        try:
+            return key_infos(self._plugins.find(name))
+        except UnknownPlugin:
+            raise RestError(404, f"Unknown plugin {name}.") from None
+
+    async def validate(self, plugin_name: str, config: Candidate) -> ConfigInfos:
+        """PUT /connector-plugins/{p}/config/validate."""
+        plugin = self._plugin(config)
+        included = str(config["connector.class"])
+        if not _normalised(included).endswith(_normalised(plugin_name)) and self._find(plugin_name) is not plugin:
+            raise RestError(400, f"Included connector type {included} does not match request type {plugin_name}")
+        return await self._validator.validate(plugin, config)
+
+    def _plugin(self, config: Candidate) -> Plugin:
+        name = (config.get("connector.class") or "").strip()
+        if not name:
+            shown = ", ".join(f"{key}={'null' if value is None else value}" for key, value in config.items())
+            raise RestError(400, f"Connector config {{{shown}}} contains no connector type")
+        try:
+            return self._plugins.find(name)
+        except UnknownPlugin as error:
+            raise RestError(400, str(error)) from None
+
+    def _find(self, name: str) -> Plugin | None:
+        try:
+            return self._plugins.find(name)
+        except UnknownPlugin:
+            return None
+
+    # ----------------------------------------------------------------- offsets
+
+    async def offsets(self, name: str) -> ConnectorOffsets:
+        """How far the connector got."""
+        submitted = self._submitted(name)
+        if self._is_sink(submitted):
+            found = await self._cluster(sink_offsets.committed, self._group(name, submitted))
+            return ConnectorOffsets(
+                offsets=tuple(
+                    ConnectorOffset(
+                        partition={sink_offsets.TOPIC: each.topic, sink_offsets.PARTITION: each.partition},
+                        offset={sink_offsets.OFFSET: each.offset},
+                    )
+                    for each in found
+                )
+            )
+        return ConnectorOffsets(
+            offsets=tuple(
+                ConnectorOffset(partition=dict(stored.partition), offset=dict(stored.offset))
+                for stored in self._herder.offsets.stored(name)
+            )
+        )
+
+    async def alter_offsets(self, name: str, changes: Sequence[ConnectorOffset]) -> str:
+        """PATCH …/offsets; the message of success."""
+        if not changes:
+            raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
+        submitted = await self._stopped(name)
+        if self._is_sink(submitted):
+            try:
+                wanted = [sink_offsets.parse_entry(each.partition, each.offset) for each in changes]
+            except sink_offsets.BadSinkOffset as error:
+                raise RestError(400, str(error)) from None
+            await self._cluster(sink_offsets.alter, self._group(name, submitted), wanted)
+        else:
+            for each in changes:
+                if not flat(each.partition) or not flat(each.offset or {}):
+                    raise RestError(400, "A source partition and its offset must be flat maps of primitive values")
+            pairs = [(each.partition, each.offset) for each in changes]
+            await self._rewrite(name, self._herder.offsets.altered(name, pairs))
+        return "The offsets for this connector have been altered successfully"
+
+    async def reset_offsets(self, name: str) -> str:
+        """DELETE …/offsets; the message of success."""
+        submitted = await self._stopped(name)
+        if self._is_sink(submitted):
+            await self._cluster(sink_offsets.reset, self._group(name, submitted))
+        else:
+            await self._rewrite(name, self._herder.offsets.reset(name))
+        return "The offsets for this connector have been reset successfully"
+
+    async def _rewrite(self, name: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        try:
+            await self._herder.write_offsets(name, records)
+        except Conflict as error:
+            raise RestError(409, str(error)) from error
+        except TopicLogError as error:
+            raise RestError(500, str(error)) from error
+
+    async def _stopped(self, name: str) -> Submitted:
+        """Insist that the connector is stopped and wait for the last of its tasks."""
+        submitted = self._submitted(name)
+        if self._herder.machine.state.target(name) is not TargetState.STOPPED:
+            raise RestError(400, MISSING_STOPPED.format(name=name))
+        if not await self._herder.quiet(name, STOP_WAIT_S):
+            raise RestError(500, f"The tasks of connector {name} have not ended yet; try again in a moment.")
+        return submitted
+
+    def _is_sink(self, submitted: Submitted) -> bool:
+        return self._type(submitted.config) == PluginKind.SINK.value
+
+    def _group(self, name: str, submitted: Submitted) -> str:
+        return submitted.config.get("consumer.override.group.id", f"connect-{name}")
+
+    async def _cluster(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Ask the cluster about a consumer group, on a thread."""
+        timeout_s = self._config.request_timeout_ms / 1000
+        try:
+            return await asyncio.to_thread(call, self._config.client, *arguments, timeout_s)
+        except sink_offsets.GroupFailed as error:
+            raise RestError(500, str(error)) from error
+
+
+CONVERTER_PLUGINS: tuple[PluginInfo, ...] = tuple(
+    PluginInfo(plugin_class=name, type="converter", version=None)
+    for name in (
+        "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "org.apache.kafka.connect.json.JsonConverter",
+        "org.apache.kafka.connect.storage.StringConverter",
+    )
+)
+
+
+def _named(name: str, config: Candidate) -> dict[str, str | None]:
+    """The configuration with the name of the URL in it; refuses another name."""
+    given = config.get("name", name)
+    if given != name:
+        raise RestError(400, f"Connector name configuration ({given}) doesn't match connector name in the URL ({name})")
+    return {**config, "name": name}
+
+
+def _normalised(plugin: str) -> str:
+    return plugin.removesuffix("Connector")
+
+
+def _state(status: InstanceStatus, *, restarts: bool) -> dict[str, Any]:
+    return {
+        "state": State.RESTARTING.value if restarts else status.state.value,
+        "worker_id": status.worker_id,
+        "trace": status.trace or None,
+        "version": status.version,
+    }
+
+
+def _task_state(task: int, status: InstanceStatus, *, restarts: bool) -> TaskState:
+    return TaskState(id=task, **_state(status, restarts=restarts))

@@ -1,0 +1,470 @@
+"""The worker's side of task processes: start, supervise, stop
+
+One gRPC server on a Unix domain socket in a folder only this user can open; one process per task, which proves with a
+token, good for one use, that it is the one that was started. The host passes commands on, turns what the processes
+say into events, and adds what only the kernel knows: exit codes, signals, memory and processor time.
+
+Whatever a process does, its end is certain. `stop_task` asks first and kills the process and all it started when the
+grace period is over; leaving the host's context does the same for every task; and if the worker itself is killed, the
+guardian of every task sees the pipe end (see `guardian`). `TaskExited` is the last event of every start, exactly once.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import grpc
+import orjson
+import structlog
+
+from connect.api import Json
+from connect.remote import plugin_pb2 as pb
+from connect.remote import plugin_pb2_grpc as rpc
+from connect.remote.messages import PROTOCOL_VERSION, spec_to_message
+from connect.remote.process_facts import out_of_memory_kills, process_facts
+from connect.remote.spec import (
+    SettingProblem,
+    TaskCompleted,
+    TaskEvent,
+    TaskExited,
+    TaskFailed,
+    TaskId,
+    TaskPaused,
+    TaskReport,
+    TaskResumed,
+    TaskSpec,
+    TaskStarted,
+)
+from core.runtime.clock import Clock, SystemClock
+
+log = structlog.get_logger("tidemill.connect.host")
+
+ATTACH_TIMEOUT_S = 60.0  # for the interpreter to start and call back, on a machine under full load
+KILL_TIMEOUT_S = 5.0  # for the guardian to kill everything before it is killed itself
+SAMPLE_INTERVAL_S = 2.0  # between looks at memory and processor time
+SHUTDOWN_GRACE_S = 5.0  # Kafka Connect's task.shutdown.graceful.timeout.ms
+LOG_LINE_MAX = 64 * 1024  # longer lines of a task's output are cut, as journald does
+LOG_TAIL_LINES = 20  # of the output, quoted when a process ends without a word
+MEMORY_MAX = "task.memory.max.bytes"
+
+_GUARDIAN = ("-P", "-u", "-m", "connect.remote.guardian")
+
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    """One start of a task, or one preflight."""
+
+    label: str
+    spec: TaskSpec | None
+    order: pb.ToTask
+    token: str
+    process: asyncio.subprocess.Process
+    oom_kills_before: int
+    attached: asyncio.Event = field(default_factory=asyncio.Event)
+    killing: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    stream: Any = None  # grpc.aio's context of the Attach call
+    pid: int = 0  # of the task itself; `process` is its guardian
+    facts: dict[str, Json] = field(default_factory=dict)
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_TAIL_LINES))
+    stop_requested: bool = False
+    killed_because: str = ""
+    explained: bool = False  # it said itself how it ended
+    checked: pb.Checked | None = None
+
+    async def send(self, message: pb.ToTask) -> None:
+        """Send a command; one that comes too late is no error."""
+        if self.stream is None or self.gone.is_set():
+            return
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            await self.stream.write(message)
+
+    def kill(self, because: str) -> None:
+        """End the process and all it started."""
+        if self.gone.is_set():
+            return
+        if not self.killing.is_set():
+            self.killed_because = because
+            self.killing.set()
+        if self.process.stdin is not None:
+            self.process.stdin.close()  # the guardian's lifeline
+
+
+class TaskHost:
+    """Runs tasks in processes of their own; use it as an asynchronous context manager."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        sample_interval_s: float = SAMPLE_INTERVAL_S,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._sample_interval_s = sample_interval_s
+        self._environ = dict(os.environ if environ is None else environ)
+        self._by_token: dict[str, _Process] = {}
+        self._by_task: dict[TaskId, _Process] = {}
+        self._preflights: set[_Process] = set()
+        self._feed = _EventFeed()
+        self._stack = contextlib.AsyncExitStack()
+        self._tasks: asyncio.TaskGroup
+        self._socket_path = ""
+
+    async def __aenter__(self) -> Self:
+        folder = tempfile.mkdtemp(prefix="tidemill-")  # mode 0700
+        self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        self._socket_path = os.path.join(folder, "worker.sock")
+        server = grpc.aio.server()
+        rpc.add_TaskHostServicer_to_server(_Servicer(self._attach), server)  # type: ignore[no-untyped-call]
+        server.add_insecure_port(f"unix:{self._socket_path}")
+        await server.start()
+        self._stack.push_async_callback(server.stop, 0)
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._stack.push_async_callback(self.stop_all)
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        try:
+            await self._stack.__aexit__(*failure)  # type: ignore[arg-type]  # the three of any exception, or None
+        finally:
+            self._feed.close()
+
+    # ------------------------------------------------------------------ public
+
+    async def start_task(self, spec: TaskSpec) -> None:
+        """Start a process for the task; what becomes of it arrives as events."""
+        if spec.task in self._by_task:
+            raise ValueError(f"task {spec.task} is still running on this worker")
+        process = await self._spawn(str(spec.task), pb.ToTask(start=spec_to_message(spec)), spec)
+        self._by_task[spec.task] = process
+
+    async def stop_task(self, task: TaskId, grace_s: float) -> None:
+        """Ask a task to end, kill it when `grace_s` is over, and return once its process is gone."""
+        process = self._by_task.get(task)
+        if process is None:
+            return
+        process.stop_requested = True
+        if process.attached.is_set():
+            await process.send(pb.ToTask(stop=pb.Stop(grace_ms=int(grace_s * 1000))))
+            if await _within(process.gone, grace_s):
+                return
+            log.warning("task did not stop in time and is killed", task=str(task), grace_s=grace_s)
+        process.kill("it did not stop within its grace period")
+        await process.gone.wait()
+
+    async def stop_all(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
+        """Stop every task at the same time."""
+        async with asyncio.TaskGroup() as stops:
+            for task in list(self._by_task):
+                stops.create_task(self.stop_task(task, grace_s))
+            for process in list(self._preflights):
+                process.kill("the worker is shutting down")
+                stops.create_task(_wait(process.gone))
+
+    async def pause_task(self, task: TaskId) -> None:
+        """Tell a task to stop reading; `TaskPaused` confirms it."""
+        await self._command(task, pb.ToTask(pause=pb.Pause()))
+
+    async def resume_task(self, task: TaskId) -> None:
+        """Tell a task to read on; `TaskResumed` confirms it."""
+        await self._command(task, pb.ToTask(resume=pb.Resume()))
+
+    def events(self) -> AsyncIterator[TaskEvent]:
+        """Everything that happens to tasks, in order; ends with the host. One reader."""
+        return self._feed.read()
+
+    async def validate(
+        self, plugin: str, config: Mapping[str, str], *, timeout_s: float = 30.0
+    ) -> tuple[SettingProblem, ...]:
+        """Run a plugin's preflight in a process of its own; what it has against the configuration."""
+        order = pb.ToTask(check=pb.Check(plugin=plugin, config=dict(config)))
+        process = await self._spawn(f"preflight of {plugin}", order, None)
+        self._preflights.add(process)
+        try:
+            if not await _within(process.gone, timeout_s):
+                return (
+                    SettingProblem(
+                        "",
+                        f"the preflight of {plugin} gave no answer within {timeout_s:g} s: "
+                        "is the system it connects to reachable from this worker?",
+                    ),
+                )
+        finally:
+            process.kill("it ran out of time")
+        if process.checked is None:
+            return (SettingProblem("", f"the preflight of {plugin} ended without an answer: {_reason(process)}"),)
+        return tuple(SettingProblem(each.setting, each.message) for each in process.checked.problems)
+
+    async def _command(self, task: TaskId, message: pb.ToTask) -> None:
+        process = self._by_task.get(task)
+        if process is not None and await _within(process.attached, ATTACH_TIMEOUT_S):
+            await process.send(message)
+
+    # --------------------------------------------------------------- processes
+
+    async def _spawn(self, label: str, order: pb.ToTask, spec: TaskSpec | None) -> _Process:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *_GUARDIAN,
+            label,  # nobody reads it but people: the process list says which task this is
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,  # a Ctrl-C at the worker's terminal is for the worker
+            env=self._environ,
+            limit=LOG_LINE_MAX,
+        )
+        process = _Process(
+            label=label,
+            spec=spec,
+            order=order,
+            token=secrets.token_hex(16),
+            process=child,
+            oom_kills_before=out_of_memory_kills(),
+        )
+        self._by_token[process.token] = process
+        self._tasks.create_task(self._supervise(process))
+        return process
+
+    async def _supervise(self, process: _Process) -> None:
+        """One process from hand-over to exit; whatever goes wrong here, it does not outlive its supervision."""
+        try:
+            await self._accompany(process)
+        except Exception:
+            log.exception("supervision failed", task=process.label)
+            process.killed_because = "the worker lost control of it"
+        finally:
+            if process.process.returncode is None:
+                process.process.kill()
+            self._forget(process)
+
+    async def _accompany(self, process: _Process) -> None:
+        child = process.process
+        assert child.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            child.stdin.write(f"{self._socket_path} {process.token}\n".encode())
+            await child.stdin.drain()
+        async with asyncio.TaskGroup() as helpers:
+            watchers = [
+                helpers.create_task(self._expect_attachment(process)),
+                helpers.create_task(self._sample(process)),
+                helpers.create_task(self._enforce_kill(process)),
+            ]
+            await self._relay_output(process)  # ends when the last process that holds the pipe is gone
+            await child.wait()
+            for watcher in watchers:
+                watcher.cancel()
+
+    def _forget(self, process: _Process) -> None:
+        self._by_token.pop(process.token, None)
+        self._preflights.discard(process)
+        if process.spec is not None:
+            del self._by_task[process.spec.task]
+            returncode = process.process.returncode
+            reason = _reason(process)
+            log.info("task process ended", task=process.label, reason=reason)
+            self._feed.put(
+                TaskExited(
+                    task=process.spec.task,
+                    incarnation=process.spec.incarnation,
+                    returncode=-signal.SIGKILL if returncode is None else returncode,
+                    reason=reason,
+                )
+            )
+        process.gone.set()
+
+    async def _expect_attachment(self, process: _Process) -> None:
+        if not await _within(process.attached, ATTACH_TIMEOUT_S):
+            process.kill(f"it did not call back within {ATTACH_TIMEOUT_S:g} s")
+
+    async def _enforce_kill(self, process: _Process) -> None:
+        """Kill the guardian itself when it does not do its work; the kernel then kills the task."""
+        await process.killing.wait()
+        await asyncio.sleep(KILL_TIMEOUT_S)
+        with contextlib.suppress(ProcessLookupError):
+            process.process.kill()
+
+    async def _relay_output(self, process: _Process) -> None:
+        """Print what the task prints, with its name in front, and remember the end of it."""
+        assert process.process.stdout is not None
+        async for line in _lines(process.process.stdout):
+            process.tail.append(line)
+            with contextlib.suppress(OSError, ValueError):  # nobody reads the worker's output any more
+                print(f"[{process.label}] {line}", file=sys.stderr, flush=True)
+
+    async def _sample(self, process: _Process) -> None:
+        """Report memory and processor time; kill a task that uses more memory than it may."""
+        await process.attached.wait()
+        spec = process.spec
+        if spec is None:
+            return
+        memory_max = int(spec.config.get(MEMORY_MAX, 0))
+        while True:
+            facts = process_facts(process.pid)
+            if facts is not None:
+                process.facts["process-rss-bytes"] = facts.rss_bytes
+                process.facts["process-cpu-seconds"] = round(facts.cpu_s, 2)
+                self._report(process)
+                if 0 < memory_max < facts.rss_bytes:
+                    process.kill(f"it used {facts.rss_bytes} bytes of memory, more than {MEMORY_MAX}={memory_max}")
+                    return
+            await asyncio.sleep(self._sample_interval_s)
+
+    # ------------------------------------------------------------------ stream
+
+    async def _attach(self, requests: AsyncIterator[pb.FromTask], stream: Any) -> None:
+        """Serve one process's stream."""
+        first = await anext(requests, None)
+        hello = None if first is None else first.hello
+        process = None if hello is None else self._by_token.pop(hello.token, None)
+        if process is None or hello is None:
+            await stream.abort(grpc.StatusCode.UNAUTHENTICATED, "unknown or used token")
+            return
+        if hello.protocol_version != PROTOCOL_VERSION:
+            process.kill(f"it speaks version {hello.protocol_version} of the protocol, not {PROTOCOL_VERSION}")
+            return
+        process.pid = hello.pid
+        process.stream = stream
+        await stream.write(process.order)
+        process.attached.set()
+        if process.stop_requested:
+            process.kill("it was stopped before it had started")
+        async for message in requests:
+            self._hear(process, message)
+
+    def _hear(self, process: _Process, message: pb.FromTask) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "checked":
+            process.checked = message.checked
+            return
+        spec = process.spec
+        if spec is None:
+            return
+        task, incarnation = spec.task, spec.incarnation
+        match kind:
+            case "started":
+                self._feed.put(TaskStarted(task=task, incarnation=incarnation, pid=process.pid))
+            case "failed":
+                process.explained = True
+                self._feed.put(TaskFailed(task=task, incarnation=incarnation, trace=message.failed.trace))
+            case "completed":
+                process.explained = True
+                self._feed.put(TaskCompleted(task=task, incarnation=incarnation))
+            case "paused":
+                self._feed.put(TaskPaused(task=task, incarnation=incarnation))
+            case "resumed":
+                self._feed.put(TaskResumed(task=task, incarnation=incarnation))
+            case "report":
+                process.facts.update(orjson.loads(message.report.facts_json))
+                self._report(process)
+            case _:
+                log.warning("a message this worker does not know", task=process.label, message=kind)
+
+    def _report(self, process: _Process) -> None:
+        assert process.spec is not None
+        spec = process.spec
+        self._feed.put(TaskReport(task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts)))
+
+
+class _Servicer(rpc.TaskHostServicer):
+    """The generated service in front of the host."""
+
+    def __init__(self, attach: Any) -> None:
+        self._attach = attach
+
+    async def Attach(self, request_iterator: AsyncIterator[pb.FromTask], context: Any) -> None:
+        """A task process calls in."""
+        await self._attach(request_iterator, context)
+
+
+class _EventFeed:
+    """Events in order for one reader; of the reports of a task, only the newest waits."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[TaskEvent | None] = deque()  # bounded: few events per start, one report per task
+        self._reports: dict[TaskId, TaskReport] = {}
+        self._news = asyncio.Event()
+
+    def put(self, event: TaskEvent) -> None:
+        """Add an event; a report replaces one of the same task that was not read yet."""
+        if isinstance(event, TaskReport):
+            waiting = event.task in self._reports
+            self._reports[event.task] = event
+            if waiting:
+                return
+        self._waiting.append(event)
+        self._news.set()
+
+    def close(self) -> None:
+        """End the reader's iteration after what is waiting."""
+        self._waiting.append(None)
+        self._news.set()
+
+    async def read(self) -> AsyncIterator[TaskEvent]:
+        """Yield events until closed."""
+        while True:
+            while not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            event = self._waiting.popleft()
+            if event is None:
+                return
+            if isinstance(event, TaskReport):
+                event = self._reports.pop(event.task)
+            yield event
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # longer than the limit; the reader has dropped it
+            line = b"(a line that is too long was left out)\n"
+        if not line:
+            return
+        yield line.decode("utf-8", "replace").rstrip()
+
+
+def _reason(process: _Process) -> str:
+    """How a process ended, in a sentence."""
+    code = process.process.returncode
+    if process.killed_because:
+        return f"killed: {process.killed_because}"
+    if code == 0:
+        return "ended by itself"
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        if -code == signal.SIGKILL and out_of_memory_kills() > process.oom_kills_before:
+            return f"killed by {name}: the machine ran out of memory"
+        return f"killed by {name}"
+    if process.explained:
+        return f"ended with code {code} after it failed"
+    said = "\n".join(_quoted(process))
+    return f"ended with code {code} without saying why" + (f"; its last output:\n{said}" if said else "")
+
+
+def _quoted(process: _Process) -> Iterator[str]:
+    yield from (f"  {line}" for line in process.tail)

@@ -1,0 +1,244 @@
+"""What a task process runs
+
+It calls back the worker that started it, proves who it is, is told what to run, and runs it on its main thread. Two
+more threads serve it: one hears the worker's commands, one sends what is to be reported. Neither is needed for the
+process to end when the worker does: the guardian and the kernel see to that. Still, a lost stream ends the process at
+once, so that a task does not work on under a worker that has given it up.
+"""
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+
+import grpc
+import orjson
+import structlog
+from pydantic import BaseModel, ValidationError
+
+from connect.api import Fatal, InvalidConfig, JobTask, Plugin, PluginKind
+from connect.loader import GROUP, Plugins
+from connect.remote import plugin_pb2 as pb
+from connect.remote import plugin_pb2_grpc as rpc
+from connect.remote.messages import PROTOCOL_VERSION, spec_from_message
+from connect.remote.spec import InitialState, TaskSpec
+from connect.settings import parse_settings
+from connect.tasks.control import News, TaskControl
+from core.runtime.clock import SystemClock
+
+log = structlog.get_logger("tidemill.connect.task")
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_LOST_WORKER = 75  # as the guardian: nothing wrong with the task
+
+REPORT_INTERVAL_S = 1.0
+FAREWELL_TIMEOUT_S = 2.0  # for the last words to reach the worker
+
+_NEWS = {
+    News.STARTED: pb.FromTask(started=pb.Started()),
+    News.PAUSED: pb.FromTask(paused=pb.Paused()),
+    News.RESUMED: pb.FromTask(resumed=pb.Resumed()),
+    News.COMPLETED: pb.FromTask(completed=pb.Completed()),
+}
+
+
+def run(socket_path: str, token: str) -> int:
+    """Attach to the worker and do what it says; the exit code of the process."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["level", "event"], bool_as_flag=False),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    link = _Link(socket_path, token)
+    order = link.first_order()
+    match order.WhichOneof("message"):
+        case "start":
+            return _run_task(link, spec_from_message(order.start))
+        case "check":
+            return _run_check(link, order.check)
+        case other:
+            log.error("the worker's first order was neither start nor check", order=other)
+            return EXIT_FAILED
+
+
+class _Link:
+    """The stream to the worker."""
+
+    def __init__(self, socket_path: str, token: str) -> None:
+        self._outbox: queue.SimpleQueue[pb.FromTask | None] = queue.SimpleQueue()
+        self._closing = False
+        self._ended = threading.Event()
+        self.control: TaskControl | None = None
+        channel = grpc.insecure_channel(f"unix:{socket_path}")
+        stub = rpc.TaskHostStub(channel)  # type: ignore[no-untyped-call]
+        self._orders = stub.Attach(iter(self._outbox.get, None))
+        hello = pb.Hello(protocol_version=PROTOCOL_VERSION, token=token, pid=os.getpid())
+        self.say(pb.FromTask(hello=hello))
+
+    def first_order(self) -> pb.ToTask:
+        """Wait for what to run; later orders go to `control`."""
+        try:
+            order: pb.ToTask = next(self._orders)
+        except (grpc.RpcError, StopIteration):
+            _leave()
+        return order
+
+    def listen(self, control: TaskControl) -> None:
+        """Pass on the orders that follow."""
+        self.control = control
+        threading.Thread(target=self._listen, name="orders", daemon=True).start()
+
+    def say(self, message: pb.FromTask) -> None:
+        """Send a message, after those before it."""
+        self._outbox.put(message)
+
+    def farewell(self) -> None:
+        """End the stream and give the worker a moment to hear the last words."""
+        self._closing = True
+        self._outbox.put(None)
+        self._ended.wait(FAREWELL_TIMEOUT_S)
+
+    def _listen(self) -> None:
+        assert self.control is not None
+        with contextlib.suppress(grpc.RpcError):
+            for order in self._orders:
+                match order.WhichOneof("message"):
+                    case "stop":
+                        self.control.request_stop(order.stop.grace_ms)
+                    case "pause":
+                        self.control.request_pause()
+                    case "resume":
+                        self.control.request_resume()
+        if not self._closing:
+            _leave()
+        self._ended.set()
+
+
+def _leave() -> None:
+    """End now, whatever the other threads are doing."""
+    os._exit(EXIT_LOST_WORKER)
+
+
+def _run_task(link: _Link, spec: TaskSpec) -> int:
+    control = TaskControl(lambda news: link.say(_NEWS[news]), paused=spec.initial_state is InitialState.PAUSED)
+    link.listen(control)
+    ended = threading.Event()
+    reporter = threading.Thread(target=_report, args=(link, control, ended), name="reporter", daemon=True)
+    reporter.start()
+    exit_code = EXIT_DONE
+    try:
+        _work(spec, control)
+    except Exception as error:
+        exit_code = EXIT_FAILED
+        trace = _trace(error)
+        log.error("task failed", task=str(spec.task), trace=trace)
+        ended.set()
+        reporter.join()
+        link.say(pb.FromTask(failed=pb.Failed(trace=trace)))
+    ended.set()
+    reporter.join()
+    link.farewell()
+    return exit_code
+
+
+def _work(spec: TaskSpec, control: TaskControl) -> None:
+    plugin = find_plugin(spec.plugin)
+    settings = _settings(plugin, spec.config)
+    clock = SystemClock()
+    # Each loop brings its own client library; a task imports only the one it needs.
+    if _is_job(plugin, settings):
+        from connect.tasks.job import JobRunner
+
+        JobRunner(plugin, settings, spec, control, clock).run()
+    elif plugin.kind is PluginKind.SOURCE:
+        from connect.tasks.source import SourceRunner
+
+        SourceRunner(plugin, settings, spec, control, clock).run()
+    else:
+        from connect.tasks.sink import SinkRunner
+
+        SinkRunner(plugin, settings, spec, control, clock).run()
+
+
+def _is_job(plugin: Plugin, settings: BaseModel) -> bool:
+    return isinstance(plugin.task(settings), JobTask)
+
+
+def find_plugin(name: str) -> Plugin:
+    """The installed plugin of that name, or the one at `module:attribute`, for plugins under development."""
+    if ":" in name:
+        plugin = EntryPoint(name=name, value=name, group=GROUP).load()
+        if not isinstance(plugin, Plugin):
+            raise Fatal(f"{name} is a {type(plugin).__name__}, not a plugin")
+        return plugin
+    return _installed(name) or Plugins.installed().find(name)
+
+
+def _installed(name: str) -> Plugin | None:
+    """The plugin with exactly this name; those after it are not loaded, each would cost memory and time."""
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        with contextlib.suppress(Exception):  # whoever needs that plugin is told what is wrong with it
+            plugin = point.load()
+            if isinstance(plugin, Plugin) and plugin.name == name:
+                return plugin
+    return None
+
+
+def _settings(plugin: Plugin, config: Mapping[str, str]) -> BaseModel:
+    try:
+        return parse_settings(plugin, config)
+    except ValidationError as error:
+        problems = "; ".join(f"{name}: {message}" for name, message in _problems(error))
+        raise Fatal(f"the configuration is not valid: {problems}") from error
+
+
+def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
+    for each in error.errors(include_url=False, include_input=False):
+        yield ".".join(str(part) for part in each["loc"]), each["msg"]
+
+
+def _trace(error: Exception) -> str:
+    if isinstance(error, (Fatal, InvalidConfig)):
+        return str(error)  # written for people: the stack would only hide it
+    return "".join(traceback.format_exception(error))
+
+
+def _report(link: _Link, control: TaskControl, ended: threading.Event) -> None:
+    last: bytes = b"{}"
+    while True:
+        over = ended.wait(REPORT_INTERVAL_S)
+        facts = orjson.dumps(dict(control.facts), default=str)
+        if facts != last:
+            link.say(pb.FromTask(report=pb.Report(facts_json=facts)))
+            last = facts
+        if over:
+            return
+
+
+def _run_check(link: _Link, order: pb.Check) -> int:
+    problems: list[pb.Problem] = []
+    try:
+        plugin = find_plugin(order.plugin)
+        settings = parse_settings(plugin, dict(order.config))
+        if plugin.check is not None:
+            plugin.check(settings)
+    except ValidationError as error:
+        problems += [pb.Problem(setting=name, message=message) for name, message in _problems(error)]
+    except InvalidConfig as error:
+        problems.append(pb.Problem(setting=error.field_name, message=str(error)))
+    except Exception as error:
+        log.exception("the preflight failed", plugin=order.plugin)
+        problems.append(pb.Problem(message=f"{type(error).__name__}: {error}"))
+    link.say(pb.FromTask(checked=pb.Checked(problems=problems)))
+    control = TaskControl(lambda news: None)
+    link.listen(control)
+    link.farewell()
+    return EXIT_DONE

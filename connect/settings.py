@@ -1,0 +1,70 @@
+"""A plugin's own settings, from flat strings to its model
+
+A connector's configuration is one flat map of strings in which Connect's settings, the converters' and the plugin's
+stand side by side. A plugin declares its own as a pydantic model whose aliases are the setting names. This file picks
+those out and gives every string the shape pydantic expects: a list is split at commas, a map is read as JSON, the
+rest pydantic converts by itself.
+
+A model that allows extra fields receives every setting there is, for plugins that pass a family of settings on.
+"""
+
+import json
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
+
+from connect.api import Plugin
+
+
+def parse_settings(plugin: Plugin, config: Mapping[str, str]) -> BaseModel:
+    """Make the plugin's model from a connector's configuration; pydantic's ValidationError says what is wrong."""
+    return plugin.config.model_validate(model_input(plugin.config, config))
+
+
+def model_input(model: type[BaseModel], config: Mapping[str, str]) -> dict[str, Any]:
+    """Pick the model's settings out of a flat configuration, each in a shape that pydantic can convert."""
+    found: dict[str, Any] = {}
+    if model.model_config.get("extra") == "allow":
+        found.update(config)
+    for names, info in _fields(model):
+        for name in names:
+            if config.get(name) is not None:
+                found[name] = _shaped(config[name], info)
+    return found
+
+
+def setting_names(model: type[BaseModel]) -> list[str]:
+    """Every setting the model reads, in the order its author wrote them."""
+    return [name for names, _ in _fields(model) for name in names]
+
+
+def _fields(model: type[BaseModel]) -> Iterator[tuple[list[str], FieldInfo]]:
+    for attribute, info in model.model_fields.items():
+        alias = info.validation_alias or info.alias
+        if isinstance(alias, AliasChoices):
+            yield [choice for choice in alias.choices if isinstance(choice, str)], info
+        else:
+            yield [alias if isinstance(alias, str) else attribute], info
+
+
+def _shaped(text: str, info: FieldInfo) -> Any:
+    kinds = {get_origin(each) or each for each in _alternatives(info.annotation)}
+    if kinds & {list, tuple, set, frozenset}:
+        return [item.strip() for item in text.split(",") if item.strip()]
+    if dict in kinds:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text  # pydantic then says that a map was expected
+    if type(None) in kinds and text == "" and str not in kinds:
+        return None
+    return text
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return get_args(annotation)
+    return (annotation,)

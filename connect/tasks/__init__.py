@@ -1,0 +1,1 @@
+"""The loops around a plugin, inside its task process"""

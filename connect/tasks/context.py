@@ -1,0 +1,29 @@
+"""The context a task is started with, from what its process was told"""
+
+from collections.abc import Callable
+
+from connect.api import SourceOffset, SourcePartition, TaskContext
+from connect.remote.spec import TaskSpec
+from connect.tasks.control import TaskControl
+
+
+def task_context(
+    spec: TaskSpec,
+    control: TaskControl,
+    *,
+    offsets: Callable[[SourcePartition], SourceOffset | None] = lambda partition: None,
+    stopping: Callable[[], bool] | None = None,
+) -> TaskContext:
+    """Make the context; only a source has stored offsets."""
+    return TaskContext(
+        connector=spec.task.connector,
+        task=spec.task.task,
+        config=spec.config,
+        bootstrap_servers=spec.bootstrap_servers,
+        client_config=spec.client_config,
+        key_converter=spec.key_converter,
+        value_converter=spec.value_converter,
+        offsets=offsets,
+        stopping=stopping or (lambda: control.stopping),
+        report=control.report,
+    )

@@ -1,0 +1,92 @@
+"""The loop around a job task: it owns its loop, so there is little to do
+
+`run` is called on the main thread and returns when the job is told to stop. A job cannot hold still half-way, so a
+pause stops it and a resume runs a new task object. `NotConnected` means to wait and run again; `RetryAfter` likewise,
+after the time it names. A job that returns without having been told to has failed.
+"""
+
+import structlog
+from pydantic import BaseModel
+
+from connect.api import Fatal, JobTask, NotConnected, Plugin, RetryAfter
+from connect.remote.spec import TaskSpec
+from connect.tasks.backoff import Backoff
+from connect.tasks.context import task_context
+from connect.tasks.control import TaskControl
+from core.runtime.clock import Clock
+
+log = structlog.get_logger("tidemill.connect.job")
+
+PAUSE_CHECK_S = 60.0  # a wish wakes the wait; this is only a bound
+HEALTHY_S = 60.0  # a job that ran this long starts over with short waits
+
+
+class JobRunner:
+    """Runs one job until it is stopped or fails."""
+
+    def __init__(self, plugin: Plugin, settings: BaseModel, spec: TaskSpec, control: TaskControl, clock: Clock) -> None:
+        self._plugin = plugin
+        self._settings = settings
+        self._spec = spec
+        self._control = control
+        self._clock = clock
+        self._backoff = Backoff()
+        self._job: JobTask | None = None
+
+    def run(self) -> None:
+        """Return after a stop; raise what makes the task fail."""
+        control = self._control
+        control.on_change(self._heed)
+        paused = False
+        while not control.stopping:
+            if paused != control.paused:
+                paused = control.paused
+                control.announce_start()
+                control.announce_pause(paused)
+            if paused:
+                control.wait(PAUSE_CHECK_S)
+                continue
+            self._run_once()
+
+    def _heed(self) -> None:
+        """Pass a wish on to the running job; called on the listener's thread."""
+        job = self._job
+        if job is not None and (self._control.stopping or self._control.paused):
+            try:
+                job.stop()
+            except Exception:
+                log.exception("the job failed while it was asked to stop", task=str(self._spec.task))
+
+    def _run_once(self) -> None:
+        job = self._plugin.task(self._settings)
+        if not isinstance(job, JobTask):
+            raise TypeError(f"plugin {self._plugin.name} made a {type(job).__name__}, not a JobTask")
+        self._job = job
+        started = self._clock.monotonic()
+        try:
+            if not self._wanted:
+                return  # the wish came before the job could hear it
+            self._control.announce_start()
+            job.run(task_context(self._spec, self._control, stopping=lambda: not self._wanted))
+        except NotConnected as error:
+            if self._clock.monotonic() - started > HEALTHY_S:
+                self._backoff.reset()
+            self._wait(self._backoff.next_s(), error)
+            return
+        except RetryAfter as retry:
+            self._wait(retry.seconds, retry)
+            return
+        finally:
+            self._job = None
+        if self._wanted:
+            raise Fatal("the job ended although nobody had asked it to")
+
+    @property
+    def _wanted(self) -> bool:
+        return not self._control.stopping and not self._control.paused
+
+    def _wait(self, seconds: float, error: Exception) -> None:
+        log.warning("job interrupted", task=str(self._spec.task), error=str(error), retry_s=seconds)
+        self._control.report({"not-connected": str(error)})
+        self._control.wait(seconds)
+        self._control.report({"not-connected": None})

@@ -1,0 +1,541 @@
+"""The loop around a sink task: read, put, flush, commit
+
+The group's offsets say what is in the target: they are committed only after `flush` has returned, up to the last
+record that `put` has taken in. Everything in between may be delivered again after a failure.
+
+`RetryAfter` holds the batch back and offers it again; meanwhile the consumer keeps its place in the group.
+`PartialFailure` names bad records, for which the error policy decides (see `tolerance`). `NotConnected` ends the
+session: what the task object had buffered is lost with it, so a new one starts from the committed offsets.
+
+A rebalance asks the task to flush before partitions go, and to name better positions than the group's for those that
+come. librdkafka calls back from inside `poll`, on this thread; an error of the plugin in there is kept and raised
+when the call is over.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from pydantic import BaseModel
+
+from connect.api import Fatal, NotConnected, PartialFailure, Plugin, Record, RetryAfter, SinkTask
+from connect.converters.registry import make_converter
+from connect.remote.spec import TaskSpec
+from connect.tasks.backoff import Backoff
+from connect.tasks.context import task_context
+from connect.tasks.control import TaskControl
+from connect.tasks.dead_letters import DeadLetters
+from connect.tasks.kafka_clients import ClientLost, consumer_config, explain, kafka_error
+from connect.tasks.topic_selection import TopicSelection
+from connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict
+from core.runtime.clock import Clock
+
+log = structlog.get_logger("tidemill.connect.sink")
+
+BATCH_RECORDS = 500  # Java's max.poll.records, which sinks are tuned for
+POLL_S = 0.2
+REPORT_INTERVAL_S = 1.0
+TOPICS_REFRESH_S = 30.0  # between looks at the list of topics, for a pattern
+LIST_TIMEOUT_S = 5.0
+LEAVE_TIMEOUT_S = 2.0
+STOP_RESERVE = 0.5  # of the grace period is for the last commit, the rest for leaving the group and the plugin's stop
+
+_FATAL_ERRORS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_GROUP_ID,
+}
+_GROUP_MOVED_ON = {
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._NO_OFFSET,
+    KafkaError._ASSIGNMENT_LOST,
+}
+"""Answers to a commit that came too late: the records will be delivered to whoever owns the partitions now."""
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records offered to the task and the messages they were made from."""
+
+    records: list[Record]
+    messages: list[Message]
+    ends: dict[Place, int]  # the offset after the last message of each partition, skipped ones included
+
+
+class SinkCounters:
+    """Totals of the task, across its sessions, under Connect's metric names."""
+
+    __slots__ = ("commit_failures", "commits", "dead_letters", "read", "sent", "skipped", "topics")
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.sent = 0
+        self.skipped = 0
+        self.dead_letters = 0
+        self.commits = 0
+        self.commit_failures = 0
+        self.topics: Counter[str] = Counter()  # batches read of each
+
+
+class SinkRunner:
+    """Runs one sink task until it is stopped or fails."""
+
+    def __init__(self, plugin: Plugin, settings: BaseModel, spec: TaskSpec, control: TaskControl, clock: Clock) -> None:
+        self._plugin = plugin
+        self._settings = settings
+        self._spec = spec
+        self._control = control
+        self._clock = clock
+        self._backoff = Backoff()
+        self._counters = SinkCounters()
+
+    def run(self) -> None:
+        """Return after a stop; raise what makes the task fail."""
+        while not self._control.stopping:
+            task = self._plugin.task(self._settings)
+            if not isinstance(task, SinkTask):
+                raise TypeError(f"plugin {self._plugin.name} made a {type(task).__name__}, not a SinkTask")
+            try:
+                session = _Session(task, self._spec, self._control, self._clock, self._counters)
+                session.run(on_healthy=self._healthy)
+                return
+            except (NotConnected, ClientLost) as error:
+                delay_s = self._backoff.next_s()
+                log.warning("not connected", task=str(self._spec.task), error=str(error), retry_s=delay_s)
+                self._control.report({"not-connected": str(error)})
+                self._control.wait(delay_s)
+
+    def _healthy(self) -> None:
+        if self._backoff.attempts:
+            log.info("connected again", task=str(self._spec.task))
+            self._backoff.reset()
+        self._control.report({"not-connected": None})
+
+
+class _Session:
+    """One life of the plugin's task object and its consumer."""
+
+    def __init__(
+        self, task: SinkTask, spec: TaskSpec, control: TaskControl, clock: Clock, counters: SinkCounters
+    ) -> None:
+        self._task = task
+        self._spec = spec
+        self._control = control
+        self._clock = clock
+        self._counters = counters
+        self._selection = _selection(spec)
+        self._subscribed: frozenset[str] = frozenset()
+        self._look_at = 0.0
+        self._policy = ErrorPolicy.from_config(spec.config)
+        self._dead_letters = DeadLetters(spec, self._policy)
+        self._key_converter = make_converter(spec.key_converter)
+        self._value_converter = make_converter(spec.value_converter)
+        self._taken: dict[Place, int] = {}  # the next offset of what the task took in since the last commit
+        self._position: dict[Place, int] = {}  # the same since the partitions came
+        self._released = False  # the plugin may not be called any more
+        self._unanswered = 0  # commits that are on their way
+        self._pending: _Batch | None = None
+        self._retry_at = 0.0
+        self._flush_at = 0.0
+        self._report_at = 0.0
+        self._holding = False  # partitions are paused at the consumer
+        self._paused = False
+        self._failure: Exception | None = None
+        self._assigned: set[Place] = set()
+        self._on_healthy: Callable[[], None] = lambda: None
+
+    # ------------------------------------------------------------------- life
+
+    def run(self, on_healthy: Callable[[], None]) -> None:
+        """Start, loop, flush, release."""
+        self._on_healthy = on_healthy
+        config = consumer_config(self._spec)
+        self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
+        self._consumer = Consumer({**config, "error_cb": self._client_error, "on_commit": self._committed})
+        orderly = False
+        try:
+            if self._start():
+                self._control.announce_start()
+                self._subscribe()
+                self._loop()
+            orderly = True
+        finally:
+            self._release(orderly)
+
+    def _start(self) -> bool:
+        context = task_context(self._spec, self._control)
+        while not self._control.stopping:
+            try:
+                self._task.start(context)
+                return True
+            except RetryAfter as retry:
+                self._control.report({"retrying": str(retry)})
+                self._control.wait(retry.seconds)
+        return False
+
+    def _subscribe(self) -> None:
+        """Subscribe to what is selected, if that is not what is subscribed to already."""
+        topics = self._selection.names
+        if self._selection.by_pattern:
+            self._look_at = self._clock.monotonic() + TOPICS_REFRESH_S
+            try:
+                topics = self._selection.matching(self._consumer.list_topics(timeout=LIST_TIMEOUT_S).topics)
+            except KafkaException as error:
+                log.warning("cannot list topics", task=str(self._spec.task), error=kafka_error(error).str())
+                return
+        if topics != self._subscribed:
+            self._subscribed = topics
+            self._consumer.subscribe(sorted(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+
+    def _loop(self) -> None:
+        self._flush_at = self._clock.monotonic() + self._spec.offset_flush_interval_ms / 1000
+        while not self._control.stopping:
+            self._turn()
+
+    def _turn(self) -> None:
+        now = self._clock.monotonic()
+        if self._paused != self._control.paused:
+            self._paused = self._control.paused
+            if self._paused:
+                self._flush_and_commit(wait=False)
+            self._control.announce_pause(self._paused)
+        if now >= self._flush_at:
+            self._flush_at = now + self._spec.offset_flush_interval_ms / 1000
+            self._flush_and_commit(wait=False)
+        if self._selection.by_pattern and now >= self._look_at:
+            self._subscribe()
+        if now >= self._report_at:
+            self._report_at = now + REPORT_INTERVAL_S
+            self._report()
+        self._hold(self._paused or self._pending is not None)
+        if self._holding:
+            self._attend(now)
+            return
+        messages = self._consumer.consume(BATCH_RECORDS, POLL_S)
+        self._raise_failure()
+        if messages:
+            self._offer(self._read(messages))
+
+    def _attend(self, now: float) -> None:
+        """While nothing may be read: stay in the group, and offer a held batch again when it is due."""
+        message = self._consumer.poll(min(POLL_S, max(0.0, self._retry_at - now)) if self._pending else POLL_S)
+        self._raise_failure()
+        if message is not None:
+            self._put_back(message)
+        batch = self._pending
+        if batch is not None and not self._paused and self._clock.monotonic() >= self._retry_at:
+            self._pending = None
+            self._offer(batch)
+
+    def _put_back(self, message: Message) -> None:
+        """A message that slipped past the pause is read again later."""
+        error = message.error()
+        if error is not None:
+            self._judge(error)
+            return
+        self._consumer.seek(TopicPartition(*_place_of(message)))
+
+    def _hold(self, hold: bool) -> None:
+        if hold == self._holding:
+            return
+        self._holding = hold
+        partitions = [TopicPartition(*place) for place in self._assigned]
+        if hold:
+            self._consumer.pause(partitions)
+        else:
+            self._consumer.resume(partitions)
+
+    def _release(self, orderly: bool) -> None:
+        try:
+            if orderly:
+                self._flush_and_commit(wait=False)
+                self._await_commit()
+        finally:
+            self._report()
+            self._taken.clear()  # nothing more may be committed
+            self._close([TopicPartition(*place) for place in self._assigned])
+            self._released = True
+            try:
+                self._task.stop()
+            except Exception:
+                log.exception("the plugin failed while stopping", task=str(self._spec.task))
+            self._dead_letters.close()
+            self._leave_group()
+
+    def _leave_group(self) -> None:
+        """Close the consumer; with its cluster away that takes long, and nothing depends on it any more."""
+        closing = threading.Thread(target=self._consumer.close, name="leave group", daemon=True)
+        closing.start()
+        closing.join(LEAVE_TIMEOUT_S)
+
+    # ----------------------------------------------------------------- reading
+
+    def _read(self, messages: Sequence[Message]) -> _Batch:
+        batch = _Batch([], [], {})
+        records, kept, ends = batch.records, batch.messages, batch.ends
+        decode_key, decode_value = self._key_converter.decode, self._value_converter.decode
+        errors = 0
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._judge(error)
+                errors += 1
+                continue
+            topic, partition, offset = _place_of(message)
+            ends[topic, partition] = offset + 1
+            stage = Stage.KEY_CONVERTER
+            try:
+                key, key_schema = decode_key(_bytes(message.key()))
+                stage = Stage.VALUE_CONVERTER
+                value, value_schema = decode_value(_bytes(message.value()))
+            except ValueError as bad:
+                where = self._key_converter if stage is Stage.KEY_CONVERTER else self._value_converter
+                self._left_out(message, stage, bad, type(where).__name__)
+                continue
+            headers = message.headers()
+            kind, timestamp_ms = message.timestamp()
+            kept.append(message)
+            records.append(
+                Record(
+                    topic=topic,
+                    key=key,
+                    value=value,
+                    headers=tuple(headers) if headers else (),  # type: ignore[arg-type]  # pairs, as they were sent
+                    timestamp_ms=timestamp_ms if kind else None,
+                    key_schema=key_schema,
+                    value_schema=value_schema,
+                    kafka_partition=partition,
+                    kafka_offset=offset,
+                )
+            )
+        self._counters.read += len(messages) - errors
+        self._counters.topics.update({topic for topic, _ in ends})
+        return batch
+
+    def _judge(self, error: KafkaError) -> None:
+        """Errors in the place of a message: most pass by themselves."""
+        if error.fatal():
+            raise ClientLost(f"the consumer cannot go on: {error.str()}")
+        if error.code() in _FATAL_ERRORS:
+            raise Fatal(explain(error, "the broker refuses to serve this sink"))
+        log.warning("consumer", task=str(self._spec.task), error=error.str())
+
+    def _client_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._failure = ClientLost(f"the consumer cannot go on: {error.str()}")
+        elif error.code() in _FATAL_ERRORS:
+            self._failure = Fatal(explain(error, "the broker refuses to serve this sink"))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    # ------------------------------------------------------------ the target
+
+    def _offer(self, batch: _Batch) -> None:
+        """Give a batch to the task."""
+        if batch.records:
+            try:
+                self._task.put(batch.records)
+            except RetryAfter as retry:
+                self._pending = batch
+                self._retry_at = self._clock.monotonic() + retry.seconds
+                self._control.report({"retrying": str(retry)})
+                return
+            except PartialFailure as failure:
+                self._refused(batch, failure)
+        self._counters.sent += len(batch.records)
+        self._taken.update(batch.ends)
+        self._position.update(batch.ends)
+        self._on_healthy()
+
+    def _refused(self, batch: _Batch, failure: PartialFailure) -> None:
+        for index, error in sorted(failure.errors.items()):
+            if not 0 <= index < len(batch.records):
+                raise Fatal(f"the sink refused record {index} of a batch of {len(batch.records)}") from failure
+            self._left_out(batch.messages[index], Stage.TASK_PUT, error, type(self._task).__name__)
+
+    def _left_out(self, message: Message, stage: Stage, error: Exception, where: str) -> None:
+        """Leave a record out as the policy says, or raise."""
+        topic, partition, offset = _place_of(message)
+        verdict = self._policy.verdict(stage)
+        if verdict is Verdict.FAIL:
+            raise Fatal(
+                f"{stage}: record {offset} of {topic}-{partition} cannot be processed: {error}; "
+                "errors.tolerance=all would leave it out"
+            ) from error
+        failed = FailedRecord(topic=topic, partition=partition, offset=offset, stage=stage, error=error, where=where)
+        if verdict is Verdict.DEAD_LETTER:
+            self._dead_letters.send(message, failed)
+            self._counters.dead_letters += 1
+        self._counters.skipped += 1
+        if self._policy.log_enable:
+            extra: dict[str, Any] = {"value": message.value()} if self._policy.log_include_messages else {}
+            place = f"{topic}-{partition}@{offset}"
+            log.error(
+                "record left out", task=str(self._spec.task), stage=stage.value, at=place, error=str(error), **extra
+            )
+
+    def _flush_and_commit(self, *, wait: bool) -> None:
+        """Make everything taken in durable, then let the group know."""
+        if not self._taken:
+            return
+        try:
+            self._task.flush()
+        except RetryAfter as retry:
+            self._control.report({"retrying": str(retry)})
+            self._flush_at = self._clock.monotonic() + retry.seconds
+            return
+        self._dead_letters.flush()
+        offsets = [TopicPartition(topic, partition, end) for (topic, partition), end in self._taken.items()]
+        self._taken.clear()
+        try:
+            # Waiting only where the process is about to let go: an answer that is late must not hold up the sink.
+            if wait:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._unanswered += 1
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            self._committed(kafka_error(error), offsets)
+
+    def _await_commit(self) -> None:
+        """Give the last commit a bounded time; what is read meanwhile is nobody's."""
+        deadline = self._clock.monotonic() + self._control.grace_ms * STOP_RESERVE / 1000
+        self._hold(True)
+        while self._unanswered and self._clock.monotonic() < deadline:
+            self._consumer.poll(POLL_S)
+
+    def _committed(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        """The answer to a commit; one that failed is covered by the next."""
+        self._unanswered = max(0, self._unanswered - 1)
+        if error is None:
+            self._counters.commits += 1
+            return
+        self._counters.commit_failures += 1
+        log.warning("commit failed", task=str(self._spec.task), error=error.str())
+        if error.code() not in _GROUP_MOVED_ON:
+            for each in offsets:
+                if (each.topic, each.partition) in self._assigned:
+                    self._taken.setdefault((each.topic, each.partition), each.offset)
+
+    # --------------------------------------------------------------- rebalance
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._released:
+            return
+        places = [(each.topic, each.partition) for each in partitions]
+        positions = {}
+        try:
+            positions = dict(self._task.open(places))
+        except Exception as error:
+            self._failure = error
+        for each in partitions:
+            position = positions.get((each.topic, each.partition))
+            if position is not None:
+                each.offset = position
+        if self._cooperative:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+        if self._holding:
+            consumer.pause(partitions)
+        self._assigned.update(places)
+        log.info("partitions assigned", task=str(self._spec.task), partitions=len(self._assigned))
+
+    def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._released:
+            return
+        try:
+            self._flush_and_commit(wait=True)
+        except Exception as error:
+            self._failure = error
+        self._close(partitions)
+
+    def _lose(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The group gave the partitions to somebody else before we knew: nothing may be committed any more."""
+        if self._released:
+            return
+        self._close(partitions)
+
+    def _close(self, partitions: list[TopicPartition]) -> None:
+        places = [(each.topic, each.partition) for each in partitions]
+        self._assigned.difference_update(places)
+        for place in places:
+            self._taken.pop(place, None)
+            self._position.pop(place, None)
+        if self._pending is not None:
+            self._pending = _without(self._pending, set(places))
+        try:
+            self._task.close(places)
+        except Exception as error:
+            log.exception("the plugin failed while letting partitions go", task=str(self._spec.task))
+            self._failure = error
+
+    # ------------------------------------------------------------------- facts
+
+    def _report(self) -> None:
+        counters = self._counters
+        self._control.report(
+            {
+                "sink-record-read-total": counters.read,
+                "sink-record-send-total": counters.sent,
+                "sink-record-active-count": counters.read - counters.sent - counters.skipped,
+                "partition-count": len(self._assigned),
+                "total-records-skipped": counters.skipped,
+                "deadletterqueue-produce-requests": counters.dead_letters,
+                "offset-commit-success-total": counters.commits,
+                "offset-commit-failure-total": counters.commit_failures,
+                "sink-record-lag-max": self._lag(),
+                "topics": dict(counters.topics),
+            }
+        )
+
+    def _lag(self) -> int:
+        """Records behind the end, in the partition that is furthest behind, as the last fetches told."""
+        lag = 0
+        for place, position in self._position.items():
+            ends = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+            lag = max(lag, (ends[1] if ends else 0) - position)
+        return lag
+
+
+def _selection(spec: TaskSpec) -> TopicSelection:
+    try:
+        return TopicSelection.from_config(spec.config)
+    except ValueError as error:
+        raise Fatal(str(error)) from error
+
+
+def _place_of(message: Message) -> tuple[str, int, int]:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None and partition is not None and offset is not None, "a message without an error has a place"
+    return topic, partition, offset
+
+
+def _bytes(data: str | bytes | None) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data
+
+
+def _without(batch: _Batch, places: set[Place]) -> _Batch | None:
+    """What is left of a held batch when partitions are gone."""
+    kept = [
+        (record, message)
+        for record, message in zip(batch.records, batch.messages, strict=True)
+        if _place_of(message)[:2] not in places
+    ]
+    ends = {place: end for place, end in batch.ends.items() if place not in places}
+    if not ends:
+        return None
+    return _Batch([record for record, _ in kept], [message for _, message in kept], ends)

@@ -1,0 +1,391 @@
+"""The loop around a source task: poll, produce, store offsets
+
+The machine decides when an offset may be stored; this file talks to the plugin, the producer and the clock. One
+thread does it all, so a plugin never sees two calls at once; sending and acknowledging go on inside librdkafka
+meanwhile.
+
+A session is one life of the plugin's task object and one producer. It ends when the task is to stop, when the input
+has ended, or when something was lost that a new session can get back: the other system (`NotConnected`) or the
+producer. Then what is in flight is finished, its offsets are stored, and after a pause a new session starts from the
+stored offsets, exactly as a new process would.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaError, Producer
+from pydantic import BaseModel
+
+from connect.api import (
+    EncodedBatch,
+    EndOfInput,
+    Fatal,
+    NotConnected,
+    Plugin,
+    Record,
+    RetryAfter,
+    SourceOffset,
+    SourceOutput,
+    SourcePartition,
+    SourceTask,
+)
+from connect.remote.spec import TaskSpec
+from connect.stores import SourceOffsetRecord, encode_offset, partition_identity
+from connect.tasks import source_machine as machine
+from connect.tasks.backoff import Backoff
+from connect.tasks.context import task_context
+from connect.tasks.control import TaskControl
+from connect.tasks.kafka_clients import (
+    ClientLost,
+    explain,
+    offsets_reader_config,
+    producer_config,
+    raise_if_lost,
+)
+from connect.tasks.source_offsets import SourceOffsets, load_offsets
+from connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
+from core.runtime.clock import Clock
+
+log = structlog.get_logger("tidemill.connect.source")
+
+IN_FLIGHT_BYTES_MAX = 32 << 20  # as much as a Java producer buffers
+IN_FLIGHT_RECORDS_MAX = 200_000  # each costs librdkafka a few hundred bytes beside its payload
+OFFSETS_LOAD_TIMEOUT_S = 30.0
+IDLE_S = 0.1  # between looks at the wishes while nothing may be polled
+STOP_RESERVE = 0.8  # of the grace period is for draining, the rest for the plugin's own stop
+
+
+class _Flush:
+    """The acknowledgements of one flush of offsets."""
+
+    __slots__ = ("error", "number", "records", "started", "waiting")
+
+    def __init__(self, number: int, records: list[tuple[bytes, bytes | None]], started: float) -> None:
+        self.number = number
+        self.records = records
+        self.started = started
+        self.waiting = len(records)
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
+        self.waiting -= 1
+        if error is not None:
+            self.error = error
+
+
+class SourceRunner:
+    """Runs one source task until it is stopped, completes or fails."""
+
+    def __init__(self, plugin: Plugin, settings: BaseModel, spec: TaskSpec, control: TaskControl, clock: Clock) -> None:
+        self._plugin = plugin
+        self._settings = settings
+        self._spec = spec
+        self._control = control
+        self._clock = clock
+        self._backoff = Backoff()
+        self._counters = SourceCounters()
+
+    def run(self) -> None:
+        """Return after a stop or at the end of the input; raise what makes the task fail."""
+        while not self._control.stopping:
+            try:
+                session = _Session(self._plugin, self._settings, self._spec, self._control, self._clock, self._counters)
+                session.run(on_healthy=self._healthy)
+                return
+            except (NotConnected, ClientLost) as error:
+                delay_s = self._backoff.next_s()
+                log.warning("not connected", task=str(self._spec.task), error=str(error), retry_s=delay_s)
+                self._control.report({"not-connected": str(error)})
+                self._control.wait(delay_s)
+
+    def _healthy(self) -> None:
+        if self._backoff.attempts:
+            log.info("connected again", task=str(self._spec.task))
+        self._backoff.reset()
+        self._control.report({"not-connected": None})
+
+
+class _Session:
+    """One life of the plugin's task object and its producer."""
+
+    def __init__(
+        self,
+        plugin: Plugin,
+        settings: BaseModel,
+        spec: TaskSpec,
+        control: TaskControl,
+        clock: Clock,
+        counters: SourceCounters,
+    ) -> None:
+        self._spec = spec
+        self._control = control
+        self._clock = clock
+        self._counters = counters
+        self._make_task: Callable[[], SourceTask] = lambda: _source_task(plugin, settings)
+        self._machine = machine.SourceMachine(
+            flush_interval_ms=spec.offset_flush_interval_ms,
+            in_flight_bytes_max=IN_FLIGHT_BYTES_MAX,
+            in_flight_records_max=IN_FLIGHT_RECORDS_MAX,
+        )
+        self._offsets = SourceOffsets(spec.task.connector)
+        self._partitions: dict[bytes, SourcePartition] = {}
+        self._token = 0
+        self._inbox: list[Delivery] = []
+        self._flush: _Flush | None = None
+        self._flush_late = False
+        self._drained = False
+        self._notify = True
+        self._paused = False
+        self._retry_at = 0.0
+        self._fatal: KafkaError | None = None
+
+    # ------------------------------------------------------------------- life
+
+    def run(self, on_healthy: Callable[[], None]) -> None:
+        """Start, loop, drain, release."""
+        spec = self._spec
+        self._offsets = load_offsets(
+            spec.task.connector,
+            spec.offsets_topic,
+            offsets_reader_config(spec),
+            clock=self._clock,
+            timeout_s=OFFSETS_LOAD_TIMEOUT_S,
+            stopping=lambda: self._control.stopping,
+        )
+        self._producer = Producer({**producer_config(spec), "error_cb": self._client_error})
+        self._sender = Sender(self._producer, spec, self._counters, self._control.report)
+        self._task = self._make_task()
+        try:
+            if self._start():
+                on_healthy()
+                self._control.announce_start()
+                self._loop()
+        finally:
+            self._release()
+
+    def _start(self) -> bool:
+        context = task_context(self._spec, self._control, offsets=self._offsets.get)
+        while not self._control.stopping:
+            try:
+                self._task.start(context)
+                return True
+            except RetryAfter as retry:
+                self._control.report({"retrying": str(retry)})
+                self._control.wait(retry.seconds)
+        return False
+
+    def _loop(self) -> None:
+        try:
+            while not self._control.stopping:
+                self._turn()
+        except EndOfInput:
+            self._drain()
+            if self._drained:
+                self._control.announce_completion()
+            return
+        except NotConnected:
+            self._notify = False  # the plugin's connection is gone; the next session learns from the stored offsets
+            self._drain()
+            raise
+        self._drain()
+
+    def _turn(self) -> None:
+        now = self._clock.monotonic()
+        self._serve(0)
+        self._do(self._machine.step(machine.Tick(now_ms=int(now * 1000))))
+        if self._paused != self._control.paused:
+            self._paused = self._control.paused
+            self._control.announce_pause(self._paused)
+        if self._paused or now < self._retry_at or not self._machine.accepts_more:
+            self._serve(IDLE_S)
+            return
+        try:
+            outputs = self._task.poll()
+        except RetryAfter as retry:
+            self._retry_at = now + retry.seconds
+            self._control.report({"retrying": str(retry)})
+            return
+        if outputs:
+            self._send(outputs)
+        self._report()
+
+    def _drain(self) -> None:
+        """Wait until everything is acknowledged and stored, or until the grace period is nearly over."""
+        deadline: float | None = None
+        self._do(self._machine.step(machine.Stop()))
+        while not self._drained:
+            now = self._clock.monotonic()
+            if deadline is None and self._control.stopping:
+                deadline = now + self._control.grace_ms * STOP_RESERVE / 1000
+            if deadline is not None and now >= deadline:
+                log.warning(
+                    "stopped before everything was acknowledged; it will be read again",
+                    task=str(self._spec.task),
+                    records=self._machine.in_flight_records,
+                )
+                return
+            self._serve(IDLE_S)
+
+    def _release(self) -> None:
+        try:
+            self._task.stop()
+        except Exception:
+            log.exception("the plugin failed while stopping", task=str(self._spec.task))
+        # What is still queued was either acknowledged or will be read again from the stored offsets.
+        self._producer.purge()
+        self._producer.flush(1.0)
+        self._report()
+
+    # -------------------------------------------------------- acknowledgements
+
+    def _client_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = error
+
+    def _serve(self, seconds: float) -> None:
+        """Let librdkafka call back, then tell the machine what it heard."""
+        self._producer.poll(seconds)
+        if self._fatal is not None:
+            raise ClientLost(f"the producer cannot go on: {self._fatal.str()}")
+        if self._inbox:
+            inbox, self._inbox[:] = self._inbox[:], []
+            for delivery in inbox:
+                self._take(delivery)
+        if self._flush is not None:
+            self._look_after_flush(self._flush)
+
+    def _take(self, delivery: Delivery) -> None:
+        delivery.listed = False
+        if delivery.error is not None:
+            raise_if_lost(delivery.error)
+            reason = explain(delivery.error, "the broker refused a record")
+            self._do(self._machine.step(machine.DeliveryFailed(token=delivery.token, reason=reason)))
+            return
+        records, delivery.acknowledged = delivery.acknowledged, 0
+        if records:
+            self._counters.written += records
+            self._do(self._machine.step(machine.Delivered(token=delivery.token, records=records)))
+
+    def _look_after_flush(self, flush: _Flush) -> None:
+        if flush.error is not None:
+            raise_if_lost(flush.error)
+            self._flush = None
+            reason = explain(flush.error, f"cannot store offsets in topic {self._spec.offsets_topic}")
+            self._do(self._machine.step(machine.OffsetsFailed(flush=flush.number, reason=reason)))
+        elif flush.waiting == 0:
+            self._flush = None
+            self._counters.commits += 1
+            for key, value in flush.records:
+                self._offsets.take(key, value)
+            took_ms = int((self._clock.monotonic() - flush.started) * 1000)
+            self._control.report({"offset-commit-last-time-ms": took_ms})
+            self._do(self._machine.step(machine.OffsetsStored(flush=flush.number)))
+        elif (
+            not self._flush_late and self._clock.monotonic() - flush.started > self._spec.offset_flush_timeout_ms / 1000
+        ):
+            self._flush_late = True  # it stays queued and will get there; this only tells that it takes long
+            self._counters.commit_failures += 1
+            log.warning("storing offsets takes longer than offset.flush.timeout.ms", task=str(self._spec.task))
+
+    # ----------------------------------------------------------------- actions
+
+    def _do(self, actions: Sequence[machine.Action]) -> None:
+        for action in actions:
+            match action:
+                case machine.StoreOffsets():
+                    self._store(action)
+                case machine.NotifyCommitted(partition=partition, offset=offset):
+                    if self._notify:
+                        self._task.committed(self._partitions[partition], offset)
+                case machine.Fail(reason=reason):
+                    raise Fatal(reason)
+                case machine.Drained():
+                    self._drained = True
+                case machine.Produce():
+                    pass  # done by the caller of Polled, who holds the payload
+
+    def _store(self, action: machine.StoreOffsets) -> None:
+        records = []
+        for identity, offset in action.offsets:
+            partition = self._partitions[identity]
+            _, value = encode_offset(SourceOffsetRecord(self._spec.task.connector, partition, offset))
+            records.append((self._offsets.key(partition), value))
+        self._flush = _Flush(action.flush, records, self._clock.monotonic())
+        self._flush_late = False
+        for key, value in records:
+            self._producer.produce(self._spec.offsets_topic, value, key, on_delivery=self._flush)
+
+    def _report(self) -> None:
+        counters = self._counters
+        self._control.report(
+            {
+                "source-record-poll-total": counters.polled,
+                "source-record-write-total": counters.written,
+                "source-record-active-count": self._machine.in_flight_records,
+                "total-records-skipped": counters.skipped,
+                "offset-commit-success-total": counters.commits,
+                "offset-commit-failure-total": counters.commit_failures,
+                "topics": dict(counters.topics),
+            }
+        )
+
+    # --------------------------------------------------------------- producing
+
+    def _send(self, outputs: Sequence[SourceOutput]) -> None:
+        """Turn what was polled into runs of one source partition and produce them in order."""
+        start, count = 0, len(outputs)
+        while start < count:
+            first = outputs[start]
+            if isinstance(first, EncodedBatch):
+                self._send_encoded(first)
+                start += 1
+                continue
+            end = start + 1
+            while end < count and _continues(first, outputs[end]):
+                end += 1
+            self._send_records([each for each in outputs[start:end] if isinstance(each, Record)])
+            start = end
+
+    def _send_encoded(self, batch: EncodedBatch) -> None:
+        count = check_columns(batch)
+        self._counters.polled += count
+        if count:  # a batch that only moves the offset names a topic it may never write to
+            self._sender.use_topic(batch.topic)
+        size = sum(map(length, batch.keys)) + sum(map(length, batch.values))
+        delivery = self._open_run(batch.partition, batch.offset, count, size)
+        self._sender.send_encoded(batch, delivery)
+
+    def _send_records(self, records: list[Record]) -> None:
+        self._counters.polled += len(records)
+        messages = self._sender.encode(records)
+        for topic in {message.topic: None for message in messages}:
+            self._sender.use_topic(topic)
+        size = sum(length(message.key) + length(message.value) for message in messages)
+        offset = next((each.offset for each in reversed(records) if each.offset is not None), None)
+        delivery = self._open_run(records[0].partition, offset, len(messages), size)
+        self._sender.send(messages, delivery)
+
+    def _open_run(
+        self, partition: SourcePartition | None, offset: SourceOffset | None, records: int, size_bytes: int
+    ) -> Delivery:
+        identity = None if partition is None else partition_identity(partition)
+        if identity is not None and partition is not None:
+            self._partitions.setdefault(identity, partition)
+        self._token += 1
+        event = machine.Polled(
+            token=self._token, partition=identity, offset=offset, records=records, size_bytes=size_bytes
+        )
+        self._do(self._machine.step(event))
+        return Delivery(self._token, self._inbox)
+
+
+def _source_task(plugin: Plugin, settings: BaseModel) -> SourceTask:
+    task = plugin.task(settings)
+    if not isinstance(task, SourceTask):
+        raise TypeError(f"plugin {plugin.name} made a {type(task).__name__}, not a SourceTask")
+    return task
+
+
+def _continues(first: Record, other: SourceOutput) -> bool:
+    return isinstance(other, Record) and (other.partition is first.partition or other.partition == first.partition)

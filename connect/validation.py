@@ -1,0 +1,436 @@
+"""The judgement on a connector's configuration
+
+What `PUT …/config/validate` answers and what every create and update is checked by first: one entry per setting, with
+its definition, its value as understood and what is wrong with it. The settings come from two places: Connect's own from
+the tables of `config`, the plugin's from its pydantic model, whose field names, types, defaults and descriptions are
+all there is to say about them.
+
+Beyond single settings: rules that tie several together (`topics` or `topics.regex`, a consumer group that is the
+worker's own), things that are not built yet, named as such instead of being ignored, and the plugin's own preflight,
+which is run last, elsewhere and against a deadline, because it may talk to a database that does not answer.
+
+A setting that nobody knows is no error, as in Connect: connectors are full of keys for their transforms and their
+tools. It is logged once with the nearest name that somebody knows.
+"""
+
+import asyncio
+import difflib
+import enum
+import types
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+
+import structlog
+from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+from connect.api import InvalidConfig, Plugin, PluginKind
+from connect.client_settings import translate, with_prefix
+from connect.config import CONNECTOR, CONNECTOR_PREFIXES, CONVERTERS, SINK, SOURCE, ConnectorKey, groups
+from connect.entities import ConfigInfo, ConfigInfos, ConfigKeyInfo, ConfigValueInfo
+from connect.remote.spec import SettingProblem
+from connect.settings import parse_settings, setting_names
+from core.config import REQUIRED, ConfigError, ConfigType, Value
+
+log = structlog.get_logger("tidemill.connect.validation")
+
+Submitted: TypeAlias = Mapping[str, str | None]
+"""A configuration as it came in; JSON's null is still to be seen."""
+
+Check: TypeAlias = Callable[[Plugin, Mapping[str, str]], Awaitable[Sequence[SettingProblem]]]
+"""Runs a plugin's preflight somewhere it can do no harm."""
+
+HIDDEN = "[hidden]"
+NULL_VALUE = "Null value can not be supplied as the configuration value."
+HEADER_CONVERTERS = {"org.apache.kafka.connect.storage.SimpleHeaderConverter", "SimpleHeaderConverter", *CONVERTERS}
+OVERRIDES = ("producer.override.", "consumer.override.", "admin.override.")
+PRINCIPAL_SETTINGS = {"sasl.jaas.config", "sasl.mechanism", "security.protocol"}
+"""What `connector.client.config.override.policy=Principal` lets a connector override."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the judgement depends on besides the configuration."""
+
+    group_id: str  # the worker group's, which no sink may use
+    override_policy: str
+    check: Check
+    check_timeout_s: float
+
+
+class Validator:
+    """Judges configurations for one worker."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._around = surroundings
+        self._complained: set[tuple[str, str]] = set()
+
+    async def validate(self, plugin: Plugin, submitted: Submitted) -> ConfigInfos:
+        """Judge `submitted` as a configuration of `plugin`."""
+        config = {name: value for name, value in submitted.items() if value is not None}
+        entries = _entries(plugin, config)
+        sheet = _Sheet(entries, config)
+        for name, value in submitted.items():
+            if value is None:
+                sheet.refuse(name, NULL_VALUE)
+        for name, problem in self._rules(plugin, config):
+            sheet.refuse(name, problem)
+        if not any(entry.errors for entry in entries):
+            for name, problem in await self._preflight(plugin, config):
+                sheet.refuse(name, problem)
+        self._complain(plugin, config)
+        shown = str(submitted.get("connector.class") or plugin.name)
+        return sheet.infos(shown, _group_names(plugin))
+
+    def _rules(self, plugin: Plugin, config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+        yield from _not_built(config)
+        yield from self._overrides(config)
+        if plugin.kind is PluginKind.SINK:
+            yield from _sink_rules(config)
+            group = config.get("consumer.override.group.id", f"connect-{config.get('name', '')}")
+            if group == self._around.group_id:
+                where = "consumer.override.group.id" if "consumer.override.group.id" in config else "name"
+                yield where, f"Consumer group {group} conflicts with Connect worker group {self._around.group_id}"
+
+    def _overrides(self, config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+        policy = self._around.override_policy.rpartition(".")[2].removesuffix("ConnectorClientConfigOverridePolicy")
+        for prefix in OVERRIDES:
+            settings = with_prefix(config, prefix)
+            for name in settings:
+                if policy == "None" or (policy == "Principal" and name not in PRINCIPAL_SETTINGS):
+                    text = (
+                        f"The '{policy}' policy does not allow '{name}' to be overridden in the connector configuration"
+                    )
+                    yield prefix + name, text
+            for name in translate(settings).unknown:
+                if self._first_time("", prefix + name):
+                    log.warning("client setting without counterpart in librdkafka", setting=prefix + name)
+
+    async def _preflight(self, plugin: Plugin, config: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+        if plugin.check is None:
+            return []
+        try:
+            async with asyncio.timeout(self._around.check_timeout_s):
+                found = await self._around.check(plugin, config)
+        except TimeoutError:
+            text = f"The preflight of {plugin.name} gave no answer within {self._around.check_timeout_s:g} s."
+            return [("connector.class", text)]
+        return [(problem.name or "connector.class", problem.message) for problem in found]
+
+    def _complain(self, plugin: Plugin, config: Mapping[str, str]) -> None:
+        """Log settings without meaning, once per plugin and name."""
+        if plugin.config.model_config.get("extra") == "allow":
+            return
+        own = [*setting_names(plugin.config), *(row.key.name for row in _rows(plugin))]
+        ignored = tuple(plugin.ignored)
+        for name in config:
+            known = name in own or name.startswith(CONNECTOR_PREFIXES)
+            if known or not self._first_time(plugin.name, name):
+                continue
+            if name in ignored or any(each.endswith(".") and name.startswith(each) for each in ignored):
+                log.info("setting has no effect", connector_class=plugin.name, setting=name)
+                continue
+            near = difflib.get_close_matches(name, own, n=1)
+            log.warning(
+                "unknown setting", connector_class=plugin.name, setting=name, did_you_mean=near[0] if near else None
+            )
+
+    def _first_time(self, plugin: str, name: str) -> bool:
+        if (plugin, name) in self._complained:
+            return False
+        self._complained.add((plugin, name))
+        return True
+
+
+def key_infos(plugin: Plugin) -> list[ConfigKeyInfo]:
+    """The definitions of the plugin's own settings: GET /connector-plugins/{p}/config."""
+    return [_definition(name, info, plugin) for name, info in _model_fields(plugin.config)]
+
+
+# ------------------------------------------------------------------- the sheet
+
+
+@dataclass(slots=True)
+class _Entry:
+    definition: ConfigKeyInfo | None
+    name: str
+    value: str | None
+    recommended: tuple[str, ...]
+    errors: list[str]
+
+
+class _Sheet:
+    """The entries of one judgement; a problem with a name nobody defined gets an entry of its own."""
+
+    def __init__(self, entries: list[_Entry], config: Mapping[str, str]) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self._config = config
+
+    def refuse(self, name: str, problem: str) -> None:
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = _Entry(None, name, self._config.get(name), (), [])
+        if problem not in entry.errors:
+            entry.errors.append(problem)
+
+    def infos(self, name: str, group_names: Sequence[str]) -> ConfigInfos:
+        configs = tuple(
+            ConfigInfo(
+                definition=entry.definition,
+                value=ConfigValueInfo(
+                    name=entry.name,
+                    value=entry.value,
+                    recommended_values=entry.recommended,
+                    errors=tuple(entry.errors),
+                ),
+            )
+            for entry in self._entries.values()
+        )
+        errors = sum(len(info.value.errors) for info in configs)
+        return ConfigInfos(name=name, error_count=errors, groups=tuple(group_names), configs=configs)
+
+
+def _rows(plugin: Plugin) -> tuple[ConnectorKey, ...]:
+    return CONNECTOR + (SOURCE if plugin.kind is PluginKind.SOURCE else SINK)
+
+
+def _group_names(plugin: Plugin) -> list[str]:
+    own = (_extra(info).get("group") for _, info in _model_fields(plugin.config))
+    return list(dict.fromkeys([*groups(_rows(plugin)), *(str(group) for group in own if group)]))
+
+
+def _entries(plugin: Plugin, config: Mapping[str, str]) -> list[_Entry]:
+    entries = [_table_entry(row, config.get(row.key.name)) for row in _rows(plugin)]
+    problems = _model_problems(plugin, config)
+    own = {name for name, _ in _model_fields(plugin.config)}
+    for name, info in _model_fields(plugin.config):
+        entries.append(_model_entry(plugin, name, info, config, problems.pop(name, [])))
+    for name, texts in problems.items():  # problems of the model as a whole, or of a second spelling
+        where = name if name in own else "connector.class"
+        next(entry for entry in entries if entry.name == where).errors.extend(texts)
+    return entries
+
+
+# ------------------------------------------------------ Connect's own settings
+
+
+def _table_entry(row: ConnectorKey, raw: str | None) -> _Entry:
+    key = row.key
+    required = key.default is REQUIRED
+    default = None if key.default is REQUIRED else _text(key.default)
+    definition = ConfigKeyInfo(
+        name=key.name,
+        type=key.type.value,
+        required=required,
+        default_value=default,
+        importance=key.importance.value,
+        documentation=key.doc,
+        group=row.group,
+        order_in_group=row.order,
+        width=row.width,
+        display_name=row.display_name,
+    )
+    errors: list[str] = []
+    value: str | None = raw
+    if raw is None and required:
+        errors.append(f'Missing required configuration "{key.name}" which has no default value.')
+    else:
+        try:
+            value = _text(key.parse(raw))
+        except ConfigError as error:
+            # Connect's sentence, without the quotes around the value.
+            errors += [problem.replace(f"Invalid value {raw!r}", f"Invalid value {raw}") for problem in error.problems]
+    if key.type is ConfigType.PASSWORD and value is not None:
+        value = HIDDEN
+    return _Entry(definition, key.name, value, _recommended(key.name), errors)
+
+
+def _recommended(name: str) -> tuple[str, ...]:
+    if name in ("key.converter", "value.converter"):
+        return tuple(converter for converter in CONVERTERS if converter.startswith("org."))
+    return ()
+
+
+def _text(value: Value) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return None if value is None else str(value)
+
+
+# ------------------------------------------------------- the plugin's settings
+
+
+def _model_fields(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
+    """Fields by the name they are set under; of several spellings, the first."""
+    fields = []
+    for attribute, info in model.model_fields.items():
+        alias = info.validation_alias or info.alias
+        if isinstance(alias, AliasChoices):
+            alias = next((choice for choice in alias.choices if isinstance(choice, str)), attribute)
+        fields.append((alias if isinstance(alias, str) else attribute, info))
+    return fields
+
+
+def _extra(info: FieldInfo) -> Mapping[str, Any]:
+    return info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+
+
+def _definition(name: str, info: FieldInfo, plugin: Plugin) -> ConfigKeyInfo:
+    extra = _extra(info)
+    group = extra.get("group")
+    order = [field for field, each in _model_fields(plugin.config) if _extra(each).get("group") == group].index(name)
+    kind = _config_type(info)
+    return ConfigKeyInfo(
+        name=name,
+        type=str(extra.get("type", kind.value)),
+        required=info.is_required(),
+        default_value=_default_text(info, kind),
+        importance=str(extra.get("importance", "HIGH" if info.is_required() else "MEDIUM")).upper(),
+        documentation=info.description or "",
+        group=None if group is None else str(group),
+        order_in_group=-1 if group is None else order + 1,
+        width=str(extra.get("width", "NONE")).upper(),
+        display_name=str(extra.get("display_name", info.title or name)),
+    )
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [each for each in get_args(annotation) if each is not type(None)]
+    return [annotation]
+
+
+_TYPES: Sequence[tuple[type, ConfigType]] = (
+    (bool, ConfigType.BOOLEAN),
+    (enum.Enum, ConfigType.STRING),
+    (int, ConfigType.LONG),
+    (float, ConfigType.DOUBLE),
+    (SecretStr, ConfigType.PASSWORD),
+    (SecretBytes, ConfigType.PASSWORD),
+    (str, ConfigType.STRING),
+    (list, ConfigType.LIST),
+    (tuple, ConfigType.LIST),
+    (set, ConfigType.LIST),
+    (frozenset, ConfigType.LIST),
+)
+
+
+def _config_type(info: FieldInfo) -> ConfigType:
+    for annotation in _alternatives(info.annotation):
+        kind = get_origin(annotation) or annotation
+        for python, config_type in _TYPES:
+            if isinstance(kind, type) and issubclass(kind, python):
+                return config_type
+    return ConfigType.STRING
+
+
+def _default_text(info: FieldInfo, kind: ConfigType) -> str | None:
+    if info.is_required():
+        return None
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if value is None or value is PydanticUndefined:
+        return None
+    if kind is ConfigType.PASSWORD:
+        return HIDDEN
+    return _plain_text(value)
+
+
+def _plain_text(value: Any) -> str | None:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(_plain_text(each)) for each in value)
+    if isinstance(value, str | bool | int | float) or value is None:
+        return _text(value)
+    return str(value)
+
+
+def _model_entry(plugin: Plugin, name: str, info: FieldInfo, config: Mapping[str, str], errors: list[str]) -> _Entry:
+    definition = _definition(name, info, plugin)
+    value = config.get(name, definition.default_value)
+    if definition.type == ConfigType.PASSWORD and value is not None:
+        value = HIDDEN
+    return _Entry(definition, name, value, _choices(info), errors)
+
+
+def _choices(info: FieldInfo) -> tuple[str, ...]:
+    found: list[str] = []
+    for annotation in _alternatives(info.annotation):
+        if get_origin(annotation) is Literal:
+            found += [str(each) for each in get_args(annotation)]
+        elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+            found += [str(member.value) for member in annotation]
+    return tuple(found)
+
+
+def _model_problems(plugin: Plugin, config: Mapping[str, str]) -> dict[str, list[str]]:
+    """What the plugin's model refuses, by setting; the empty name stands for the whole."""
+    try:
+        parse_settings(plugin, config)
+    except InvalidConfig as error:
+        return {error.field_name: [str(error)]}
+    except ValidationError as error:
+        found: dict[str, list[str]] = {}
+        secrets = {name for name, info in _model_fields(plugin.config) if _config_type(info) is ConfigType.PASSWORD}
+        for problem in error.errors(include_url=False, include_context=False):
+            name = str(problem["loc"][0]) if problem["loc"] else ""
+            raw = HIDDEN if name in secrets else config.get(name)
+            found.setdefault(name, []).append(_sentence(name, raw, problem))
+        return found
+    except Exception as error:  # a bug in the plugin's own validators
+        return {"": [f"{plugin.name} could not read its configuration: {type(error).__name__}: {error}"]}
+    return {}
+
+
+def _sentence(name: str, raw: str | None, problem: ErrorDetails) -> str:
+    if problem["type"] == "missing":
+        return f'Missing required configuration "{name}" which has no default value.'
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"Invalid value {raw} for configuration {name}: {message}" if name else message
+
+
+# ------------------------------------------------------------------ more rules
+
+
+def _sink_rules(config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    topics = [topic.strip() for topic in config.get("topics", "").split(",") if topic.strip()]
+    pattern = config.get("topics.regex", "").strip()
+    problem = None
+    if topics and pattern:
+        problem = "topics and topics.regex are mutually exclusive options, but both are set."
+    elif not topics and not pattern:
+        problem = "Must configure one of topics or topics.regex"
+    if problem:
+        yield "topics", problem
+        yield "topics.regex", problem
+    dead_letters = config.get("errors.deadletterqueue.topic.name", "").strip()
+    if dead_letters and dead_letters in topics:
+        listed = ",".join(topics)
+        yield (
+            "topics",
+            f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
+            f'("topics={listed}") consumed by the connector',
+        )
+
+
+def _not_built(config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    """Settings that ask for something this worker cannot do; doing without in silence would corrupt data."""
+    for name in ("transforms", "predicates"):
+        if config.get(name, "").strip():
+            yield name, f"'{name}' is not supported yet: remove the setting, this worker passes records on unchanged."
+    if config.get("exactly.once.support", "").strip().lower() == "required":
+        yield "exactly.once.support", "Exactly-once sources are not supported yet: use 'requested'."
+    if config.get("transaction.boundary", "poll").strip().lower() == "connector":
+        yield "transaction.boundary", "Connector-defined transactions are not supported yet: use 'poll'."
+    if config.get("offsets.storage.topic", "").strip():
+        yield "offsets.storage.topic", "An offsets topic of its own is not supported yet: remove the setting."
+    header = config.get("header.converter", "").strip()
+    if header and header not in HEADER_CONVERTERS:
+        yield (
+            "header.converter",
+            f"Invalid value {header} for configuration header.converter: Class {header} could not be found.",
+        )

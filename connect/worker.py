@@ -1,0 +1,242 @@
+"""A Connect worker, put together
+
+One asyncio process: the REST API, the herder with its three topics, the host of the task processes and one scheduler
+for everything that happens by the clock, started in an order in which each part finds what it needs and stopped in the
+opposite one. The port is taken first, because the worker's name is its address, and served last: whoever connects
+early waits instead of being refused.
+
+The Kafka cluster may come up after the worker: it is waited for, for as long as `request.timeout.ms` says.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import structlog
+import uvicorn
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from connect.config import WorkerConfig
+from connect.entities import ServerInfo
+from connect.herder.service import Alarm, Herder, Surroundings
+from connect.loader import Plugins
+from connect.loggers import LoggerLevels
+from connect.metrics import WorkerMetrics
+from connect.operations import Operations
+from connect.remote.host import TaskHost
+from connect.rest import Asgi, Parts, create_app
+from connect.topic_log import TopicLogError, ensure_topic
+from connect.validation import Surroundings as ValidationSurroundings
+from connect.validation import Validator
+from core.runtime.clock import Clock, SystemClock
+
+log = structlog.get_logger("tidemill.connect.worker")
+
+CHECK_TIMEOUT_S = 30.0
+"""How long a plugin's preflight may take; Terraform's provider gives up on a create after 10 to 60 s."""
+
+TICK_S = 1.0
+"""How often the herder is told the time even if nothing happens."""
+
+CLUSTER_RETRY_S = 2.0
+
+
+class StartRefused(Exception):
+    """The worker cannot start; one line that says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A running worker."""
+
+    host: str
+    port: int
+    worker_id: str
+    group_id: str
+    cluster_id: str
+    herder: Herder
+
+    @property
+    def url(self) -> str:
+        """Where the REST API answers."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+@asynccontextmanager
+async def open_worker(
+    config: WorkerConfig, *, plugins: Plugins | None = None, clock: Clock | None = None
+) -> AsyncIterator[Worker]:
+    """Run a worker for as long as the context is open; raises StartRefused."""
+    clock = clock or SystemClock()
+    plugins = plugins or Plugins.installed()
+    for note in config.notes:
+        log.info("setting accepted", note=note)
+    with _listener(config) as listener:
+        host, port = listener.getsockname()[:2]
+        worker_id = f"{config.advertised_host or _reachable(host)}:{config.advertised_port or port}"
+        cluster_id = await _wait_for_cluster(config, clock)
+        await _ensure_topics(config)
+        async with AsyncExitStack() as stack:
+            scheduler = AsyncIOScheduler(timezone=UTC)
+            scheduler.start()
+            stack.callback(scheduler.shutdown, wait=False)
+            levels = LoggerLevels(clock)
+            task_host = await stack.enter_async_context(TaskHost(clock=clock))
+            surroundings = Surroundings(
+                config=config,
+                worker_id=worker_id,
+                plugins=plugins,
+                host=task_host,
+                clock=clock,
+                alarm=_alarm(scheduler),
+                set_level=levels.set_level,
+            )
+            try:
+                herder = await stack.enter_async_context(Herder(surroundings))
+            except* TopicLogError as group:
+                raise StartRefused("; ".join(str(error) for error in group.exceptions)) from group
+            scheduler.add_job(herder.tick, "interval", seconds=TICK_S, id="herder tick", name="herder tick")
+            app = _app(config, plugins, herder, levels, cluster_id)
+            await stack.enter_async_context(_serving(app, listener))
+            yield Worker(
+                host=host,
+                port=port,
+                worker_id=worker_id,
+                group_id=config.group_id,
+                cluster_id=cluster_id,
+                herder=herder,
+            )
+
+
+def _app(config: WorkerConfig, plugins: Plugins, herder: Herder, levels: LoggerLevels, cluster_id: str) -> Asgi:
+    validator = Validator(
+        ValidationSurroundings(
+            group_id=config.group_id,
+            override_policy=config.override_policy,
+            check=lambda plugin, settings: herder.check(plugin, settings, CHECK_TIMEOUT_S),
+            check_timeout_s=CHECK_TIMEOUT_S + 5.0,  # the host's own deadline gives the better message
+        )
+    )
+    own_version = version("tidemill")
+    return create_app(
+        Parts(
+            operations=Operations(herder, plugins, validator, config),
+            server_info=ServerInfo(version=own_version, commit=f"tidemill-{own_version}", kafka_cluster_id=cluster_id),
+            loggers=levels,
+            health=lambda: herder.health,
+            metrics=WorkerMetrics(herder.machine, plugins).text,
+        )
+    )
+
+
+# ------------------------------------------------------------------ the address
+
+
+@contextmanager
+def _listener(config: WorkerConfig) -> Iterator[socket.socket]:
+    host, port = config.listener
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise StartRefused(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    # Every interface means IPv4's, as for most programs; name an IPv6 address to listen on that.
+    family, kind, protocol, _, address = sorted(found, key=lambda each: each[0] != socket.AF_INET)[0]
+    with contextlib.closing(socket.socket(family, kind, protocol)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            raise StartRefused(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --rest HOST:PORT"
+            ) from error
+        listener.listen(128)
+        yield listener
+
+
+def _reachable(host: str) -> str:
+    return socket.gethostname() if host in ("0.0.0.0", "::") else host
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the program it is part of."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say when it has begun to accept."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+@asynccontextmanager
+async def _serving(app: Asgi, listener: socket.socket) -> AsyncIterator[None]:
+    server = _Server(
+        uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    )
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve(sockets=[listener]), name="rest")
+        await server.listening.wait()
+        try:
+            yield
+        finally:
+            server.should_exit = True
+
+
+# -------------------------------------------------------------------- the clock
+
+
+def _alarm(scheduler: AsyncIOScheduler) -> Alarm:
+    def at(name: str, at_ms: int, callback: Callable[[], None]) -> None:
+        when = datetime.fromtimestamp(at_ms / 1000, UTC)
+        scheduler.add_job(
+            callback, "date", run_date=when, id=name, name=name, replace_existing=True, misfire_grace_time=None
+        )
+
+    return at
+
+
+# ------------------------------------------------------------------ the cluster
+
+
+async def _wait_for_cluster(config: WorkerConfig, clock: Clock) -> str:
+    client: Mapping[str, str] = {**config.client, "client.id": config.client_id, "log_level": "0"}
+    deadline = clock.monotonic() + config.request_timeout_ms / 1000
+    admin = AdminClient(dict(client))
+    while True:
+        remaining_s = max(0.5, deadline - clock.monotonic())
+        try:
+            metadata = await asyncio.to_thread(admin.list_topics, timeout=min(2.0, remaining_s))
+            return str(metadata.cluster_id or "")
+        except KafkaException as error:
+            reason = error.args[0].str()
+        if clock.monotonic() >= deadline:
+            raise StartRefused(
+                f"no Kafka cluster at {config.bootstrap_servers} after {config.request_timeout_ms / 1000:g} s "
+                f"({reason}): start it, or name another with --bootstrap HOST:PORT"
+            )
+        log.warning("waiting for the Kafka cluster", bootstrap=config.bootstrap_servers, reason=reason)
+        await asyncio.sleep(min(CLUSTER_RETRY_S, remaining_s))
+
+
+async def _ensure_topics(config: WorkerConfig) -> None:
+    timeout_s = config.request_timeout_ms / 1000
+    for spec in (config.config_topic, config.offset_topic, config.status_topic):
+        try:
+            await asyncio.to_thread(ensure_topic, config.client, spec, timeout_s=timeout_s)
+        except (TopicLogError, KafkaException) as error:
+            raise StartRefused(str(error)) from error

@@ -1,0 +1,166 @@
+"""A Kafka cluster, task processes and their events for the Connect tests"""
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from connect.api import ConverterSpec, PluginKind
+from connect.config import parse_worker
+from connect.remote.host import TaskHost
+from connect.remote.spec import TaskEvent, TaskExited, TaskFailed, TaskId, TaskSpec
+from connect.worker import Worker, open_worker
+
+EventT = TypeVar("EventT")
+
+PLUGINS = Path(__file__).parent / "remote"
+"""Where the task processes find `task_plugins`."""
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Address of a Kafka cluster: TIDEMILL_TEST_BOOTSTRAP, for tests against another one, else a broker of our own."""
+    given = os.environ.get("TIDEMILL_TEST_BOOTSTRAP")
+    return given or request.getfixturevalue("tidemill_broker").facts["address"]
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Names that no other test, and no other run on the same cluster, uses."""
+    return lambda name: f"{name}-{os.getpid()}-{time.time_ns() // 1000}-{next(_numbers)}"
+
+
+class Events:
+    """What a host has said so far, and waiting for more of it."""
+
+    def __init__(self) -> None:
+        self.seen: list[TaskEvent] = []
+        self._more = asyncio.Condition()
+
+    async def collect(self, host: TaskHost) -> None:
+        async for event in host.events():
+            async with self._more:
+                self.seen.append(event)
+                self._more.notify_all()
+
+    async def wait(
+        self, kind: type[EventT], matches: Callable[[EventT], bool] = lambda event: True, timeout_s: float = 30
+    ) -> EventT:
+        """The first event of `kind` that matches, whether it is here already or comes in time."""
+        found: list[EventT] = []
+
+        def here() -> bool:
+            found[:] = [event for event in self.seen if isinstance(event, kind) and matches(event)]
+            return bool(found)
+
+        async with self._more:
+            try:
+                await asyncio.wait_for(self._more.wait_for(here), timeout_s)
+            except TimeoutError:
+                raise AssertionError(f"no {kind.__name__} within {timeout_s} s, only {self.told()}") from None
+        return found[0]
+
+    def told(self) -> list[Any]:
+        """Everything but the reports, and the last of those."""
+        rest = [event for event in self.seen if type(event).__name__ != "TaskReport"]
+        return rest + [event for event in self.seen if type(event).__name__ == "TaskReport"][-1:]
+
+    def failures(self) -> list[str]:
+        return [event.trace for event in self.seen if isinstance(event, TaskFailed)]
+
+
+class Running:
+    """A host with its events and short ways to start things on it."""
+
+    def __init__(self, host: TaskHost, events: Events) -> None:
+        self.host = host
+        self.events = events
+
+    async def start(self, spec: TaskSpec) -> TaskId:
+        await self.host.start_task(spec)
+        return spec.task
+
+    async def ended(self, task: TaskId, timeout_s: float = 30) -> TaskExited:
+        return await self.events.wait(TaskExited, lambda event: event.task == task, timeout_s)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    """A task host whose processes find the test plugins; every task is stopped at the end."""
+    events = Events()
+    environ = {**os.environ, "PYTHONPATH": str(PLUGINS)}
+    async with asyncio.TaskGroup() as tasks, TaskHost(environ=environ, sample_interval_s=0.2) as host:
+        tasks.create_task(events.collect(host))
+        yield Running(host, events)
+
+
+@pytest.fixture
+def spec(unique: Callable[[str], str]) -> Callable[..., TaskSpec]:
+    """Make a specification: `spec("task_plugins:numbers", {"topic": …})`."""
+
+    def make(
+        plugin: str,
+        config: Mapping[str, str] | None = None,
+        *,
+        kind: PluginKind = PluginKind.SOURCE,
+        name: str | None = None,
+        task: int = 0,
+        incarnation: int = 1,
+        bootstrap: str = "127.0.0.1:1",
+        offsets_topic: str = "offsets",
+        flush_ms: int = 200,
+        **more: Any,
+    ) -> TaskSpec:
+        return TaskSpec(
+            task=TaskId(name or unique("connector"), task),
+            incarnation=incarnation,
+            plugin=plugin,
+            kind=kind,
+            config=dict(config or {}),
+            bootstrap_servers=bootstrap,
+            key_converter=more.pop("key_converter", ConverterSpec(kind="string")),
+            value_converter=more.pop(
+                "value_converter", ConverterSpec(kind="json", options={"schemas.enable": "false"})
+            ),
+            offsets_topic=offsets_topic,
+            worker_id="127.0.0.1:8083",
+            offset_flush_interval_ms=flush_ms,
+            **more,
+        )
+
+    return make
+
+
+@pytest.fixture
+def worker_settings(bootstrap: str, unique: Callable[[str], str]) -> Callable[..., dict[str, str]]:
+    """Settings of a worker with topics of its own: `worker_settings({"key": "value"}, group="…")`."""
+
+    def make(more: Mapping[str, str] | None = None, *, group: str | None = None) -> dict[str, str]:
+        group = group or unique("group")
+        topics = {f"{role}.storage.topic": f"{group}-{role}" for role in ("config", "offset", "status")}
+        return {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "listeners": "http://127.0.0.1:0",
+            "offset.storage.partitions": "3",
+            "status.storage.partitions": "2",
+            "offset.flush.interval.ms": "200",
+            **topics,
+            **(more or {}),
+        }
+
+    return make
+
+
+@pytest.fixture
+async def worker(worker_settings: Callable[..., dict[str, str]]) -> AsyncIterator[Worker]:
+    """A whole worker in this process, with the plugins that are installed."""
+    async with open_worker(parse_worker(worker_settings())) as running_worker:
+        yield running_worker

@@ -1,0 +1,39 @@
+"""Text as it is"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.api import Json
+from connect.converters.string import StringConverter
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_comes_back(text: str) -> None:
+    """Every text survives, in every encoding that has it."""
+    for encoding in ("utf-8", "UTF-16"):
+        converter = StringConverter.from_options({"converter.encoding": encoding})
+        assert converter.decode(converter.encode(text, None))[0] == text
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [(None, None), ("", b""), (True, b"true"), (12, b"12"), (1.5, b"1.5"), ({"a": [1]}, b'{"a":[1]}')],
+)
+def test_scalars_have_their_text(value: Json, data: bytes | None) -> None:
+    assert StringConverter().encode(value, None) == data
+
+
+def test_a_tombstone_stays_one() -> None:
+    assert StringConverter().decode(None)[0] is None
+
+
+def test_refuses_what_has_no_text() -> None:
+    with pytest.raises(ValueError, match="no text form"):
+        StringConverter().encode(b"x", None)
+    with pytest.raises(ValueError, match="not text"):
+        StringConverter().decode(b"\xff")
+    with pytest.raises(ValueError, match="does not fit"):
+        StringConverter("ascii").encode("é", None)
+    with pytest.raises(ValueError, match="no encoding"):
+        StringConverter("morse")

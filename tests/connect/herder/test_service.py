@@ -1,0 +1,354 @@
+"""The herder on a real cluster, its processes scripted"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from connect.api import Plugin, PluginKind, SourceTask
+from connect.config import parse_worker
+from connect.herder import service
+from connect.herder.commands import Configure, Conflict, Create, Delete, Refused, Restart, SetLogLevel, SetTarget
+from connect.herder.service import Herder, Superseded, Surroundings, off_loop, split
+from connect.loader import Plugins
+from connect.remote.spec import TaskExited, TaskId, TaskStarted
+from connect.stores import State, TargetState, encode_offset_key
+from connect.topic_log import TopicLogError, ensure_topic
+from core.runtime.clock import ManualClock
+from tidemill import services
+
+sys.path.insert(0, str(Path(__file__).parent))
+from scripted_host import ScriptedHost
+
+pytestmark = pytest.mark.integration
+
+Settings = Callable[..., dict[str, str]]
+
+
+class Options(BaseModel):
+    parts: int = 1
+
+
+def no_task(settings: Any) -> SourceTask:
+    raise AssertionError("never started here")
+
+
+def parts(settings: Options, tasks_max: int) -> Sequence[dict[str, str]]:
+    if settings.parts < 0:
+        raise ValueError("cannot be split like that")
+    return [{"part": str(part)} for part in range(settings.parts)]
+
+
+SOURCE = Plugin(name="Src", kind=PluginKind.SOURCE, version="2.0", config=Options, task=no_task, split=parts)
+SINK = Plugin(name="Snk", kind=PluginKind.SINK, version="2.0", config=Options, task=no_task)
+PLUGINS = Plugins([SOURCE, SINK], {"Src": "somewhere:source"})
+ONE = TaskId("c", 0)
+
+
+@dataclass
+class Bench:
+    """A herder and everything the test wants to look at."""
+
+    herder: Herder
+    host: ScriptedHost
+    clock: ManualClock
+    alarms: dict[str, tuple[int, Callable[[], None]]] = field(default_factory=dict)
+    levels: list[tuple[str, str]] = field(default_factory=list)
+
+    async def until(self, wanted: Callable[[], bool], timeout_s: float = 20) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not wanted():
+            assert time.monotonic() < deadline, (self.host.calls, self.herder.machine.board.every())
+            await asyncio.sleep(0.01)
+
+    def state(self, task: int | None = None) -> State | None:
+        status = self.herder.machine.board.instance("c", task)
+        return None if status is None else status.state
+
+
+@pytest.fixture
+def open_bench(worker_settings: Settings) -> Callable[..., Any]:
+    """Open a herder with a scripted host; `group` continues another one's topics."""
+
+    @asynccontextmanager
+    async def open_it(settings: dict[str, str] | None = None, worker_id: str = "w:1") -> AsyncIterator[Bench]:
+        config = parse_worker(settings or worker_settings())
+        for topic in (config.config_topic, config.offset_topic, config.status_topic):
+            await asyncio.to_thread(ensure_topic, config.client, topic, timeout_s=20)
+        host, clock = ScriptedHost(), ManualClock()
+        alarms: dict[str, tuple[int, Callable[[], None]]] = {}
+        levels: list[tuple[str, str]] = []
+        around = Surroundings(
+            config=config,
+            worker_id=worker_id,
+            plugins=PLUGINS,
+            host=host,
+            clock=clock,
+            alarm=lambda name, at_ms, callback: alarms.__setitem__(name, (at_ms, callback)),
+            set_level=lambda logger, level: levels.append((logger, level)),
+        )
+        async with Herder(around) as herder:
+            yield Bench(herder, host, clock, alarms, levels)
+
+    return open_it
+
+
+def config(**more: str) -> dict[str, str]:
+    return {"name": "c", "connector.class": "Src", "tasks.max": "9", **more}
+
+
+async def test_a_command_is_in_force_when_it_returns(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        assert bench.herder.health == "healthy"
+        decision = await bench.herder.command(Create(connector="c", config=config()))
+        assert decision.created and bench.herder.machine.state.names() == ["c"]
+        with pytest.raises(Conflict):
+            await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        await bench.herder.command(Delete(connector="c"))
+        assert bench.herder.machine.state.names() == []
+        await bench.until(lambda: not bench.herder.machine.board.every())
+
+
+async def test_a_task_is_told_everything(open_bench: Any, worker_settings: Settings) -> None:
+    settings = worker_settings({"producer.linger.ms": "7", "value.converter": "string", "client.id": "me"})
+    async with open_bench(settings) as bench:
+        own = config(parts="2") | {
+            "producer.override.acks": "1",
+            "consumer.override.fetch.max.wait.ms": "9",
+            "key.converter": "json",
+            "key.converter.schemas.enable": "false",
+        }
+        await bench.herder.command(Create(connector="c", config=own))
+        await bench.until(lambda: len(bench.host.running) == 2)
+        spec = bench.host.running[TaskId("c", 1)]
+        assert spec.config == own | {"part": "1"}
+        assert (spec.plugin, spec.kind, spec.worker_id) == ("somewhere:source", PluginKind.SOURCE, "w:1")
+        assert spec.producer_config == {"linger.ms": "7", "acks": "1"}
+        assert spec.consumer_config == {"fetch.wait.max.ms": "9"}
+        assert (spec.key_converter.kind, spec.key_converter.options) == ("json", {"schemas.enable": "false"})
+        assert spec.value_converter.kind == "string"
+        assert spec.bootstrap_servers == settings["bootstrap.servers"]
+        assert "bootstrap.servers" not in spec.client_config
+        assert spec.offsets_topic == settings["offset.storage.topic"]
+        assert (spec.offset_flush_interval_ms, spec.offset_flush_timeout_ms) == (200, 5_000)
+
+
+async def test_a_killed_task_starts_again_at_its_time(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        bench.host.exit(ONE, -9, "killed by SIGKILL")
+        await bench.until(lambda: bench.state(0) is State.RESTARTING)
+        assert ONE not in bench.host.running
+        at_ms, callback = bench.alarms["restart c-0"]
+        assert at_ms == bench.clock.now_ms() + 500
+        bench.clock.advance(500)
+        callback()
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        assert bench.host.running[ONE].incarnation > 1
+
+
+async def test_a_process_that_cannot_be_made_is_a_failed_task(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        bench.host.refuse = OSError("no more processes")
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.FAILED)
+        status = bench.herder.machine.board.instance("c", 0)
+        assert status is not None and "no more processes" in (status.trace or "")
+
+
+async def test_a_plugin_that_cannot_be_split_is_a_failed_connector(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.herder.command(Create(connector="c", config=config(parts="-1")))
+        await bench.until(lambda: bench.state() is State.FAILED)
+        await bench.herder.command(Configure(connector="c", config={"connector.class": "Gone"}))
+        await bench.until(lambda: "Gone" in (bench.herder.machine.board.instance("c").trace or ""))
+        await bench.herder.command(Configure(connector="c", config=config()))
+        await bench.until(lambda: bench.state() is State.RUNNING and bench.state(0) is State.RUNNING)
+
+
+async def test_a_host_that_fails_a_command_does_not_end_the_worker(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        await bench.herder.command(SetTarget(connector="c", target=TargetState.PAUSED))
+        await bench.herder.command(SetTarget(connector="c", target=TargetState.STARTED))
+        await bench.until(lambda: "resume c-0" in bench.host.calls)
+        await bench.herder.command(Delete(connector="c"))
+        await bench.until(lambda: not bench.host.running)
+
+
+async def test_leaving_stops_tasks_and_says_so_to_the_next(open_bench: Any, worker_settings: Settings) -> None:
+    settings = worker_settings()
+    async with open_bench(settings) as bench:
+        await bench.herder.command(Create(connector="c", config=config(parts="3")))
+        await bench.until(lambda: bench.state(2) is State.RUNNING)
+    assert not bench.host.running
+    assert [bench.host.calls.count(f"stop c-{task}") for task in range(3)] == [1, 1, 1]
+    async with open_bench(settings) as later:
+        seen = later.herder.machine.board
+        assert seen.generation() >= 1
+        await later.until(lambda: later.state(2) is State.RUNNING)
+        assert {status.generation for status in seen.every()} == {2}
+        # It computed the same tasks, so nothing was written again.
+        assert later.herder.machine.state.end_offset == bench.herder.machine.state.end_offset
+
+
+async def test_only_so_many_processes_start_at_a_time(open_bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "STARTS_MAX", 2)
+    monkeypatch.setattr(service, "START_SLOT_S", 0.3)
+    async with open_bench() as bench:
+        bench.host.silent = True  # nobody says that it has started
+        await bench.herder.command(Create(connector="c", config=config(parts="5")))
+        await bench.until(lambda: len(bench.host.running) == 2)
+        await asyncio.sleep(0)
+        assert len(bench.host.running) == 2
+        started = bench.host.running[ONE]
+        bench.host.say(TaskStarted(task=ONE, incarnation=started.incarnation, pid=1))
+        await bench.until(lambda: len(bench.host.running) == 3)
+        await bench.until(lambda: len(bench.host.running) == 5)  # the slots of the silent ones come free with time
+        await bench.herder.command(SetTarget(connector="c", target=TargetState.STOPPED))
+        await bench.until(lambda: not bench.host.running)
+
+
+async def test_a_task_stopped_before_its_turn_is_never_started(
+    open_bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "STARTS_MAX", 1)
+    async with open_bench() as bench:
+        bench.host.silent = True
+        await bench.herder.command(Create(connector="c", config=config(parts="3")))
+        await bench.until(lambda: len(bench.host.running) == 1)
+        await bench.herder.command(Delete(connector="c"))
+        await bench.until(lambda: not bench.herder.machine.runs)
+        assert [call for call in bench.host.calls if call.startswith("start")] == ["start c-0"]
+
+
+async def test_a_second_worker_of_the_group_takes_over(open_bench: Any, worker_settings: Settings) -> None:
+    settings = worker_settings()
+    second = contextlib.AsyncExitStack()
+    later: list[Bench] = []
+
+    async def first_life() -> None:
+        async with open_bench(settings) as first:
+            await first.herder.command(Create(connector="c", config=config()))
+            await first.until(lambda: first.state(0) is State.RUNNING)
+            later.append(await second.enter_async_context(open_bench(settings, worker_id="w:2")))
+            await asyncio.Event().wait()
+
+    try:
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await asyncio.wait_for(first_life(), 30)
+        (bench,) = later
+        assert caught.group_contains(Superseded, match="another worker .w:2, generation 2. has taken over")
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        status = bench.herder.machine.board.instance("c", 0)
+        assert status is not None and status.worker_id == "w:2"
+    finally:
+        await second.aclose()
+
+
+async def test_topic_creation_switched_off_is_kept_from_tasks(open_bench: Any, worker_settings: Settings) -> None:
+    own = config(**{"topic.creation.default.partitions": "3"})
+    for switch, expected in (("true", own | {"part": "0"}), ("false", config(part="0"))):
+        async with open_bench(worker_settings({"topic.creation.enable": switch})) as bench:
+            await bench.herder.command(Create(connector="c", config=own))
+            await bench.until(lambda: bool(bench.host.running))
+            assert bench.host.running[ONE].config == expected
+
+
+async def test_a_restart_request_of_before_is_not_acted_on(open_bench: Any, worker_settings: Settings) -> None:
+    settings = worker_settings()
+    async with open_bench(settings) as bench:
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        await bench.herder.command(Restart(connector="c", include_tasks=True, only_failed=False))
+        await bench.until(lambda: bench.host.calls.count("start c-0") == 2)
+        await bench.herder.command(SetLogLevel(logger="x", level="DEBUG"))
+        assert bench.levels == [("x", "DEBUG")]
+    async with open_bench(settings) as later:
+        await later.until(lambda: later.state(0) is State.RUNNING)
+        assert later.host.calls == ["start c-0"] and later.levels == []
+
+
+async def test_source_offsets_are_rewritten_only_without_tasks(open_bench: Any) -> None:
+    key = encode_offset_key("c", {"file": "x"})
+    async with open_bench() as bench:
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        with pytest.raises(Refused):
+            await bench.herder.write_offsets("c", [(key, b'{"pos":1}')])
+        bench.host.hold_stops.clear()
+        await bench.herder.command(SetTarget(connector="c", target=TargetState.STOPPED))
+        waiting = asyncio.create_task(bench.herder.quiet("c", 20))
+        bench.host.hold_stops.set()
+        for _ in range(1_000):
+            if waiting.done():
+                break
+            bench.clock.advance(1)
+            await asyncio.sleep(0.01)
+        assert await waiting
+        await bench.herder.write_offsets("c", [(key, b'{"pos":1}')])
+        assert [stored.offset for stored in bench.herder.offsets.stored("c")] == [{"pos": 1}]
+
+
+async def test_last_words_of_tasks_nobody_knows_are_harmless(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        bench.host.say(TaskExited(task=TaskId("ghost", 7), incarnation=1, returncode=0, reason=""))
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+
+
+@pytest.mark.crash
+async def test_a_cluster_that_goes_away_is_an_error_and_no_end(
+    tmp_path: Path, worker_settings: Settings, open_bench: Any
+) -> None:
+    broker = services.broker("b", tmp_path / "data", log=tmp_path / "broker.log").start()
+    address = broker.facts["address"]
+    settings = worker_settings() | {"bootstrap.servers": address, "request.timeout.ms": "1500"}
+    try:
+        async with open_bench(settings) as bench:
+            await bench.herder.command(Create(connector="c", config=config()))
+            await bench.until(lambda: bench.state(0) is State.RUNNING)
+            broker.kill()
+            with pytest.raises(TopicLogError):
+                await bench.herder.command(SetTarget(connector="c", target=TargetState.PAUSED))
+            bench.host.exit(ONE, -9, "killed")  # its status cannot be written now
+            await bench.until(lambda: bench.herder.health == "unhealthy")
+            broker = services.broker("b", tmp_path / "data", listen=address, log=tmp_path / "broker.log")
+            await asyncio.to_thread(broker.start)
+            await bench.until(lambda: bench.state(0) is State.RESTARTING, timeout_s=30)
+            await bench.until(lambda: bench.herder.health == "healthy")
+    finally:
+        broker.stop()
+
+
+# ------------------------------------------------------------------ by itself
+
+
+def test_splitting() -> None:
+    assert split(SOURCE, config(parts="2")) == (config(parts="2", part="0"), config(parts="2", part="1"))
+    assert split(SINK, config(**{"tasks.max": "3"})) == (config(**{"tasks.max": "3"}),) * 3
+    with pytest.raises(ValueError, match=r"has generated 10 tasks, which is more than tasks\.max=9"):
+        split(SOURCE, config(parts="10"))
+    assert len(split(SOURCE, config(parts="10", **{"tasks.max.enforce": "false"}))) == 10
+
+
+async def test_plugin_code_off_the_loop() -> None:
+    assert await off_loop(lambda: threading.current_thread().name, 5) == "plugin call"
+    with pytest.raises(ZeroDivisionError):
+        await off_loop(lambda: 1 // 0, 5)
+    hang = threading.Event()
+    with pytest.raises(TimeoutError):
+        await off_loop(hang.wait, 0.01)
+    hang.set()

@@ -1,0 +1,61 @@
+"""A sink's offsets are its group's"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from connect.herder import sink_offsets
+from connect.herder.sink_offsets import BadSinkOffset, parse_entry
+from connect.topic_log import TopicSpec, ensure_topic
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "expected"),
+    [
+        ({"kafka_topic": "t", "kafka_partition": 3}, {"kafka_offset": 10}, ("t", 3, 10)),
+        ({"kafka_topic": "t", "kafka_partition": "3"}, {"kafka_offset": "10"}, ("t", 3, 10)),
+        ({"kafka_topic": "t", "kafka_partition": 0}, None, ("t", 0, -1)),
+    ],
+)
+def test_entries(partition: Any, offset: Any, expected: tuple[str, int, int]) -> None:
+    found = parse_entry(partition, offset)
+    assert (found.topic, found.partition, found.offset) == expected
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "text"),
+    [
+        ({}, {"kafka_offset": 1}, "must contain the keys 'kafka_topic' and 'kafka_partition'"),
+        ({"kafka_topic": 1, "kafka_partition": 0}, None, "must contain the keys"),
+        ({"kafka_topic": "", "kafka_partition": 0}, None, "must contain the keys"),
+        ({"kafka_topic": "t", "kafka_partition": "x"}, None, "'kafka_partition' must be a number"),
+        ({"kafka_topic": "t", "kafka_partition": 1.5}, None, "'kafka_partition' must be a number"),
+        ({"kafka_topic": "t", "kafka_partition": True}, None, "'kafka_partition' must be a number"),
+        ({"kafka_topic": "t", "kafka_partition": 0}, {}, "must contain the key 'kafka_offset'"),
+        ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": -5}, "'kafka_offset' must be a number"),
+        ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": None}, "'kafka_offset' must be a number"),
+    ],
+)
+def test_entries_that_make_no_sense(partition: Any, offset: Any, text: str) -> None:
+    with pytest.raises(BadSinkOffset, match=text):
+        parse_entry(partition, offset)
+
+
+@pytest.mark.integration
+def test_a_group_is_moved_and_reset(bootstrap: str, unique: Callable[[str], str]) -> None:
+    client, group, topic = {"bootstrap.servers": bootstrap}, unique("group"), unique("topic")
+    ensure_topic(client, TopicSpec(name=topic, partitions=3, replication_factor=1, config={}), timeout_s=20)
+
+    def stored() -> list[tuple[int, int]]:
+        return [(each.partition, each.offset) for each in sink_offsets.committed(client, group, 20)]
+
+    assert stored() == []
+    sink_offsets.alter(client, group, [TopicPartition(topic, partition, 5) for partition in (2, 0, 1)], 20)
+    assert stored() == [(0, 5), (1, 5), (2, 5)]
+    sink_offsets.alter(client, group, [TopicPartition(topic, 0, 7), TopicPartition(topic, 1, -1)], 20)
+    assert stored() == [(0, 7), (2, 5)]
+    sink_offsets.reset(client, group, 20)
+    assert stored() == []
+    sink_offsets.reset(client, group, 20)  # nothing left to forget

@@ -1,0 +1,157 @@
+"""Plugins that behave and misbehave in every way a task process has to cope with"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from pydantic import BaseModel, Field
+
+from connect.api import Fatal, InvalidConfig, JobTask, NotConnected, Plugin, PluginKind, Record, TaskContext
+from connect.sdk import Pos, check, source
+
+
+class JobSettings(BaseModel):
+    """How a job behaves."""
+
+    mode: str = "wait"
+    pid_file: str = Field(default="", alias="pid.file")
+
+
+class Job(JobTask):
+    """A job that does what its mode says."""
+
+    def __init__(self, settings: JobSettings) -> None:
+        self.settings = settings
+        self.wanted = True
+
+    def run(self, context: TaskContext) -> None:
+        print("job runs in mode", self.settings.mode, flush=True)
+        getattr(self, self.settings.mode)(context)
+
+    def stop(self) -> None:
+        self.wanted = False
+
+    def wait(self, context: TaskContext) -> None:
+        context.report({"waiting": True})
+        while self.wanted and not context.stopping():
+            time.sleep(0.02)
+
+    def sleep(self, context: TaskContext) -> None:
+        self._note(os.getpid())
+        time.sleep(600)
+
+    def hold_the_interpreter(self, context: TaskContext) -> None:
+        """Stuck in C code with the interpreter's lock held: no Python of this process runs any more."""
+        self._note(os.getpid())
+        ctypes.PyDLL(None).sleep(600)
+
+    def deaf(self, context: TaskContext) -> None:
+        """Blocks every signal that can be blocked."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
+        self._note(os.getpid())
+        time.sleep(600)
+
+    def family(self, context: TaskContext) -> None:
+        """Starts a child and a daemon that has cut all ties."""
+        child = subprocess.Popen(["sleep", "600"])
+        daemon = subprocess.run(
+            [sys.executable, "-c", DAEMON], start_new_session=True, stdout=subprocess.PIPE, text=True, check=True
+        )
+        self._note(os.getpid(), child.pid, int(daemon.stdout))
+        self.wait(context)
+
+    def leave(self, context: TaskContext) -> None:
+        pass
+
+    def die(self, context: TaskContext) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def crash(self, context: TaskContext) -> None:
+        print("the last words", flush=True)
+        os._exit(3)
+
+    def fail(self, context: TaskContext) -> None:
+        raise Fatal("the disk is full: make room on it")
+
+    def bug(self, context: TaskContext) -> None:
+        raise ZeroDivisionError("a bug in the plugin")
+
+    def absent(self, context: TaskContext) -> None:
+        raise NotConnected("nobody is there")
+
+    def hoard(self, context: TaskContext) -> None:
+        self.hoarded = b"x" * (256 << 20)
+        self.wait(context)
+
+    def chatter(self, context: TaskContext) -> None:
+        print("x" * 200_000, flush=True)
+        print("still here", flush=True)
+        self.wait(context)
+
+    def _note(self, *pids: int) -> None:
+        with open(self.settings.pid_file + ".part", "w", encoding="ascii") as file:
+            file.write(" ".join(map(str, pids)))
+        os.rename(self.settings.pid_file + ".part", self.settings.pid_file)
+
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.close(1)
+        time.sleep(600)
+    os._exit(0)
+os._exit(0)
+"""
+
+
+def check_job(settings: JobSettings) -> None:
+    """Refuse some modes, each in its own way."""
+    if settings.mode == "refused":
+        raise InvalidConfig("mode", "mode refused is not allowed.", "Use wait.")
+    if settings.mode == "slow":
+        time.sleep(600)
+    if settings.mode == "crash":
+        os._exit(3)
+    if settings.mode == "bug":
+        raise ZeroDivisionError("a bug in the preflight")
+
+
+job = Plugin(name="job", kind=PluginKind.SINK, version="1", config=JobSettings, task=Job, check=check_job)
+
+
+class NumbersSettings(BaseModel):
+    """Settings of the numbers."""
+
+    topic: str
+    count: int = 1000
+    pause_ms: float = Field(default=0, alias="pause.ms")
+    fail_at: int = Field(default=-1, alias="fail.at")
+
+
+@source("numbers", version="1")
+def numbers(cfg: NumbersSettings, pos: Pos) -> Iterator[Record]:
+    """Counts, from where it was."""
+    partition = {"counter": cfg.topic}
+    start = (pos.get(partition) or {"next": 0})["next"]
+    for number in range(start, cfg.count):
+        if number == cfg.fail_at:
+            raise ZeroDivisionError("told to fail")
+        yield Record(
+            topic=cfg.topic, key=str(number), value={"n": number}, partition=partition, offset={"next": number + 1}
+        )
+        if cfg.pause_ms:
+            time.sleep(cfg.pause_ms / 1000)
+
+
+@check(numbers)
+def check_numbers(cfg: NumbersSettings) -> None:
+    """Refuse to count to less than nothing."""
+    if cfg.count < 0:
+        raise InvalidConfig("count", "count is negative.", "Use zero or more.")

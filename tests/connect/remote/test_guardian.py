@@ -1,0 +1,120 @@
+"""A task never outlives its worker, however the worker dies"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connect.remote import guardian
+
+HERE = Path(__file__).parent
+DEADLINE_S = 20.0  # far beyond what it takes, for a loaded machine
+FOLDER = {"PYTHONPATH": str(HERE)}
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.crash,
+    pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal and subreapers are Linux's"),
+]
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[tuple[list[subprocess.Popen[bytes]], Path]]:
+    """Workers to kill; whatever a test leaves is killed by process group."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started, tmp_path / "pids"
+    for each in started:
+        each.kill()
+        each.wait()
+
+
+def start(worker: tuple[list[subprocess.Popen[bytes]], Path], mode: str) -> tuple[subprocess.Popen[bytes], list[int]]:
+    started, pid_file = worker
+    command = [sys.executable, "-P", str(HERE / "worker_program.py"), mode, str(pid_file)]
+    process = subprocess.Popen(command, env={**os.environ, **FOLDER}, stdout=subprocess.DEVNULL)
+    started.append(process)
+    until(pid_file.exists)
+    return process, [int(each) for each in pid_file.read_text(encoding="ascii").split()]
+
+
+def until(condition: object) -> float:
+    """Wait for a condition; how long it took."""
+    begun = time.monotonic()
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() - begun < DEADLINE_S, "it did not happen in time"
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
+def alive(pid: int) -> bool:
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0] != "Z"
+        )
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("mode", ["family", "sleep", "hold_the_interpreter", "deaf"])
+def test_everything_dies_with_a_killed_worker(worker: tuple[list[subprocess.Popen[bytes]], Path], mode: str) -> None:
+    process, pids = start(worker, mode)
+    assert all(alive(pid) for pid in pids)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_everything_dies_with_a_stopped_worker(worker: tuple[list[subprocess.Popen[bytes]], Path]) -> None:
+    process, pids = start(worker, "family")
+    process.send_signal(signal.SIGINT)
+    process.wait(DEADLINE_S)
+    until(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_a_signal_to_the_whole_service_is_left_to_the_worker(
+    worker: tuple[list[subprocess.Popen[bytes]], Path],
+) -> None:
+    process, (task, child, daemon) = start(worker, "family")
+    os.kill(task, signal.SIGTERM)
+    os.kill(task, signal.SIGHUP)
+    os.kill(child, signal.SIGTERM)  # a program that a task started has the ordinary handlers
+    until(lambda: not alive(child))
+    assert alive(task)
+    assert alive(daemon)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until(lambda: not alive(task) and not alive(daemon))
+
+
+def test_the_exit_of_the_task_is_passed_on() -> None:
+    for body, expected in (("raise SystemExit(7)", 7), ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM)):
+        program = (
+            "import os, signal\n"
+            "from connect.remote import guardian\n"
+            "task = os.fork()\n"
+            f"if task == 0:\n    {body}\n"
+            "guardian._end_like(os.waitpid(task, 0)[1])\n"
+        )
+        assert subprocess.run([sys.executable, "-P", "-c", program], check=False).returncode == expected
+
+
+def test_the_hand_over_line_is_read_and_no_more() -> None:
+    read, write = os.pipe()
+    os.write(write, b"/tmp/socket token\nrest")
+    assert guardian._read_line(read) == "/tmp/socket token"
+    assert os.read(read, 10) == b"rest"
+    os.close(write)
+    assert guardian._read_line(read) == ""
+    os.close(read)
+
+
+def test_a_guardian_without_a_worker_ends() -> None:
+    """The worker died before it had handed over anything."""
+    command = [sys.executable, "-P", "-m", "connect.remote.guardian"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=DEADLINE_S, check=False)
+    assert done.returncode == guardian.EXIT_LOST_PARENT

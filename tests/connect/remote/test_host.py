@@ -1,0 +1,287 @@
+"""Task processes, from the worker's side"""
+
+import asyncio
+import os
+import signal
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connect.api import PluginKind
+from connect.remote.host import TaskHost
+from connect.remote.spec import (
+    InitialState,
+    TaskEvent,
+    TaskExited,
+    TaskFailed,
+    TaskPaused,
+    TaskReport,
+    TaskResumed,
+    TaskSpec,
+    TaskStarted,
+)
+from tests.connect.conftest import PLUGINS
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., TaskSpec]
+
+
+def job(spec: Make, mode: str, **more: Any) -> TaskSpec:
+    config = {"mode": mode, **more.pop("config", {})}
+    return spec("task_plugins:job", config, kind=PluginKind.SINK, **more)
+
+
+async def test_a_task_starts_reports_and_stops(running: Any, spec: Make) -> None:
+    task = await running.start(job(spec, "wait", incarnation=7))
+    started = await running.events.wait(TaskStarted)
+    assert (started.task, started.incarnation) == (task, 7)
+    report = await running.events.wait(
+        TaskReport, lambda event: {"waiting", "process-rss-bytes", "process-cpu-seconds"} <= event.facts.keys()
+    )
+    assert report.facts["waiting"] is True
+    assert report.facts["process-rss-bytes"] > 1 << 20
+    await running.host.stop_task(task, 10)
+    exited = await running.ended(task)
+    assert (exited.incarnation, exited.returncode, exited.reason) == (7, 0, "ended by itself")
+    assert running.events.failures() == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(started.pid, 0)
+
+
+async def test_the_same_task_runs_once_at_a_time(running: Any, spec: Make) -> None:
+    first = job(spec, "wait")
+    await running.start(first)
+    with pytest.raises(ValueError, match="still running"):
+        await running.start(first)
+    await running.host.stop_task(first.task, 10)
+    await running.start(first)
+    await running.host.stop_task(first.task, 10)
+
+
+async def test_pause_and_resume(running: Any, spec: Make) -> None:
+    task = await running.start(job(spec, "wait", initial_state=InitialState.PAUSED))
+    await running.events.wait(TaskStarted)
+    await running.events.wait(TaskPaused)
+    await running.host.resume_task(task)
+    await running.events.wait(TaskResumed)
+    await running.events.wait(TaskReport, lambda event: event.facts.get("waiting") is True)
+    await running.host.pause_task(task)
+    await running.host.stop_task(task, 10)
+    assert (await running.ended(task)).returncode == 0
+
+
+@pytest.mark.parametrize("mode", ["sleep", "hold_the_interpreter", "deaf"])
+async def test_a_stuck_task_is_killed_after_its_grace(running: Any, spec: Make, mode: str, tmp_path: Path) -> None:
+    task = await running.start(job(spec, mode, config={"pid.file": str(tmp_path / "pids")}))
+    await pids(tmp_path / "pids")
+    await running.host.stop_task(task, 0.3)
+    exited = await running.ended(task)
+    assert "did not stop within its grace period" in exited.reason
+
+
+async def test_a_task_takes_its_family_with_it(running: Any, spec: Make, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pids"
+    task = await running.start(job(spec, "family", config={"pid.file": str(pid_file)}))
+    family = await pids(pid_file)
+    assert len(family) == 3
+    assert all(alive(pid) for pid in family)
+    os.kill(family[0], signal.SIGKILL)  # the task itself
+    exited = await running.ended(task)
+    assert exited.returncode == -signal.SIGKILL
+    assert exited.reason == "killed by SIGKILL"
+    assert not any(alive(pid) for pid in family)
+
+
+async def test_a_task_dies_with_its_guardian(running: Any, spec: Make, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pids"
+    task = await running.start(job(spec, "hold_the_interpreter", config={"pid.file": str(pid_file)}))
+    (pid,) = await pids(pid_file)
+    os.kill(parent_of(pid), signal.SIGKILL)
+    await running.ended(task)
+    await gone([pid])
+
+
+@pytest.mark.parametrize(
+    ("mode", "returncode", "reason", "trace"),
+    [
+        ("die", -9, "killed by SIGKILL", None),
+        ("crash", 3, "ended with code 3 without saying why; its last output:\n", None),
+        ("fail", 1, "ended with code 1 after it failed", "the disk is full: make room on it"),
+        ("leave", 1, "ended with code 1 after it failed", "the job ended although nobody had asked it to"),
+        ("bug", 1, "ended with code 1 after it failed", "ZeroDivisionError: a bug in the plugin"),
+    ],
+)
+async def test_how_a_task_ended_is_told(
+    running: Any, spec: Make, mode: str, returncode: int, reason: str, trace: str | None
+) -> None:
+    task = await running.start(job(spec, mode))
+    exited = await running.ended(task)
+    assert exited.returncode == returncode
+    assert exited.reason.startswith(reason)
+    if mode == "crash":
+        assert "the last words" in exited.reason
+    if trace is not None:
+        failed = await running.events.wait(TaskFailed)
+        assert trace in failed.trace
+        assert running.events.seen.index(failed) < running.events.seen.index(exited)
+        if mode == "bug":
+            assert "task_plugins.py" in failed.trace
+    await asyncio.sleep(0)
+    assert running.events.seen[-1] == exited
+
+
+async def test_a_task_that_cannot_be_loaded_says_why(running: Any, spec: Make) -> None:
+    task = await running.start(spec("no_such_module:plugin"))
+    await running.ended(task)
+    assert "No module named 'no_such_module'" in running.events.failures()[0]
+
+
+async def test_a_task_with_bad_settings_says_which(running: Any, spec: Make) -> None:
+    task = await running.start(spec("task_plugins:numbers", {"count": "many"}))
+    await running.ended(task)
+    (trace,) = running.events.failures()
+    assert trace.startswith("the configuration is not valid: topic: Field required; count:")
+
+
+async def test_absence_is_reported_and_retried(running: Any, spec: Make) -> None:
+    task = await running.start(job(spec, "absent"))
+    await running.events.wait(TaskReport, lambda event: event.facts.get("not-connected") == "nobody is there")
+    await running.host.stop_task(task, 10)
+    assert (await running.ended(task)).returncode == 0
+
+
+async def test_a_task_that_uses_too_much_memory_is_killed(running: Any, spec: Make) -> None:
+    task = await running.start(job(spec, "hoard", config={"task.memory.max.bytes": str(200 << 20)}))
+    exited = await running.ended(task)
+    assert "more than task.memory.max.bytes" in exited.reason
+
+
+async def test_endless_output_lines_do_no_harm(running: Any, spec: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    task = await running.start(job(spec, "chatter"))
+    await running.events.wait(TaskStarted)
+    await running.host.stop_task(task, 10)
+    assert f"[{task}] still here" in capfd.readouterr().err
+
+
+async def test_stopping_what_does_not_run_is_nothing(running: Any, spec: Make) -> None:
+    await running.host.stop_task(job(spec, "wait").task, 1)
+    await running.host.pause_task(job(spec, "wait").task)
+
+
+async def test_stop_before_the_process_has_called_back(running: Any, spec: Make) -> None:
+    task = await running.start(job(spec, "wait"))
+    await running.host.stop_task(task, 10)
+    exited = await running.ended(task)
+    assert exited.reason.startswith("killed: ")
+
+
+async def test_a_fault_of_the_supervision_ends_the_task_and_is_told(
+    running: Any, spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def faulty(process: Any) -> None:
+        await process.attached.wait()
+        raise ZeroDivisionError("a bug in the worker")
+
+    monkeypatch.setattr(running.host, "_relay_output", faulty)
+    task = await running.start(job(spec, "wait"))
+    exited = await running.ended(task)
+    assert exited.reason == "killed: the worker lost control of it"
+
+
+def test_it_works_on_uvloop(spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's own event loop."""
+    uvloop = pytest.importorskip("uvloop")
+    monkeypatch.setenv("PYTHONPATH", str(PLUGINS))
+
+    async def scene() -> list[TaskEvent]:
+        seen: list[TaskEvent] = []
+        async with TaskHost() as host:
+            await host.start_task(job(spec, "wait", name="u"))
+            async for event in host.events():
+                seen.append(event)
+                if isinstance(event, TaskStarted):
+                    break
+            await host.stop_task(event.task, 10)
+        return [*seen, *[event async for event in host.events()]]
+
+    events = uvloop.run(scene())
+    assert isinstance(events[-1], TaskExited)
+    assert events[-1].returncode == 0
+
+
+async def test_nobody_else_may_use_the_socket(running: Any) -> None:
+    folder = Path(running.host._socket_path).parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    import grpc
+
+    from connect.remote import plugin_pb2 as pb
+    from connect.remote import plugin_pb2_grpc as rpc
+
+    async with grpc.aio.insecure_channel(f"unix:{running.host._socket_path}") as channel:
+        stream = rpc.TaskHostStub(channel).Attach()
+        await stream.write(pb.FromTask(hello=pb.Hello(protocol_version=1, token="guessed", pid=1)))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+# ------------------------------------------------------------------ preflight
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "message"),
+    [
+        ({"mode": "refused"}, "mode", "mode refused is not allowed. Use wait."),
+        ({"mode": "bug"}, "", "ZeroDivisionError: a bug in the preflight"),
+        ({"mode": "crash"}, "", "the preflight of task_plugins:job ended without an answer: ended with code 3"),
+    ],
+)
+async def test_a_preflight_tells_its_problems(running: Any, config: dict[str, str], name: str, message: str) -> None:
+    (problem,) = await running.host.validate("task_plugins:job", config)
+    assert problem.name == name
+    assert problem.message.startswith(message)
+
+
+async def test_a_preflight_without_problems_is_silent(running: Any) -> None:
+    assert await running.host.validate("task_plugins:job", {"mode": "wait"}) == ()
+
+
+async def test_a_slow_preflight_is_cut_off(running: Any) -> None:
+    (problem,) = await running.host.validate("task_plugins:job", {"mode": "slow"}, timeout_s=2)
+    assert "no answer within 2 s" in problem.message
+
+
+# ---------------------------------------------------------------------- tools
+
+
+async def pids(file: Path) -> list[int]:
+    """The process ids a task has written."""
+    async with asyncio.timeout(30):
+        while not file.exists():  # noqa: ASYNC110  (another process makes it)
+            await asyncio.sleep(0.02)
+    return [int(each) for each in file.read_text(encoding="ascii").split()]
+
+
+async def gone(processes: list[int]) -> None:
+    """Return once none of them lives."""
+    async with asyncio.timeout(10):
+        while any(alive(pid) for pid in processes):  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead and only not yet collected does not."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0] != "Z"
+        )
+    except OSError:
+        return False
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1])

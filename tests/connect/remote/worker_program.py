@@ -1,0 +1,32 @@
+"""A worker that only runs the job it is told to, for tests that kill it"""
+
+import asyncio
+import sys
+
+from connect.api import ConverterSpec, PluginKind
+from connect.remote.host import TaskHost
+from connect.remote.spec import TaskId, TaskSpec
+
+
+async def main(mode: str, pid_file: str) -> None:
+    text = ConverterSpec(kind="string")
+    async with TaskHost() as host:
+        await host.start_task(
+            TaskSpec(
+                task=TaskId("doomed", 0),
+                incarnation=1,
+                plugin="task_plugins:job",
+                kind=PluginKind.SINK,
+                config={"mode": mode, "pid.file": pid_file},
+                bootstrap_servers="127.0.0.1:1",
+                key_converter=text,
+                value_converter=text,
+                offsets_topic="offsets",
+                worker_id="w",
+            )
+        )
+        async for event in host.events():
+            print(event, flush=True)
+
+
+asyncio.run(main(sys.argv[1], sys.argv[2]))

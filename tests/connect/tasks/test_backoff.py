@@ -1,0 +1,17 @@
+"""Waiting longer after every failure"""
+
+from connect.tasks.backoff import CAP_S, Backoff
+
+
+def test_it_doubles_up_to_its_cap() -> None:
+    backoff = Backoff()
+    assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, CAP_S, CAP_S]
+    assert backoff.attempts == 8
+
+
+def test_success_starts_over() -> None:
+    backoff = Backoff()
+    backoff.next_s()
+    backoff.next_s()
+    backoff.reset()
+    assert (backoff.attempts, backoff.next_s()) == (0, 1)

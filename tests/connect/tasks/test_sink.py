@@ -1,0 +1,405 @@
+"""The sink loop against a real broker"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from connect.api import (
+    ConverterSpec,
+    Fatal,
+    NotConnected,
+    PartialFailure,
+    PluginKind,
+    Record,
+    RetryAfter,
+    SinkTask,
+    TaskContext,
+)
+from connect.remote.spec import TaskSpec
+from connect.tasks import sink
+from connect.tasks.backoff import Backoff
+from connect.tasks.control import News
+from connect.tasks.sink import SinkRunner
+from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
+
+pytestmark = pytest.mark.integration
+
+Place = tuple[str, int]
+
+
+class Target(SinkTask):
+    """A target in memory: what `put` took is safe after `flush`. `troubles` are raised by one call after the other."""
+
+    def __init__(self, **troubles: Sequence[Exception | None]) -> None:
+        self.troubles = {name: list(each) for name, each in troubles.items()}
+        self.calls: list[str] = []
+        self.buffer: list[Record] = []
+        self.stored: list[Record] = []
+        self.places: set[Place] = set()
+        self.positions: dict[Place, int] = {}
+        self.batches: list[int] = []
+        self.threads: set[int] = set()
+
+    def make(self) -> "Target":
+        """Serve as the plugin's factory: a new life has an empty buffer and the same target."""
+        self.buffer.clear()
+        return self
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        self.threads.add(threading.get_ident())
+        waiting = self.troubles.get(name)
+        trouble = waiting.pop(0) if waiting else None
+        if trouble is not None:
+            raise trouble
+
+    def start(self, context: TaskContext) -> None:
+        self._call("start")
+
+    def put(self, records: Sequence[Record]) -> None:
+        refused: Mapping[int, Exception] = {}
+        self.batches.append(len(records))
+        try:
+            self._call("put")
+        except PartialFailure as failure:
+            refused = failure.errors
+            self.buffer += [each for index, each in enumerate(records) if index not in refused]
+            raise
+        self.buffer += records
+
+    def flush(self) -> None:
+        self._call("flush")
+        self.stored += self.buffer
+        self.buffer.clear()
+
+    def open(self, partitions: Sequence[Place]) -> Mapping[Place, int]:
+        self._call("open")
+        self.places.update(partitions)
+        return {place: self.positions[place] for place in partitions if place in self.positions}
+
+    def close(self, partitions: Sequence[Place]) -> None:
+        self._call("close")
+        self.places.difference_update(partitions)
+
+    def stop(self) -> None:
+        self._call("stop")
+
+    @property
+    def values(self) -> list[Any]:
+        return [record.value for record in self.stored]
+
+
+@pytest.fixture
+def fill(
+    run: Callable[..., Loop], spec: Callable[..., TaskSpec], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Loop]:
+    """Run a sink into a target; returns its loop."""
+    monkeypatch.setattr(sink, "Backoff", lambda: Backoff(0.01, 0.01))
+
+    def start(target: Target, topics: str, config: Mapping[str, str] | None = None, **more: Any) -> Loop:
+        paused = more.pop("paused", False)
+        key = "topics.regex" if topics.startswith("^") else "topics"
+        given = spec("test", {key: topics, **(config or {})}, bootstrap=cluster.bootstrap, kind=PluginKind.SINK, **more)
+        loop: Loop = run(SinkRunner, plugin(target.make, PluginKind.SINK), given, paused=paused)
+        return loop
+
+    return start
+
+
+@pytest.fixture
+def topic(cluster: Cluster, unique: Callable[[str], str]) -> str:
+    """A topic of one partition."""
+    return cluster.create(unique("t"))
+
+
+def test_records_arrive_and_offsets_follow(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, ("k", b'{"a":1}'), (None, None), headers=[("h", b"x"), ("h", None)])
+    target = Target()
+    loop = fill(target, topic, name=f"sink-{topic}")
+    until(lambda: len(target.stored) == 2, "the records")
+    first, second = target.stored
+    assert (first.topic, first.kafka_partition, first.kafka_offset) == (topic, 0, 0)
+    assert (first.key, first.value, first.headers) == ("k", {"a": 1}, (("h", b"x"), ("h", None)))
+    assert first.timestamp_ms is not None
+    assert (second.key, second.value) == (None, None)
+    loop.stop()
+    assert loop.error is None
+    assert cluster.committed(f"connect-sink-{topic}", topic) == 2
+    assert loop.news == [News.STARTED]
+    assert target.calls[:2] == ["start", "open"]
+    assert target.calls[-2:] == ["close", "stop"]
+    assert len(target.threads) == 1
+    assert loop.fact("sink-record-read-total") == loop.fact("sink-record-send-total") == 2
+    assert loop.fact("topics").keys() == {topic}
+
+
+def test_a_stop_commits_what_was_taken_in(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, *((None, str(n)) for n in range(10)))
+    target = Target()
+    loop = fill(target, topic, name=f"s-{topic}", flush_ms=3_600_000)
+    until(lambda: len(target.buffer) == 10, "the records")
+    loop.stop()
+    assert target.values == list(range(10))
+    again = Target()
+    loop = fill(again, topic, name=f"s-{topic}")
+    until(lambda: again.places, "the assignment")
+    cluster.produce(topic, (None, "10"))
+    until(lambda: again.stored, "the record")
+    loop.stop()
+    assert again.values == [10]
+
+
+def test_topics_by_pattern(
+    fill: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "TOPICS_REFRESH_S", 0.2)
+    stem = unique("r")
+    target = Target()
+    loop = fill(target, f"^(?!other).*{stem}\\..*")
+    until(lambda: loop.news, "the start")
+    for name in (f"{stem}.a", f"{stem}.b", f"other-{stem}.a"):
+        cluster.produce(cluster.create(name), (None, "1"))
+    until(lambda: len(target.stored) == 2, "the records")
+    loop.stop()
+    assert {record.topic for record in target.stored} == {f"{stem}.a", f"{stem}.b"}
+
+
+def test_retry_offers_the_same_batch_again(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, *((None, str(n)) for n in range(5)))
+    retry = RetryAfter(0.05)
+    target = Target(start=[retry], put=[retry, retry], flush=[RetryAfter(0)])
+    loop = fill(target, topic)
+    until(lambda: len(target.stored) == 5, "the records")
+    loop.stop()
+    assert target.values == list(range(5))
+    assert target.batches[:3] == [target.batches[0]] * 3
+    assert target.calls.count("open") == 1, "it stayed in its group"
+
+
+def test_absence_rewinds_to_what_was_committed(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    """What the lost task object had buffered is delivered again."""
+    cluster.produce(topic, *((None, str(n)) for n in range(3)))
+    target = Target(start=[NotConnected("not yet")], flush=[NotConnected("away")], put=[None, NotConnected("away")])
+    loop = fill(target, topic)
+    until(lambda: len(target.stored) == 3, "the records")
+    loop.stop()
+    assert loop.error is None
+    assert sorted(target.values) == [0, 1, 2]
+    assert target.calls.count("stop") >= 3
+    assert loop.fact("not-connected") is None
+
+
+def test_a_bug_fails_the_task_and_commits_nothing(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, (None, "1"))
+    target = Target(put=[ZeroDivisionError("a bug")])
+    loop = fill(target, topic, name=f"s-{topic}")
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, ZeroDivisionError)
+    assert target.calls[-1] == "stop"
+    assert cluster.committed(f"connect-s-{topic}", topic) < 0
+
+
+@pytest.mark.parametrize("call", ["open", "flush"])
+def test_a_bug_in_any_call_fails_the_task(fill: Callable[..., Loop], cluster: Cluster, topic: str, call: str) -> None:
+    cluster.produce(topic, (None, "1"))
+    loop = fill(Target(**{call: [ZeroDivisionError("a bug")]}), topic)
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, ZeroDivisionError)
+
+
+def test_pause_flushes_and_resume_goes_on(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, (None, "1"))
+    target = Target()
+    loop = fill(target, topic, flush_ms=3_600_000)
+    until(lambda: target.buffer, "the record")
+    loop.control.request_pause()
+    until(lambda: target.values == [1], "the flush")
+    cluster.produce(topic, (None, "2"))
+    threading.Event().wait(0.5)
+    assert target.buffer == []
+    loop.control.request_resume()
+    until(lambda: len(target.buffer) == 1, "the second record")
+    loop.stop()
+    assert target.values == [1, 2]
+    assert loop.news == [News.STARTED, News.PAUSED, News.RESUMED]
+
+
+def test_a_task_that_starts_paused_reads_nothing(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, (None, "1"))
+    target = Target()
+    loop = fill(target, topic, paused=True)
+    until(lambda: target.places, "the assignment")
+    threading.Event().wait(0.5)
+    assert target.batches == []
+    loop.control.request_resume()
+    until(lambda: target.values == [1], "the record")
+    loop.stop()
+
+
+def test_the_target_knows_better_where_to_start(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, *((None, str(n)) for n in range(5)))
+    target = Target()
+    target.positions[topic, 0] = 3
+    loop = fill(target, topic)
+    until(lambda: len(target.stored) == 2, "the records")
+    loop.stop()
+    assert target.values == [3, 4]
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_two_tasks_share_the_partitions(
+    fill: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], strategy: str
+) -> None:
+    topic, name = cluster.create(unique("t"), 4), unique("s")
+    sharing = {"partition.assignment.strategy": strategy}
+    first, second = Target(), Target()
+    loop = fill(first, topic, name=name, consumer_config=sharing)
+    until(lambda: len(first.places) == 4, "the first assignment")
+    for partition in range(4):
+        cluster.produce(topic, *((None, str(n)) for n in range(10)), partition=partition)
+    other = fill(second, topic, name=name, task=1, consumer_config=sharing)
+    until(lambda: len(first.places) == len(second.places) == 2, "the sharing")
+    for partition in range(4):
+        cluster.produce(topic, *((None, str(n)) for n in range(10, 20)), partition=partition)
+    until(lambda: len(first.stored) + len(second.stored) == 80, "all records")
+    loop.stop()
+    until(lambda: len(second.places) == 4, "the inheritance")
+    other.stop()
+    places = [(record.kafka_partition, record.value) for record in first.stored + second.stored]
+    assert sorted(places) == [(partition, n) for partition in range(4) for n in range(20)]
+
+
+# ---------------------------------------------------------------- bad records
+
+DEAD = "errors.deadletterqueue."
+
+
+def test_a_bad_record_fails_the_task_by_default(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, (None, "1"), (None, "no json"))
+    loop = fill(Target(), topic)
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, Fatal)
+    assert str(loop.error).startswith(f"VALUE_CONVERTER: record 1 of {topic}-0 cannot be processed: not JSON")
+
+
+def test_tolerance_leaves_bad_records_out(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, (None, "1"), (None, "no json"), (None, "3"))
+    target = Target()
+    config = {"errors.tolerance": "all", "errors.log.enable": "true", "errors.log.include.messages": "true"}
+    loop = fill(target, topic, config, name=f"s-{topic}")
+    until(lambda: target.values == [1, 3], "the good records")
+    loop.stop()
+    assert loop.fact("total-records-skipped") == 1
+    assert cluster.committed(f"connect-s-{topic}", topic) == 3
+
+
+def test_dead_letters_tell_their_story(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, ("bad", "no json"), ("good", "1"), ("refused", "2"), headers=[("own", b"x")])
+    target = Target(put=[PartialFailure({1: ValueError("the target says no")})])
+    config = {
+        "errors.tolerance": "all",
+        f"{DEAD}topic.name": f"dlq-{topic}",
+        f"{DEAD}topic.replication.factor": "1",
+        f"{DEAD}context.headers.enable": "true",
+    }
+    loop = fill(target, topic, config, name=f"s-{topic}")
+    until(lambda: target.values == [1], "the good record")
+    loop.stop()
+    assert loop.error is None
+    bad, refused = cluster.read(f"dlq-{topic}")
+    assert (bad.key(), bad.value()) == (b"bad", b"no json")
+    assert (refused.key(), refused.value()) == (b"refused", b"2")
+    story = dict(refused.headers() or ())
+    assert story.pop("own") == b"x"
+    assert b"ValueError: the target says no" in (story.pop("__connect.errors.exception.stacktrace") or b"")
+    assert story == {
+        "__connect.errors.topic": topic.encode(),
+        "__connect.errors.partition": b"0",
+        "__connect.errors.offset": b"2",
+        "__connect.errors.connector.name": f"s-{topic}".encode(),
+        "__connect.errors.task.id": b"0",
+        "__connect.errors.stage": b"TASK_PUT",
+        "__connect.errors.class.name": b"Target",
+        "__connect.errors.exception.class.name": b"builtins.ValueError",
+        "__connect.errors.exception.message": b"the target says no",
+    }
+    assert dict(bad.headers() or ())["__connect.errors.stage"] == b"VALUE_CONVERTER"
+    assert cluster.committed(f"connect-s-{topic}", topic) == 3
+
+
+def test_a_dead_letter_topic_that_cannot_be_made_fails_the_task(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    cluster.produce(topic, (None, "no json"))
+    loop = fill(Target(), topic, {"errors.tolerance": "all", f"{DEAD}topic.name": f"dlq-{topic}"}, name=f"s-{topic}")
+    until(lambda: loop.ended, "the end")
+    assert "set errors.deadletterqueue.topic.replication.factor" in str(loop.error)
+    assert cluster.committed(f"connect-s-{topic}", topic) < 0
+
+
+def test_refusing_records_that_were_not_offered_is_a_bug(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    cluster.produce(topic, (None, "1"))
+    target = Target(put=[PartialFailure({9: ValueError("which?")})])
+    loop = fill(target, topic, {"errors.tolerance": "all"})
+    until(lambda: loop.ended, "the end")
+    assert "refused record 9" in str(loop.error)
+
+
+def test_records_with_schemas(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, (None, json.dumps({"schema": {"type": "bytes", "optional": False}, "payload": "AAE="})))
+    target = Target()
+    loop = fill(target, topic, value_converter=ConverterSpec(kind="json"))
+    until(lambda: target.values == [b"\x00\x01"], "the record")
+    loop.stop()
+    (record,) = target.stored
+    assert record.value_schema is not None
+
+
+def test_no_topics_is_a_mistake(fill: Callable[..., Loop]) -> None:
+    loop = fill(Target(), "")
+    until(lambda: loop.ended, "the end")
+    assert "topics or topics.regex" in str(loop.error)
+
+
+def test_a_topic_that_comes_later_is_waited_for(
+    fill: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("later")
+    target = Target()
+    loop = fill(target, topic, consumer_config={"topic.metadata.refresh.interval.ms": "200"})
+    threading.Event().wait(0.5)
+    assert loop.error is None
+    cluster.create(topic)
+    cluster.produce(topic, (None, "1"))
+    until(lambda: target.values == [1], "the record")
+    loop.stop()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), "the broker refuses to serve this sink"),
+        (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "the broker refuses to serve this sink"),
+    ],
+)
+def test_a_refusal_by_the_broker_fails_the_task(
+    fill: Callable[..., Loop], topic: str, monkeypatch: pytest.MonkeyPatch, error: KafkaError, kind: str
+) -> None:
+    """Permissions are the broker's; here its answer is handed to the loop the way librdkafka does."""
+    target = Target()
+    original = sink._Session._turn
+
+    def turn(self: Any) -> None:
+        self._client_error(error)
+        original(self)
+
+    monkeypatch.setattr(sink._Session, "_turn", turn)
+    loop = fill(target, topic)
+    until(lambda: loop.ended, "the end")
+    assert kind in str(loop.error)

@@ -1,0 +1,438 @@
+"""The source loop against a real broker"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from connect.api import (
+    EncodedBatch,
+    EndOfInput,
+    Fatal,
+    NotConnected,
+    Record,
+    RetryAfter,
+    SourceOffset,
+    SourceOutput,
+    SourcePartition,
+    SourceTask,
+    TaskContext,
+)
+from connect.remote.spec import TaskSpec
+from connect.tasks import source
+from connect.tasks.backoff import Backoff
+from connect.tasks.control import News
+from connect.tasks.source import SourceRunner
+from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
+
+pytestmark = pytest.mark.integration
+
+PARTITION = {"table": "t"}
+
+Step = Sequence[SourceOutput] | Exception
+
+
+class Script(SourceTask):
+    """A source that plays a script: what to return from one poll after the other, or to raise."""
+
+    def __init__(self, *steps: Step, at_start: Sequence[Exception] = ()) -> None:
+        self.steps = list(steps)
+        self.at_start = list(at_start)
+        self.started_at: list[SourceOffset | None] = []
+        self.committed_offsets: list[SourceOffset] = []
+        self.stops = 0
+        self.lives = 0
+        self.threads: set[int] = set()
+
+    def make(self) -> "Script":
+        """Serve as the plugin's factory; the script goes on where it was."""
+        self.lives += 1
+        return self
+
+    def start(self, context: TaskContext) -> None:
+        self.started_at.append(context.offsets(PARTITION))
+        if self.at_start:
+            raise self.at_start.pop(0)
+
+    def poll(self) -> Sequence[SourceOutput]:
+        self.threads.add(threading.get_ident())
+        if not self.steps:
+            threading.Event().wait(0.01)
+            return []
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    def committed(self, partition: SourcePartition, offset: SourceOffset) -> None:
+        assert partition == PARTITION
+        self.committed_offsets.append(offset)
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def numbers(topic: str, start: int, end: int) -> list[Record]:
+    return [
+        Record(topic=topic, key=str(n), value=n, partition=PARTITION, offset={"next": n + 1}) for n in range(start, end)
+    ]
+
+
+def encoded(topic: str, values: Sequence[bytes | None], offset: int | None, **more: Any) -> EncodedBatch:
+    given = None if offset is None else {"next": offset}
+    keys = more.pop("keys", [b"k"] * len(values))
+    return EncodedBatch(topic=topic, keys=keys, values=values, partition=PARTITION, offset=given, **more)
+
+
+@pytest.fixture
+def play(
+    run: Callable[..., Loop], spec: Callable[..., TaskSpec], cluster: Cluster, unique: Callable[[str], str]
+) -> Callable[..., Loop]:
+    """Run a script; returns its loop."""
+
+    def start(script: Script, config: Mapping[str, str] | None = None, **more: Any) -> Loop:
+        paused = more.pop("paused", False)
+        more.setdefault("offsets_topic", unique("offsets"))
+        given = spec("test", config, bootstrap=cluster.bootstrap, **more)
+        loop: Loop = run(SourceRunner, plugin(script.make), given, paused=paused)
+        return loop
+
+    return start
+
+
+def test_records_arrive_and_their_offset_is_stored(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic, offsets = unique("t"), unique("offsets")
+    script = Script(numbers(topic, 0, 3), numbers(topic, 3, 5))
+    loop = play(script, name="my-source", offsets_topic=offsets)
+    until(lambda: script.committed_offsets[-1:] == [{"next": 5}], "the commit")
+    loop.stop()
+    assert loop.error is None
+    assert loop.news == [News.STARTED]
+    assert (script.started_at, script.stops, len(script.threads)) == ([None], 1, 1)
+    messages = cluster.read(topic)
+    assert [(each.key(), each.value()) for each in messages] == [(str(n).encode(), str(n).encode()) for n in range(5)]
+    last = cluster.read(offsets)[-1]
+    assert (last.key(), last.value()) == (b'["my-source",{"table":"t"}]', b'{"next":5}')
+    assert loop.fact("source-record-poll-total") == loop.fact("source-record-write-total") == 5
+    assert loop.fact("topics").keys() == {topic}
+
+
+def test_a_stop_stores_the_last_offset_and_the_next_start_finds_it(
+    play: Callable[..., Loop], unique: Callable[[str], str]
+) -> None:
+    topic, offsets = unique("t"), unique("offsets")
+    first = Script(numbers(topic, 0, 100))
+    loop = play(first, name="c", offsets_topic=offsets, flush_ms=3_600_000)
+    until(lambda: not first.steps, "the poll")
+    loop.stop()
+    assert first.committed_offsets == [{"next": 100}]
+    second = Script()
+    play(second, name="c", offsets_topic=offsets)
+    until(lambda: second.started_at, "the start")
+    assert second.started_at == [{"next": 100}]
+
+
+def test_a_rewritten_offset_keeps_the_bytes_of_its_key(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    """Apache Connect may have stored the same partition with its members in another order."""
+    offsets = cluster.create(unique("offsets"), 3)
+    key = b'["c",{"b":1,"a":"x"}]'
+    cluster.produce(offsets, (key, b'{"next":7}'))
+    partition = {"a": "x", "b": 1}
+    seen: list[SourceOffset | None] = []
+
+    class Reordered(Script):
+        def start(self, context: TaskContext) -> None:
+            seen.append(context.offsets(partition))
+
+        def committed(self, partition: SourcePartition, offset: SourceOffset) -> None:
+            self.committed_offsets.append(offset)
+
+    script = Reordered([Record(topic=unique("t"), value=1, partition=partition, offset={"next": 8})])
+    loop = play(script, name="c", offsets_topic=offsets)
+    until(lambda: script.committed_offsets, "the commit")
+    loop.stop()
+    assert seen == [{"next": 7}]
+    assert {each.key() for each in cluster.read(offsets)} == {key}
+
+
+def test_encoded_batches_go_through_untouched(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    script = Script(
+        [
+            encoded(topic, [b"1", None, b""], None, keys=[b"a", b"b", None]),
+            encoded(topic, [b"2"], None, headers=[(("h", b"x"), ("h", None))], timestamps_ms=[1_600_000_000_000]),
+            encoded(topic, [], 9),
+        ]
+    )
+    loop = play(script)
+    until(lambda: script.committed_offsets == [{"next": 9}], "the commit")
+    loop.stop()
+    messages = cluster.read(topic)
+    assert [(each.key(), each.value()) for each in messages] == [(b"a", b"1"), (b"b", None), (None, b""), (b"k", b"2")]
+    assert messages[3].headers() == [("h", b"x"), ("h", None)]
+    assert messages[3].timestamp()[1] == 1_600_000_000_000
+    assert messages[0].headers() is None
+
+
+def test_records_carry_headers_timestamps_and_partitions(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = cluster.create(unique("t"), 3)
+    records = [
+        Record(topic=topic, value=1, headers=(("h", b"x"),), timestamp_ms=1_600_000_000_000, kafka_partition=2),
+        Record(topic=topic, value=None, key="k", kafka_partition=1),
+    ]
+    loop = play(Script(records))
+    until(lambda: len(cluster.read(topic)) == 2, "the records")
+    loop.stop()
+    second, first = sorted(cluster.read(topic), key=lambda message: message.partition() or 0)
+    assert (first.partition(), first.headers(), first.timestamp()[1]) == (2, [("h", b"x")], 1_600_000_000_000)
+    assert (second.partition(), second.key(), second.value()) == (1, b"k", None)
+
+
+def test_keys_go_where_java_producers_put_them(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    """murmur2 of the key, known answers of Kafka's own partitioner for six partitions."""
+    topic = cluster.create(unique("t"), 6)
+    keys = [b"kafka", b"connect", b"21", b""]
+    loop = play(Script([encoded(topic, [b"v"] * len(keys), 1, keys=keys)]))
+    until(lambda: len(cluster.read(topic)) == len(keys), "the records")
+    loop.stop()
+    for message in cluster.read(topic):
+        key = message.key()
+        assert isinstance(key, bytes)
+        assert message.partition() == (murmur2(key) & 0x7FFFFFFF) % 6
+
+
+def test_the_end_of_the_input_completes_the_task(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    script = Script(numbers(topic, 0, 10), EndOfInput())
+    loop = play(script, flush_ms=3_600_000)
+    until(lambda: loop.ended, "the end")
+    assert loop.error is None
+    assert loop.news == [News.STARTED, News.COMPLETED]
+    assert script.committed_offsets == [{"next": 10}]
+    assert len(cluster.values(topic)) == 10
+
+
+def test_a_bug_in_the_plugin_fails_the_task(play: Callable[..., Loop]) -> None:
+    script = Script(ZeroDivisionError("a bug"))
+    loop = play(script)
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, ZeroDivisionError)
+    assert script.stops == 1
+
+
+def test_absence_starts_a_new_session_from_the_stored_offsets(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "Backoff", lambda: Backoff(0.01, 0.01))
+    topic = unique("t")
+    script = Script(
+        numbers(topic, 0, 5),
+        NotConnected("the database went away"),
+        numbers(topic, 5, 6),
+        at_start=[NotConnected("not there yet")],
+    )
+    loop = play(script, flush_ms=3_600_000)
+    until(lambda: len(cluster.partitions(topic)) and len(cluster.values(topic)) == 6, "the last record")
+    loop.stop()
+    assert loop.error is None
+    assert script.started_at == [None, None, {"next": 5}]
+    assert (script.lives, script.stops) == (3, 3)
+    assert loop.news == [News.STARTED]
+    assert loop.fact("not-connected") is None
+
+
+def test_retry_calls_again_on_the_same_object(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    script = Script(RetryAfter(0.01), numbers(topic, 0, 1), at_start=[RetryAfter(0.01)])
+    loop = play(script)
+    until(lambda: script.committed_offsets == [{"next": 1}], "the commit")
+    loop.stop()
+    assert (script.lives, len(script.started_at)) == (1, 2)
+
+
+def test_a_paused_task_does_not_poll(play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]) -> None:
+    topic = unique("t")
+    script = Script(numbers(topic, 0, 1))
+    loop = play(script, paused=True)
+    until(lambda: News.PAUSED in loop.news, "the pause")
+    assert script.steps
+    loop.control.request_resume()
+    until(lambda: script.committed_offsets == [{"next": 1}], "the commit")
+    loop.stop()
+    assert loop.news == [News.STARTED, News.PAUSED, News.RESUMED]
+
+
+def test_what_is_in_flight_is_bounded(
+    play: Callable[..., Loop], unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nothing is acknowledged, a source is polled until its bound is reached and not once more."""
+    monkeypatch.setattr(source, "IN_FLIGHT_RECORDS_MAX", 100)
+    topic = unique("t")
+    script = Script(*(numbers(topic, n, n + 10) for n in range(0, 1000, 10)))
+    loop = play(script, producer_config={"linger.ms": "600000"})  # keeps records from being sent
+    until(lambda: loop.fact("source-record-active-count") == 100, "the bound")
+    threading.Event().wait(0.3)
+    assert len(script.steps) == 90
+    loop.stop(100)
+    assert script.committed_offsets == []
+
+
+# -------------------------------------------------------------------- errors
+
+
+def test_a_value_the_converter_refuses_fails_the_task(play: Callable[..., Loop], unique: Callable[[str], str]) -> None:
+    loop = play(Script([Record(topic=unique("t"), value=object())]))
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, Fatal)
+    assert str(loop.error).startswith("VALUE_CONVERTER for topic t")
+
+
+def test_a_tolerant_task_leaves_it_out(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    bad = Record(topic=topic, value=object(), partition=PARTITION, offset={"next": 2})
+    script = Script([*numbers(topic, 0, 1), bad], [bad])
+    loop = play(script, {"errors.tolerance": "all", "errors.log.enable": "true"})
+    until(lambda: script.committed_offsets[-1:] == [{"next": 2}], "the commit")
+    loop.stop()
+    assert cluster.values(topic) == [b"0"]
+    assert loop.fact("total-records-skipped") == 2
+
+
+def test_a_record_that_is_too_large_says_what_to_do(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    large = b"x" * 2_000_000
+    loop = play(Script([encoded(unique("t"), [large], 1)]))
+    until(lambda: loop.ended, "the end")
+    assert "producer.override.message.max.bytes" in str(loop.error)
+    topic = unique("t")
+    script = Script([encoded(topic, [b"a", large, b"b"], 3)], [Record(topic=topic, value="y" * 2_000_000)])
+    loop = play(script, {"errors.tolerance": "all"})
+    until(lambda: script.committed_offsets == [{"next": 3}], "the commit")
+    until(lambda: loop.fact("total-records-skipped") == 2, "the second")
+    loop.stop()
+    assert cluster.values(topic) == [b"a", b"b"]
+
+
+def test_a_batch_the_broker_refuses_fails_the_task(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = cluster.create(unique("t"), config={"max.message.bytes": "1000"})
+    script = Script([encoded(topic, [b"x" * 5000], 1)])
+    loop = play(script, {"errors.tolerance": "all"})
+    until(lambda: loop.ended, "the end")
+    assert "the broker refused a record" in str(loop.error)
+    assert script.committed_offsets == []
+
+
+def test_writing_to_the_offsets_topic_is_refused(play: Callable[..., Loop], unique: Callable[[str], str]) -> None:
+    topic = unique("offsets")
+    loop = play(Script([encoded(topic, [b"x"], 1)]), offsets_topic=topic)
+    until(lambda: loop.ended, "the end")
+    assert "must not write to the topic of its own offsets" in str(loop.error)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Record(value=1),
+        EncodedBatch(topic="t", keys=[b"k"], values=[b"v", b"w"]),
+        EncodedBatch(topic="t", keys=[b"k"], values=[b"v"], timestamps_ms=[1, 2]),
+    ],
+)
+def test_outputs_that_make_no_sense_fail_the_task(play: Callable[..., Loop], output: SourceOutput) -> None:
+    loop = play(Script([output]))
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, ValueError)
+
+
+def test_a_lost_producer_starts_a_new_session(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "Backoff", lambda: Backoff(0.01, 0.01))
+    topic = unique("t")
+    lost = iter([KafkaError(KafkaError._FATAL, "fenced", fatal=True)])
+
+    class Unlucky(Script):
+        def poll(self) -> Sequence[SourceOutput]:
+            if self.lives == 1 and not self.steps:
+                session.append(next(lost))
+            return super().poll()
+
+    session: list[KafkaError] = []
+    original = source._Session._serve
+
+    def serve(self: Any, seconds: float) -> None:
+        if session:
+            self._client_error(session.pop())
+        original(self, seconds)
+
+    monkeypatch.setattr(source._Session, "_serve", serve)
+    script = Unlucky(numbers(topic, 0, 5))
+    loop = play(script, flush_ms=3_600_000)
+    until(lambda: script.lives == 2 and script.started_at[1:], "the second life")
+    loop.stop()
+    assert loop.error is None
+
+
+# -------------------------------------------------------------------- topics
+
+
+def test_topics_are_created_as_the_rules_say(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    rules = {
+        "topic.creation.default.partitions": "3",
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.default.cleanup.policy": "compact",
+    }
+    loop = play(Script([encoded(topic, [b"x"], 1)]), rules)
+    until(lambda: len(cluster.partitions(topic)) == 3, "the topic")
+    loop.stop()
+    assert loop.error is None
+    loop = play(Script([encoded(topic, [b"x"], 1)]), rules)  # it exists now
+    until(lambda: len(cluster.read(topic)) == 2, "the second record")
+    loop.stop()
+
+
+def test_a_topic_that_cannot_be_created_fails_the_task(play: Callable[..., Loop], unique: Callable[[str], str]) -> None:
+    topic = unique("t")
+    rules = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "7"}
+    loop = play(Script([encoded(topic, [b"x"], 1)]), rules)
+    until(lambda: loop.ended, "the end")
+    assert f"cannot create topic {topic}" in str(loop.error)
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's hash, written from its definition, to check the partitioner setting against."""
+    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
+    value = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) & ~3
+    for start in range(0, whole, 4):
+        word = int.from_bytes(data[start : start + 4], "little") * multiplier & mask
+        word = (word ^ (word >> 24)) * multiplier & mask
+        value = (value * multiplier & mask) ^ word
+    rest = data[whole:]
+    if rest:
+        value = (value ^ int.from_bytes(rest, "little")) * multiplier & mask
+    value = (value ^ (value >> 13)) * multiplier & mask
+    return value ^ (value >> 15)

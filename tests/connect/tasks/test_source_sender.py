@@ -1,0 +1,120 @@
+"""What the sender makes of records before a producer is involved (the rest is tested with the source loop)"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from connect.api import EncodedBatch, Fatal, Record
+from connect.remote.spec import TaskSpec
+from connect.tasks.kafka_clients import ClientLost
+from connect.tasks.source_sender import Delivery, Outgoing, Sender, SourceCounters, check_columns
+
+
+class Producer:
+    """Takes notes; `troubles` meet the first records."""
+
+    def __init__(self, *troubles: Any) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.troubles = list(troubles)
+        self.polls = 0
+
+    def produce(self, topic: str, value: Any, key: Any, **more: Any) -> None:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        self.calls.append((topic, 1))
+        more["on_delivery"](None, None)
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], on_delivery: Any) -> int:
+        taken = 0
+        for message in messages:
+            if self.troubles:
+                message["_error"] = self.troubles.pop(0)
+                continue
+            taken += 1
+            on_delivery(None, None)
+        self.calls.append((topic, taken))
+        return taken
+
+    def poll(self, seconds: float) -> None:
+        self.polls += 1
+
+
+def sender(spec: Callable[..., TaskSpec], producer: Producer, **config: str) -> tuple[Sender, SourceCounters]:
+    counters = SourceCounters()
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    return Sender(producer, spec("p", settings), counters, lambda facts: None), counters  # type: ignore[arg-type]
+
+
+def test_runs_of_plain_messages_go_as_batches_and_order_is_kept(spec: Callable[..., TaskSpec]) -> None:
+    producer = Producer()
+    subject, _ = sender(spec, producer)
+    delivery = Delivery(1, [])
+    messages = [
+        Outgoing("a", None, b"1"),
+        Outgoing("a", None, b"2"),
+        Outgoing("b", None, b"3"),
+        Outgoing("b", None, b"4", (("h", b"x"),)),
+        Outgoing("b", None, b"5", timestamp_ms=1),
+        Outgoing("b", None, b"6", partition=0),
+        Outgoing("b", None, b"7"),
+    ]
+    subject.send(messages, delivery)
+    assert producer.calls == [("a", 2), ("b", 1), ("b", 1), ("b", 1), ("b", 1), ("b", 1)]
+    assert delivery.acknowledged == len(messages)
+
+
+@pytest.mark.parametrize("headers", [(), (("h", b"x"),)])
+def test_a_full_queue_is_waited_for(spec: Callable[..., TaskSpec], headers: Any) -> None:
+    full: Any = BufferError() if headers else KafkaError(KafkaError._QUEUE_FULL)
+    producer = Producer(full, full)
+    subject, _ = sender(spec, producer)
+    delivery = Delivery(1, [])
+    subject.send([Outgoing("a", None, b"1", headers), Outgoing("a", None, b"2", headers)], delivery)
+    assert delivery.acknowledged == 2
+    assert producer.polls
+
+
+@pytest.mark.parametrize("headers", [(), (("h", b"x"),)])
+def test_a_lost_producer_is_told_from_a_bad_record(spec: Callable[..., TaskSpec], headers: Any) -> None:
+    def trouble(code: int) -> Any:
+        return KafkaException(KafkaError(code)) if headers else KafkaError(code)
+
+    message = Outgoing("a", None, b"1", headers)
+    with pytest.raises(ClientLost):
+        sender(spec, Producer(trouble(KafkaError._FATAL)))[0].send([message], Delivery(1, []))
+    with pytest.raises(Fatal, match="cannot produce a record to topic a"):
+        sender(spec, Producer(trouble(KafkaError.MSG_SIZE_TOO_LARGE)))[0].send([message], Delivery(1, []))
+    subject, _ = sender(spec, Producer(trouble(KafkaError._INVALID_ARG)), errors_tolerance="all")
+    with pytest.raises(Fatal):
+        subject.send([message], Delivery(1, []))
+    subject, counters = sender(spec, Producer(trouble(KafkaError.MSG_SIZE_TOO_LARGE)), errors_tolerance="all")
+    delivery = Delivery(1, [])
+    subject.send([message, message], delivery)
+    assert (delivery.acknowledged, counters.skipped, counters.written) == (2, 1, -1)
+
+
+def test_records_pass_through_the_converters(spec: Callable[..., TaskSpec]) -> None:
+    subject, _ = sender(spec, Producer())
+    record = Record(topic="t", key="k", value={"a": 1}, headers=(("h", None),), timestamp_ms=5, kafka_partition=2)
+    assert subject.encode([record]) == [Outgoing("t", b"k", b'{"a":1}', (("h", None),), 5, 2)]
+
+
+def test_an_inbox_holds_a_delivery_once() -> None:
+    inbox: list[Delivery] = []
+    delivery = Delivery(7, inbox)
+    for error in (None, None, KafkaError(1), None):
+        delivery(error, None)
+    assert inbox == [delivery]
+    assert (delivery.acknowledged, delivery.error) == (3, KafkaError(1))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"keys": [b"k"]}, {"keys": [None, None], "headers": [()]}, {"keys": [None, None], "timestamps_ms": [1]}],
+)
+def test_columns_have_one_length(columns: Any) -> None:
+    with pytest.raises(ValueError, match="an EncodedBatch with 2 values and 1 "):
+        check_columns(EncodedBatch(topic="t", values=[b"1", b"2"], **columns))
+    assert check_columns(EncodedBatch(topic="t", keys=[], values=[])) == 0

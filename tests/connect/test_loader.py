@@ -1,0 +1,75 @@
+"""Plugins found by name, broken ones left out"""
+
+from importlib.metadata import EntryPoint
+
+import pytest
+from pydantic import BaseModel
+
+from connect import loader
+from connect.api import Plugin, PluginKind, SourceTask
+from connect.loader import Plugins, UnknownPlugin
+
+
+class Settings(BaseModel):
+    pass
+
+
+def task(settings: Settings) -> SourceTask:
+    raise AssertionError("never started here")
+
+
+def plugin(name: str, *aliases: str) -> Plugin:
+    return Plugin(name=name, kind=PluginKind.SOURCE, version="1", config=Settings, task=task, aliases=aliases)
+
+
+LINES = plugin("Lines", "org.example.LinesSourceConnector")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Lines",
+        "LinesConnector",
+        "org.example.LinesSourceConnector",
+        "org.example.LinesSource",
+        "LinesSourceConnector",
+        "LinesSource",
+    ],
+)
+def test_a_plugin_answers_to_every_name_people_use(name: str) -> None:
+    assert Plugins([LINES]).find(name) is LINES
+
+
+def test_an_exact_name_wins_over_an_alias_and_an_alias_over_a_shortened_name() -> None:
+    exact, alias, short = plugin("A"), plugin("B", "A"), plugin("C", "x.A")
+    assert Plugins([short, alias, exact]).find("A") is exact
+    assert Plugins([short, alias]).find("A") is alias
+    assert Plugins([short]).find("A") is short
+
+
+def test_an_unknown_name_is_refused_with_what_there_is() -> None:
+    with pytest.raises(UnknownPlugin, match=r"which name matches Nope, available connectors are: Lines"):
+        Plugins([LINES]).find("Nope")
+    with pytest.raises(UnknownPlugin, match="none"):
+        Plugins([]).find("")
+
+
+def test_broken_entry_points_are_left_out() -> None:
+    points = [
+        EntryPoint("missing", "no_such_module_anywhere:x", loader.GROUP),
+        EntryPoint("wrong", "json:dumps", loader.GROUP),
+        EntryPoint("gone", "json:no_such_name", loader.GROUP),
+        EntryPoint("file-source", "connect.plugins.file:file_source", loader.GROUP),
+    ]
+    assert [(target, each.name) for target, each in loader._load(points)] == [
+        ("connect.plugins.file:file_source", "FileStreamSource")
+    ]
+
+
+def test_the_installed_plugins_hold_the_file_connectors() -> None:
+    plugins = Plugins.installed()
+    assert plugins.find("org.apache.kafka.connect.file.FileStreamSourceConnector").kind is PluginKind.SOURCE
+    sink = plugins.find("FileStreamSink")
+    assert sink.kind is PluginKind.SINK
+    assert plugins.target(sink) == "connect.plugins.file:file_sink"
+    assert plugins.target(LINES) == "Lines"

@@ -1,0 +1,208 @@
+"""What the REST API can do, where HTTP does not matter: races, lost clusters, switched-off features"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from connect.api import Plugin, PluginKind, SourceTask
+from connect.config import parse_worker
+from connect.entities import ConnectorOffset
+from connect.herder.service import Herder, Surroundings
+from connect.loader import Plugins
+from connect.operations import Operations, RestError
+from connect.stores import State, TargetState
+from connect.topic_log import ensure_topic
+from connect.validation import Surroundings as ValidationSurroundings
+from connect.validation import Validator
+from core.runtime.clock import SystemClock
+from tidemill import services
+
+sys.path.insert(0, str(Path(__file__).parent / "herder"))
+from scripted_host import ScriptedHost
+
+pytestmark = pytest.mark.integration
+
+Settings = Callable[..., dict[str, str]]
+Meddle = Callable[[], Any]
+
+
+class Options(BaseModel):
+    level: str = "1"
+
+
+def no_task(settings: Any) -> SourceTask:
+    raise AssertionError("never started here")
+
+
+SOURCE = Plugin(
+    name="Src", kind=PluginKind.SOURCE, version="1", config=Options, task=no_task, check=lambda settings: None
+)
+CONFIG = {"connector.class": "Src"}
+
+
+class Bench:
+    """Operations whose preflight a test can use to let something happen in between."""
+
+    def __init__(self, herder: Herder, host: ScriptedHost, settings: dict[str, str]) -> None:
+        self.herder = herder
+        self.host = host
+        self.meddle: Meddle | None = None
+        config = parse_worker(settings)
+        around = ValidationSurroundings(
+            group_id=config.group_id, override_policy="All", check=self._check, check_timeout_s=20
+        )
+        self.api = Operations(herder, Plugins([SOURCE]), Validator(around), config)
+
+    async def _check(self, plugin: Plugin, config: Any) -> list[Any]:
+        if self.meddle is not None:
+            meddle, self.meddle = self.meddle, None
+            await meddle()
+        return []
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not wanted():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def open_bench(worker_settings: Settings) -> Callable[..., Any]:
+    """Operations on a herder with a scripted host."""
+
+    @asynccontextmanager
+    async def open_it(more: dict[str, str] | None = None) -> AsyncIterator[Bench]:
+        settings = worker_settings(more)
+        config = parse_worker(settings)
+        for topic in (config.config_topic, config.offset_topic, config.status_topic):
+            await asyncio.to_thread(ensure_topic, config.client, topic, timeout_s=20)
+        host = ScriptedHost()
+        around = Surroundings(
+            config=config,
+            worker_id="w:1",
+            plugins=Plugins([SOURCE]),
+            host=host,
+            clock=SystemClock(),
+            alarm=lambda name, at_ms, callback: None,
+            set_level=lambda logger, level: None,
+        )
+        async with Herder(around) as herder:
+            yield Bench(herder, host, settings)
+
+    return open_it
+
+
+async def test_patches_that_meet_are_both_kept(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.api.create("c", CONFIG, None)
+        bench.meddle = lambda: bench.api.patch("c", {"b": "2"})
+        info = await bench.api.patch("c", {"a": "1"})
+        assert info.config == {"connector.class": "Src", "name": "c", "b": "2", "a": "1"}
+
+
+async def test_a_patch_that_is_always_overtaken_is_refused(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.api.create("c", CONFIG, None)
+        count = 0
+
+        async def again() -> None:
+            nonlocal count
+            count += 1
+            await bench.herder.command(configure(str(count)))
+            bench.meddle = again
+
+        bench.meddle = again
+        with pytest.raises(RestError, match="stale configuration") as caught:
+            await bench.api.patch("c", {"a": "1"})
+        assert caught.value.status == 409 and count == 3
+
+
+def configure(level: str) -> Any:
+    """A change by somebody else."""
+    from connect.herder.commands import Configure
+
+    return Configure(connector="c", config={**CONFIG, "name": "c", "level": level})
+
+
+async def test_a_connector_deleted_while_it_is_patched(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.api.create("c", CONFIG, None)
+        bench.meddle = lambda: bench.api.delete("c")
+        with pytest.raises(RestError, match="Connector c not found") as caught:
+            await bench.api.patch("c", {"a": "1"})
+        assert caught.value.status == 404
+
+
+async def test_a_connector_created_meanwhile(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        bench.meddle = lambda: bench.api.create("c", CONFIG, None)
+        with pytest.raises(RestError, match="Connector c already exists") as caught:
+            await bench.api.create("c", CONFIG, None)
+        assert caught.value.status == 409
+
+
+async def test_the_record_of_topics_switched_off(open_bench: Any) -> None:
+    async with open_bench({"topic.tracking.enable": "false"}) as bench:
+        for call in (bench.api.topics, bench.api.reset_topics):
+            with pytest.raises(RestError, match=r"Topic tracking is disabled\.") as caught:
+                call("c")
+            assert caught.value.status == 403
+    async with open_bench({"topic.tracking.allow.reset": "false"}) as bench:
+        assert bench.api.topics("c") == []
+        with pytest.raises(RestError, match=r"Topic tracking reset is disabled\."):
+            bench.api.reset_topics("c")
+
+
+async def test_offsets_wait_for_the_last_task_of_a_stopped_connector(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.api.create("c", CONFIG, None)
+        await bench.until(lambda: bool(bench.host.running))
+        bench.host.hold_stops.clear()
+        await bench.api.set_target("c", TargetState.STOPPED)
+        change = [ConnectorOffset(partition={"file": "x"}, offset={"pos": 1})]
+        altering = asyncio.create_task(bench.api.alter_offsets("c", change))
+        await asyncio.sleep(0)
+        assert not altering.done()
+        bench.host.hold_stops.set()
+        assert "altered successfully" in await altering
+        assert (await bench.api.offsets("c")).offsets == tuple(change)
+        gone = [ConnectorOffset(partition={"file": "x"}, offset=None)]
+        await bench.api.alter_offsets("c", gone)
+        assert (await bench.api.offsets("c")).offsets == ()
+
+
+async def test_reads_of_a_connector_whose_plugin_is_gone(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        from connect.herder.commands import Create
+
+        await bench.herder.command(Create(connector="old", config={"name": "old", "connector.class": "Removed"}))
+        await bench.until(lambda: bench.herder.machine.board.instance("old") is not None)
+        assert bench.api.info("old").type == "unknown"
+        status = bench.api.status("old")
+        assert (status.type, status.connector.state) == ("unknown", State.FAILED.value)
+        assert "Removed" in (status.connector.trace or "")
+        assert (await bench.api.offsets("old")).offsets == ()
+
+
+@pytest.mark.crash
+async def test_a_write_the_cluster_does_not_take(tmp_path: Path, open_bench: Any) -> None:
+    broker = services.broker("b", tmp_path / "data", log=tmp_path / "broker.log").start()
+    try:
+        more = {"bootstrap.servers": broker.facts["address"], "request.timeout.ms": "1000"}
+        async with open_bench(more) as bench:
+            await bench.api.create("c", CONFIG, TargetState.PAUSED)
+            await bench.until(lambda: bool(bench.host.running))
+            broker.kill()
+            with pytest.raises(RestError, match="Failed to write to config topic") as caught:
+                await bench.api.delete("c")
+            assert caught.value.status == 500
+            assert bench.api.info("c").name == "c"  # reads go on
+            broker = services.broker("b", tmp_path / "data", listen=more["bootstrap.servers"], log=tmp_path / "b2")
+            broker.start()
+    finally:
+        broker.stop()

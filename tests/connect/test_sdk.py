@@ -1,0 +1,330 @@
+"""Functions as plugins"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from connect import sdk
+from connect.api import (
+    ConverterSpec,
+    EncodedBatch,
+    EndOfInput,
+    InvalidConfig,
+    Plugin,
+    PluginKind,
+    Record,
+    RetryAfter,
+    SinkTask,
+    SourceOutput,
+    SourceTask,
+    TaskContext,
+)
+from connect.sdk import Pos, check, sink, source, task_split
+
+DEADLINE_S = 20
+
+
+class Cfg(BaseModel):
+    """Settings of the test plugins."""
+
+    count: int = 3
+    tables: list[str] = []
+    quiet: bool = False
+
+
+def context(offsets: Mapping[str, Mapping[str, Any]] | None = None) -> TaskContext:
+    stored = offsets or {}
+    return TaskContext(
+        connector="c",
+        task=0,
+        config={},
+        bootstrap_servers="",
+        client_config={},
+        key_converter=ConverterSpec(kind="string"),
+        value_converter=ConverterSpec(kind="string"),
+        offsets=lambda partition: stored.get(partition["p"]),
+        stopping=lambda: False,
+        report=lambda facts: None,
+    )
+
+
+def started(plugin: Plugin, settings: BaseModel | None = None, **more: Any) -> SourceTask:
+    task = plugin.task(settings or plugin.config())
+    assert isinstance(task, SourceTask)
+    task.start(context(**more))
+    return task
+
+
+def drain(task: SourceTask) -> list[SourceOutput]:
+    """Everything until the end of the input."""
+    found: list[SourceOutput] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        try:
+            found += task.poll()
+        except EndOfInput:
+            return found
+    raise AssertionError("the source did not end")
+
+
+def record(n: int) -> Record:
+    return Record(topic="t", value=n, partition={"p": "x"}, offset={"n": n})
+
+
+@source("numbers", version="1.2", aliases=["java.Numbers"], ignored=["old.setting"])
+def numbers(cfg: Cfg, pos: Pos) -> Iterator[Record]:
+    """Counts on from where it was."""
+    start = (pos.get({"p": "x"}) or {"n": -1})["n"] + 1
+    for n in range(start, cfg.count):
+        yield record(n)
+
+
+def test_a_source_is_a_plugin() -> None:
+    assert (numbers.name, numbers.kind, numbers.version) == ("numbers", PluginKind.SOURCE, "1.2")
+    assert (numbers.config, numbers.doc) == (Cfg, "Counts on from where it was.")
+    assert (numbers.aliases, numbers.ignored) == (("java.Numbers",), ("old.setting",))
+
+
+def test_a_source_yields_and_ends() -> None:
+    task = started(numbers)
+    assert drain(task) == [record(0), record(1), record(2)]
+    task.stop()
+
+
+def test_a_source_goes_on_from_its_offset() -> None:
+    task = started(numbers, Cfg(count=9), offsets={"x": {"n": 6}})
+    assert drain(task) == [record(7), record(8)]
+
+
+def test_an_asynchronous_source() -> None:
+    closed = threading.Event()
+
+    @source("a", version="1")
+    async def endless(ctx: TaskContext) -> AsyncIterator[SourceOutput]:
+        assert ctx.connector == "c"
+        try:
+            yield record(0)
+            yield EncodedBatch(topic="t", keys=[], values=[])
+            await asyncio.sleep(600)
+        finally:
+            closed.set()
+
+    task = started(endless)
+    found: list[SourceOutput] = []
+    while len(found) < 2:
+        found += task.poll()
+    assert found[0] == record(0)
+    task.stop()
+    assert closed.wait(DEADLINE_S), "the generator was not closed"
+
+
+def test_a_slow_generator_does_not_hold_up_what_came_before() -> None:
+    release = threading.Event()
+
+    @source("slow", version="1")
+    def slow() -> Iterator[Record]:
+        yield record(0)
+        release.wait(DEADLINE_S)
+        yield record(1)
+
+    task = started(slow)
+    assert list(task.poll()) == [record(0)]
+    begun = time.monotonic()
+    assert list(task.poll()) == []
+    assert time.monotonic() - begun < DEADLINE_S / 2
+    release.set()
+    assert drain(task) == [record(1)]
+
+
+def test_the_buffer_is_bounded_and_stop_closes_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "BUFFERED_MAX", 10)
+    made: list[int] = []
+    closed = threading.Event()
+
+    @source("fast", version="1")
+    def fast() -> Iterator[Record]:
+        try:
+            for n in range(10**9):
+                made.append(n)
+                yield record(n)
+        finally:
+            closed.set()
+
+    task = started(fast)
+    first = task.poll()
+    threading.Event().wait(0.1)
+    assert len(made) <= len(first) + 11
+    task.stop()
+    assert closed.wait(DEADLINE_S)
+
+
+def test_retry_calls_the_function_again_with_what_it_has_yielded() -> None:
+    starts: list[int] = []
+
+    @source("flaky", version="1")
+    def flaky(pos: Pos) -> Iterator[Record]:
+        at = (pos.get({"p": "x"}) or {"n": -1})["n"] + 1
+        starts.append(at)
+        yield record(at)
+        if at < 2:
+            raise RetryAfter(0)
+
+    task = started(flaky)
+    found: list[SourceOutput] = []
+    retries = 0
+    while len(found) < 3:
+        try:
+            found += task.poll()
+        except RetryAfter:
+            retries += 1
+    assert found == [record(0), record(1), record(2)]
+    assert (starts, retries) == ([0, 1, 2], 2)
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError("a bug"), EndOfInput("enough")])
+def test_what_a_generator_raises_comes_after_what_it_yielded(failure: Exception) -> None:
+    @source("failing", version="1")
+    def failing() -> Iterator[Record]:
+        yield record(0)
+        raise failure
+
+    task = started(failing)
+    assert list(task.poll()) == [record(0)]
+    with pytest.raises(type(failure)):
+        task.poll()
+
+
+def test_yielding_something_else_is_a_mistake() -> None:
+    @source("odd", version="1")
+    def odd() -> Iterator[Any]:
+        yield {"a": 1}
+
+    with pytest.raises(TypeError, match="yields Record or EncodedBatch, not dict"):
+        started(odd).poll()
+
+
+def test_pos_knows_partitions_apart() -> None:
+    pos = Pos(lambda partition: {"stored": partition["p"]})
+    pos.advance(Record(partition={"p": "a"}, offset={"n": 1}))
+    pos.advance(Record(partition={"p": "b"}, offset={"n": 2}))
+    pos.advance(Record(partition={"p": "a"}, offset={"n": 3}))
+    pos.advance(Record(partition={"p": "a"}))
+    assert [pos.get({"p": each}) for each in "abc"] == [{"n": 3}, {"n": 2}, {"stored": "c"}]
+
+
+# ----------------------------------------------------------------------- sinks
+
+
+def put(plugin: Plugin, *batches: Sequence[Record]) -> None:
+    task = plugin.task(plugin.config())
+    assert isinstance(task, SinkTask)
+    task.start(context())
+    for batch in batches:
+        task.put(batch)
+    task.flush()
+    task.stop()
+
+
+def test_a_sink_takes_batches() -> None:
+    taken: list[tuple[int, list[Record]]] = []
+
+    @sink("memory", version="1")
+    def memory(cfg: Cfg, batch: list[Record]) -> None:
+        """Keeps everything."""
+        taken.append((cfg.count, batch))
+
+    put(memory, [record(0)], [record(1), record(2)])
+    assert taken == [(3, [record(0)]), (3, [record(1), record(2)])]
+    assert (memory.kind, memory.doc) == (PluginKind.SINK, "Keeps everything.")
+
+
+def test_an_asynchronous_sink_has_one_loop() -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    @sink("async", version="1")
+    async def push(batch: Sequence[Record]) -> None:
+        await asyncio.sleep(0)
+        loops.append(asyncio.get_running_loop())
+
+    put(push, [record(0)], [record(1)])
+    assert len(loops) == 2
+    assert loops[0] is loops[1]
+
+
+def test_errors_of_a_sink_pass_through() -> None:
+    @sink("failing", version="1")
+    async def failing(batch: list[Record]) -> None:
+        raise RetryAfter(3)
+
+    with pytest.raises(RetryAfter):
+        put(failing, [record(0)])
+
+
+# ----------------------------------------------------------------------- hooks
+
+
+def test_a_split_says_what_each_task_changes() -> None:
+    @source("split", version="1")
+    def split_me(cfg: Cfg) -> Iterator[Record]:
+        yield record(0)
+
+    @task_split(split_me)
+    def split(cfg: Cfg, tasks_max: int) -> list[Any]:
+        halves = [cfg.model_copy(update={"tables": cfg.tables[n::tasks_max], "quiet": True}) for n in range(tasks_max)]
+        return [*halves, {"count": "7"}]
+
+    assert split_me.split is not None
+    assert split_me.split(Cfg(tables=["a", "b", "c"]), 2) == [
+        {"tables": "a,c", "quiet": "true"},
+        {"tables": "b", "quiet": "true"},
+        {"count": "7"},
+    ]
+    assert split(Cfg(), 0) == [{"count": "7"}], "the function stays what it was"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_check_refuses_settings(asynchronous: bool) -> None:
+    @sink("checked", version="1")
+    def checked(cfg: Cfg, batch: list[Record]) -> None: ...
+
+    def refuse(cfg: Cfg) -> None:
+        if cfg.count < 0:
+            raise InvalidConfig("count", "is negative.")
+
+    async def refuse_later(cfg: Cfg) -> None:
+        await asyncio.sleep(0)
+        refuse(cfg)
+
+    check(checked)(refuse_later if asynchronous else refuse)
+    assert checked.check is not None
+    checked.check(Cfg())
+    with pytest.raises(InvalidConfig):
+        checked.check(Cfg(count=-1))
+    with pytest.raises(TypeError, match="has a check already"):
+        check(checked)(refuse)
+
+
+# -------------------------------------------------------------------- mistakes
+
+
+def test_mistakes_are_found_when_the_module_is_loaded() -> None:
+    with pytest.raises(TypeError, match="must be a generator"):
+
+        @source("x", version="1")
+        def no_generator(cfg: Cfg) -> list[Record]:
+            return []
+
+    with pytest.raises(TypeError, match=r"needs a parameter annotated list\[Record\]"):
+
+        @sink("x", version="1")
+        def no_batch(cfg: Cfg) -> None: ...
+
+    with pytest.raises(TypeError, match="parameter 'what' must be annotated"):
+
+        @sink("x", version="1")
+        def unknown(what, batch: list[Record]) -> None: ...  # type: ignore[no-untyped-def]

@@ -1,0 +1,75 @@
+"""From flat strings to a plugin's model"""
+
+from typing import Any
+
+import pytest
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
+
+from connect.api import Plugin, PluginKind
+from connect.settings import model_input, parse_settings, setting_names
+
+
+class Settings(BaseModel, populate_by_name=False):
+    host: str = Field(alias="database.hostname")
+    port: int = 5432
+    tables: list[str] = []
+    mode: str = Field(default="a", validation_alias=AliasChoices("the.mode", "mode.old"))
+    ratio: float | None = None
+    labels: dict[str, int] = {}
+    quiet: bool = False
+    note: str | None = None
+
+
+def plugin(model: type[BaseModel]) -> Plugin:
+    return Plugin(name="p", kind=PluginKind.SOURCE, version="1", config=model, task=lambda settings: None)  # type: ignore[arg-type,return-value]
+
+
+def parse(**config: str) -> Any:
+    return parse_settings(plugin(Settings), {"database.hostname": "h"} | config)
+
+
+def test_strings_become_what_the_model_says() -> None:
+    settings = parse(port="1", tables=" a, b ,,c", ratio="0.5", labels='{"x":1}', quiet="true", note="")
+    assert settings == Settings.model_validate(
+        {
+            "database.hostname": "h",
+            "port": 1,
+            "tables": ["a", "b", "c"],
+            "ratio": 0.5,
+            "labels": {"x": 1},
+            "quiet": True,
+            "note": "",
+        }
+    )
+
+
+def test_an_empty_string_is_nothing_where_text_is_not_wanted() -> None:
+    assert parse(ratio="").ratio is None
+    assert parse(tables="").tables == []
+
+
+def test_other_settings_of_the_connector_are_left_alone() -> None:
+    class Strict(BaseModel, extra="forbid"):
+        topic: str
+
+    settings = parse_settings(plugin(Strict), {"topic": "t", "tasks.max": "1", "name": "n"})
+    assert settings == Strict(topic="t")
+
+
+def test_a_model_that_takes_all_gets_all() -> None:
+    class Open(BaseModel, extra="allow"):
+        topic: str
+
+    assert model_input(Open, {"topic": "t", "spark.x": "1"}) == {"topic": "t", "spark.x": "1"}
+
+
+def test_older_spellings_are_found() -> None:
+    assert parse(**{"mode.old": "b"}).mode == "b"
+    assert setting_names(Settings)[3:5] == ["the.mode", "mode.old"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("port", "x"), ("labels", "{"), ("quiet", "perhaps")])
+def test_a_bad_value_is_named_as_it_was_written(name: str, value: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        parse(**{name: value})
+    assert [each["loc"][0] for each in caught.value.errors()] == [name]

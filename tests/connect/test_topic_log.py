@@ -1,0 +1,151 @@
+"""A compacted topic read to its end, then followed, on a real cluster"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from connect.topic_log import LogRecord, TopicLog, TopicLogError, TopicSpec, ensure_topic
+from tidemill import services
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[[str], str]
+
+
+def spec(name: str, partitions: int = 1, copies: int = 1, **config: str) -> TopicSpec:
+    return TopicSpec(name=name, partitions=partitions, replication_factor=copies, config=config)
+
+
+def client(bootstrap: str) -> dict[str, str]:
+    return {"bootstrap.servers": bootstrap}
+
+
+def follow(
+    bootstrap: str, topic: str, on_records: Callable[[Sequence[LogRecord]], None], append_timeout_s: float = 20
+) -> TopicLog:
+    return TopicLog(topic, client(bootstrap), on_records, start_timeout_s=30, append_timeout_s=append_timeout_s)
+
+
+@pytest.fixture
+def topic(bootstrap: str, unique: Make) -> str:
+    """A topic of three partitions."""
+    name = unique("log")
+    ensure_topic(client(bootstrap), spec(name, partitions=3), timeout_s=20)
+    return name
+
+
+def test_a_missing_topic_is_created_compacted(bootstrap: str, unique: Make) -> None:
+    name = unique("log")
+    # More copies than the cluster has brokers: it gets what there is.
+    ensure_topic(client(bootstrap), spec(name, partitions=2, copies=3, **{"segment.bytes": "1048576"}), timeout_s=20)
+    ensure_topic(client(bootstrap), spec(name, partitions=5), timeout_s=20)  # there already: left alone
+    admin = AdminClient(client(bootstrap))
+    assert len(admin.list_topics(name, timeout=20).topics[name].partitions) == 2
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    entries = admin.describe_configs([resource])[resource].result(20)
+    assert entries["cleanup.policy"].value == "compact"
+    assert entries["segment.bytes"].value == "1048576"
+
+
+def test_the_config_topic_must_have_one_partition(bootstrap: str, topic: str) -> None:
+    with pytest.raises(TopicLogError, match="has 3 partitions but must have 1"):
+        ensure_topic(client(bootstrap), spec(topic, partitions=1), timeout_s=20)
+
+
+async def test_everything_is_there_when_it_opens(bootstrap: str, topic: str) -> None:
+    producer = Producer(client(bootstrap))
+    for number in range(2_500):
+        producer.produce(topic, key=f"k{number}", value=f"v{number}", partition=number % 3)
+    producer.produce(topic, key="gone", value=None, partition=0)
+    producer.flush(20)
+    seen: list[LogRecord] = []
+    async with follow(bootstrap, topic, seen.extend):
+        assert {record.key for record in seen} == {b"gone", *(f"k{number}".encode() for number in range(2_500))}
+        for partition in range(3):
+            offsets = [record.offset for record in seen if record.partition == partition]
+            assert offsets == list(range(len(offsets)))
+        assert [record.value for record in seen if record.key == b"gone"] == [None]
+
+
+async def test_what_was_appended_has_been_seen(bootstrap: str, topic: str) -> None:
+    mine: list[LogRecord] = []
+    others: list[LogRecord] = []
+    async with follow(bootstrap, topic, mine.extend) as log, follow(bootstrap, topic, others.extend) as other:
+        for number in range(20):
+            await log.append([(f"k{number}".encode(), b"1"), (f"k{number}".encode(), None)])
+            assert len(mine) == 2 * (number + 1)
+        await other.append([(b"last", b"2")])
+        assert len(others) == 41
+        by_key = {record.key: record.partition for record in mine}
+        for record in mine:
+            assert record.partition == by_key[record.key]  # a key keeps its partition
+        await log.append([])
+
+
+async def test_appends_side_by_side(bootstrap: str, topic: str) -> None:
+    seen: list[LogRecord] = []
+    async with follow(bootstrap, topic, seen.extend) as log:
+        await asyncio.gather(*(log.append([(f"k{number}".encode(), b"")]) for number in range(30)))
+        assert len(seen) == 30
+
+
+async def test_a_missing_topic_is_an_error(bootstrap: str, unique: Make) -> None:
+    log = TopicLog(unique("nowhere"), client(bootstrap), print, start_timeout_s=3, append_timeout_s=1)
+    with pytest.raises(TopicLogError):
+        async with log:
+            pass
+
+
+async def test_a_record_that_cannot_be_applied_ends_the_following(bootstrap: str, topic: str) -> None:
+    def refuse(records: Sequence[LogRecord]) -> None:
+        raise ValueError("not this one")
+
+    async with follow(bootstrap, topic, refuse) as log:
+        with pytest.raises(TopicLogError, match="not this one"):
+            await log.append([(b"k", b"v")])
+        failure = await asyncio.wait_for(log.failure(), 10)
+        assert topic in str(failure)
+        with pytest.raises(TopicLogError, match="not this one"):
+            await log.append([(b"k", b"v")])
+
+
+async def test_a_closed_log_takes_nothing(bootstrap: str, topic: str) -> None:
+    async with follow(bootstrap, topic, print) as log:
+        pass
+    with pytest.raises(TopicLogError, match="closed"):
+        await log.append([(b"k", b"v")])
+
+
+@pytest.mark.crash
+async def test_a_broker_that_dies_is_waited_for(tmp_path: Path, unique: Make) -> None:
+    broker = services.broker("b", tmp_path / "data", log=tmp_path / "broker.log").start()
+    try:
+        address, topic = broker.facts["address"], unique("log")
+        await asyncio.to_thread(ensure_topic, client(address), spec(topic), timeout_s=20)
+        seen: list[LogRecord] = []
+        async with follow(address, topic, seen.extend, append_timeout_s=2) as log:
+            await log.append([(b"k1", b"v")])
+            broker.kill()
+            with pytest.raises(TopicLogError, match="cannot write to topic"):
+                await log.append([(b"lost", b"v")])
+            again = services.broker("b", tmp_path / "data", listen=address, log=tmp_path / "broker.log")
+            await asyncio.to_thread(again.start)
+            try:
+                async with asyncio.timeout(30):
+                    while True:
+                        try:
+                            await log.append([(b"k2", b"v")])
+                            break
+                        except TopicLogError:
+                            await asyncio.sleep(0.1)
+                assert [record.key for record in seen][:1] == [b"k1"]
+                assert [record.key for record in seen][-1:] == [b"k2"]
+                assert [record.offset for record in seen] == list(range(len(seen)))
+            finally:
+                again.stop()
+    finally:
+        broker.stop()

@@ -1,0 +1,276 @@
+"""The judgement on configurations, with plugins made for the purpose"""
+
+import asyncio
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pytest
+from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_validator, model_validator
+from structlog.testing import capture_logs
+
+from connect.api import InvalidConfig, Plugin, PluginKind, SinkTask
+from connect.entities import ConfigInfo, ConfigInfos
+from connect.remote.spec import SettingProblem
+from connect.validation import Surroundings, Validator, key_infos
+
+
+class Mode(enum.Enum):
+    FAST = "fast"
+    SAFE = "safe"
+
+
+class Settings(BaseModel):
+    host: str = Field(
+        description="Where", alias="database.host", json_schema_extra={"group": "Connection", "width": "long"}
+    )
+    port: int = Field(5432, ge=1, alias="database.port", json_schema_extra={"group": "Connection", "importance": "low"})
+    password: SecretStr = Field(SecretStr("secret"), alias="database.password")
+    tables: list[str] = Field(default_factory=list, title="Tables")
+    mode: Mode = Mode.SAFE
+    level: Literal["a", "b"] | None = None
+    ratio: float = 0.5
+    loud: bool = False
+    old: str = Field("x", validation_alias=AliasChoices("new.name", "old.name"))
+
+    @field_validator("host")
+    @classmethod
+    def no_spaces(cls, host: str) -> str:
+        if " " in host:
+            raise ValueError("a host has no spaces")
+        return host
+
+    @model_validator(mode="after")
+    def together(self) -> "Settings":
+        if self.loud and self.mode is Mode.FAST:
+            raise ValueError("loud and fast exclude each other")
+        return self
+
+
+def never(settings: Any) -> SinkTask:
+    raise AssertionError("never started here")
+
+
+def plugin(kind: PluginKind = PluginKind.SOURCE, **more: Any) -> Plugin:
+    fields: dict[str, Any] = {"name": "Test", "version": "1", "config": Settings, "task": never, **more}
+    return Plugin(kind=kind, **fields)
+
+
+async def content(plugin: Plugin, config: Mapping[str, str]) -> Sequence[SettingProblem]:
+    return []
+
+
+def validator(check: Any = content, policy: str = "All", timeout_s: float = 5.0) -> Validator:
+    return Validator(Surroundings(group_id="workers", override_policy=policy, check=check, check_timeout_s=timeout_s))
+
+
+GOOD = {"name": "c", "connector.class": "Test", "database.host": "db"}
+
+
+async def judge(more: Mapping[str, str | None], subject: Plugin | None = None, **how: Any) -> ConfigInfos:
+    return await validator(**how).validate(subject or plugin(), {**GOOD, **more})
+
+
+def entry(infos: ConfigInfos, name: str) -> ConfigInfo:
+    (found,) = [info for info in infos.configs if info.value.name == name]
+    return found
+
+
+async def test_a_good_configuration() -> None:
+    infos = await judge({})
+    assert infos.error_count == 0 and infos.problems() == []
+    assert infos.name == "Test"
+    assert infos.groups[0] == "Common" and infos.groups[-1] == "Connection"
+    assert entry(infos, "tasks.max").value.value == "1"
+    assert entry(infos, "name").definition is not None
+
+
+def test_definitions_come_from_the_model() -> None:
+    infos = {info.name: info for info in key_infos(plugin())}
+    assert list(infos) == [
+        "database.host",
+        "database.port",
+        "database.password",
+        "tables",
+        "mode",
+        "level",
+        "ratio",
+        "loud",
+        "new.name",
+    ]
+    host, port = infos["database.host"], infos["database.port"]
+    assert (host.type, host.required, host.default_value, host.importance) == ("STRING", True, None, "HIGH")
+    assert (host.group, host.order_in_group, host.width, host.documentation) == ("Connection", 1, "LONG", "Where")
+    assert (port.type, port.required, port.default_value, port.importance) == ("LONG", False, "5432", "LOW")
+    assert (port.order_in_group, port.width, port.display_name) == (2, "NONE", "database.port")
+    assert (infos["database.password"].type, infos["database.password"].default_value) == ("PASSWORD", "[hidden]")
+    assert (infos["tables"].type, infos["tables"].default_value, infos["tables"].display_name) == ("LIST", "", "Tables")
+    assert (infos["mode"].type, infos["mode"].default_value) == ("STRING", "safe")
+    assert (infos["ratio"].type, infos["ratio"].default_value) == ("DOUBLE", "0.5")
+    assert (infos["loud"].type, infos["loud"].default_value) == ("BOOLEAN", "false")
+    assert infos["loud"].order_in_group == -1 and infos["loud"].group is None
+
+
+async def test_choices_are_recommended() -> None:
+    infos = await judge({})
+    assert entry(infos, "mode").value.recommended_values == ("fast", "safe")
+    assert entry(infos, "level").value.recommended_values == ("a", "b")
+    assert "org.apache.kafka.connect.json.JsonConverter" in entry(infos, "key.converter").value.recommended_values
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "text"),
+    [
+        ({"tasks.max": "0"}, "tasks.max", "Invalid value 0 for configuration tasks.max: Value must be at least 1"),
+        ({"tasks.max": "x"}, "tasks.max", "Invalid value x for configuration tasks.max: Not a number of type INT"),
+        ({"name": ""}, "name", "Invalid value  for configuration name: String may not be empty"),
+        ({"name": "a\nb"}, "name", "control"),
+        ({"key.converter": "Avro"}, "key.converter", "Class Avro could not be found"),
+        ({"header.converter": "Avro"}, "header.converter", "Class Avro could not be found"),
+        ({"errors.tolerance": "some"}, "errors.tolerance", "some is not one of none, all"),
+        ({"database.port": "0"}, "database.port", "Invalid value 0 for configuration database.port: "),
+        ({"database.port": "x"}, "database.port", "Invalid value x for configuration database.port: "),
+        ({"database.host": "a b"}, "database.host", "database.host: a host has no spaces"),
+        ({"mode": "slow"}, "mode", "Invalid value slow for configuration mode"),
+        ({"loud": "true", "mode": "fast"}, "connector.class", "loud and fast exclude each other"),
+        ({"database.port": None}, "database.port", "Null value can not be supplied as the configuration value."),
+        ({"unheard.of": None}, "unheard.of", "Null value can not be supplied as the configuration value."),
+        ({"transforms": "unwrap"}, "transforms", "'transforms' is not supported yet"),
+        ({"predicates": "p"}, "predicates", "'predicates' is not supported yet"),
+        ({"exactly.once.support": "required"}, "exactly.once.support", "not supported yet"),
+        ({"transaction.boundary": "connector"}, "transaction.boundary", "not supported yet"),
+        ({"offsets.storage.topic": "t"}, "offsets.storage.topic", "not supported yet"),
+    ],
+)
+async def test_what_is_wrong_is_said_where_it_is_wrong(more: dict[str, str | None], name: str, text: str) -> None:
+    infos = await judge(more)
+    assert infos.error_count == 1, infos.problems()
+    assert text in entry(infos, name).value.errors[0]
+
+
+async def test_what_is_missing_is_said_in_connects_words() -> None:
+    infos = await validator().validate(plugin(), {"connector.class": "Test"})
+    assert infos.problems() == [
+        'Missing required configuration "name" which has no default value.',
+        'Missing required configuration "database.host" which has no default value.',
+    ]
+
+
+async def test_passwords_are_hidden_also_in_complaints() -> None:
+    class Picky(BaseModel):
+        token: SecretStr = Field(min_length=20)
+
+    infos = await judge({"token": "hunter2"}, plugin(config=Picky))
+    assert infos.error_count == 1
+    assert "hunter2" not in str(infos)
+    assert entry(infos, "token").value.value == "[hidden]"
+    assert entry(await judge({"database.password": "hunter2"}), "database.password").value.value == "[hidden]"
+
+
+@pytest.mark.parametrize(
+    ("more", "names", "text"),
+    [
+        ({}, ["topics", "topics.regex"], "Must configure one of topics or topics.regex"),
+        ({"topics": " , "}, ["topics", "topics.regex"], "Must configure one of topics or topics.regex"),
+        ({"topics": "a", "topics.regex": "b"}, ["topics", "topics.regex"], "mutually exclusive"),
+        ({"topics.regex": "("}, ["topics.regex"], "not a regular expression"),
+        ({"topics": "a,b", "errors.deadletterqueue.topic.name": "b"}, ["topics"], "The DLQ topic 'b' may not be"),
+        (
+            {"topics": "a", "consumer.override.group.id": "workers"},
+            ["consumer.override.group.id"],
+            "Consumer group workers conflicts with Connect worker group workers",
+        ),
+    ],
+)
+async def test_rules_for_sinks(more: dict[str, str], names: list[str], text: str) -> None:
+    infos = await judge(more, plugin(PluginKind.SINK))
+    assert [info.value.name for info in infos.configs if info.value.errors] == names
+    assert all(text in problem for problem in infos.problems())
+
+
+async def test_a_sink_whose_own_group_is_the_workers() -> None:
+    infos = await judge({"name": "cluster", "topics": "a"}, plugin(PluginKind.SINK))
+    assert infos.error_count == 0
+    around = Surroundings(group_id="connect-cluster", override_policy="All", check=content, check_timeout_s=1)
+    config = {**GOOD, "name": "cluster", "topics": "a"}
+    clash = await Validator(around).validate(plugin(PluginKind.SINK), config)
+    assert "conflicts with Connect worker group" in entry(clash, "name").value.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"),
+    [("All", set()), ("None", {"a", "m"}), ("Principal", {"a"})],
+)
+async def test_the_policy_decides_about_client_overrides(policy: str, refused: set[str]) -> None:
+    settings = {"a": "producer.override.acks", "m": "producer.override.sasl.mechanism"}
+    infos = await judge(dict.fromkeys(settings.values(), "1"), policy=policy)
+    assert {info.value.name for info in infos.configs if info.value.errors} == {settings[each] for each in refused}
+
+
+async def test_the_preflight_speaks_last() -> None:
+    asked: list[Mapping[str, str]] = []
+
+    async def check(subject: Plugin, config: Mapping[str, str]) -> Sequence[SettingProblem]:
+        asked.append(config)
+        return [SettingProblem("database.host", "cannot connect"), SettingProblem("", "not today")]
+
+    subject = plugin(check=lambda settings: None)
+    infos = await judge({"tasks.max": "0"}, subject, check=check)
+    assert not asked and infos.error_count == 1
+    infos = await judge({}, subject, check=check)
+    assert entry(infos, "database.host").value.errors == ("cannot connect",)
+    assert entry(infos, "connector.class").value.errors == ("not today",)
+    assert (await judge({}, plugin(), check=check)).error_count == 0  # nothing to check
+
+
+async def test_a_preflight_that_hangs_is_an_error_after_its_deadline() -> None:
+    async def hang(subject: Plugin, config: Mapping[str, str]) -> Sequence[SettingProblem]:
+        await asyncio.Event().wait()
+        return []
+
+    infos = await judge({}, plugin(check=lambda settings: None), check=hang, timeout_s=0.01)
+    assert "gave no answer" in entry(infos, "connector.class").value.errors[0]
+
+
+async def test_a_model_that_breaks_is_the_configurations_problem() -> None:
+    class Broken(BaseModel):
+        x: str = "1"
+
+        @model_validator(mode="before")
+        @classmethod
+        def explode(cls, data: Any) -> Any:
+            raise RuntimeError("a bug")
+
+    class Refusing(BaseModel):
+        x: str = "1"
+
+        @model_validator(mode="before")
+        @classmethod
+        def refuse(cls, data: Any) -> Any:
+            raise InvalidConfig("x", "no good")
+
+    assert "RuntimeError: a bug" in (await judge({}, plugin(config=Broken))).problems()[0]
+    assert entry(await judge({}, plugin(config=Refusing)), "x").value.errors == ("no good",)
+
+
+async def test_unknown_settings_are_logged_once_and_accepted() -> None:
+    subject = plugin(ignored=("history.file", "signal."))
+    checker = validator()
+    more = {"database.hots": "x", "history.file": "y", "signal.data": "z", "transforms.a.type": "t"}
+    with capture_logs() as lines:
+        for _ in range(2):
+            infos = await checker.validate(subject, {**GOOD, **more})
+            assert infos.error_count == 0
+    assert [(line["event"], line["setting"]) for line in lines] == [
+        ("unknown setting", "database.hots"),
+        ("setting has no effect", "history.file"),
+        ("setting has no effect", "signal.data"),
+    ]
+    assert lines[0]["did_you_mean"] == "database.host"
+    assert not any(info.value.name == "database.hots" for info in infos.configs)
+
+
+async def test_a_second_spelling_is_known() -> None:
+    with capture_logs() as lines:
+        assert (await judge({"old.name": "1"})).error_count == 0
+    assert lines == []

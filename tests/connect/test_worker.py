@@ -1,0 +1,150 @@
+"""A worker put together and taken apart"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from connect.config import parse_worker
+from connect.worker import StartRefused, Worker, open_worker
+from tidemill import services
+
+pytestmark = pytest.mark.integration
+
+Settings = Callable[..., dict[str, str]]
+
+
+async def get(worker: Worker, path: str) -> Any:
+    async with httpx.AsyncClient(base_url=worker.url, timeout=30) as client:
+        return (await client.get(path)).json()
+
+
+async def create(worker: Worker, name: str, config: dict[str, str]) -> None:
+    async with httpx.AsyncClient(base_url=worker.url, timeout=60) as client:
+        answer = await client.put(f"/connectors/{name}/config", json=config)
+        assert answer.status_code == 201, answer.text
+
+
+async def running(worker: Worker, name: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            status = await get(worker, f"/connectors/{name}/status")
+            if [task["state"] for task in status.get("tasks", [])] == ["RUNNING"]:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_the_next_worker_goes_on_where_the_last_one_stopped(
+    worker_settings: Settings, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    settings, file = worker_settings(), tmp_path / "in.txt"
+    file.write_text("one\n")
+    source = {"connector.class": "FileStreamSource", "file": str(file), "topic": unique("topic")}
+    async with open_worker(parse_worker(settings)) as worker:
+        assert worker.worker_id == f"127.0.0.1:{worker.port}" and worker.port != 0
+        await create(worker, "c", source)
+        await running(worker, "c")
+        before = (await get(worker, "/connectors/c"), await get(worker, "/connectors/c/tasks"))
+    with pytest.raises(httpx.ConnectError):
+        await get(worker, "/")
+    with file.open("a") as lines:
+        lines.write("two\n")
+    async with open_worker(parse_worker(settings)) as later:
+        assert (await get(later, "/connectors/c"), await get(later, "/connectors/c/tasks")) == before
+        await running(later, "c")
+        async with asyncio.timeout(30):
+            while (await get(later, "/connectors/c/offsets"))["offsets"][0]["offset"] != {"position": 8}:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        status = await get(later, "/connectors/c/status")
+        assert status["tasks"][0]["worker_id"] == later.worker_id
+
+
+async def test_the_advertised_address_is_the_workers_name(worker_settings: Settings) -> None:
+    settings = worker_settings({"rest.advertised.host.name": "connect-1", "rest.advertised.port": "80"})
+    async with open_worker(parse_worker(settings)) as worker:
+        assert worker.worker_id == "connect-1:80"
+        assert (await get(worker, "/health"))["status"] == "healthy"
+
+
+async def test_a_taken_port_is_refused(worker_settings: Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StartRefused, match=rf"cannot listen on {address}: Address already in use"):
+            async with open_worker(parse_worker(worker_settings({"listeners": f"http://{address}"}))):
+                pass
+
+
+async def test_no_cluster_is_refused_after_a_while(worker_settings: Settings) -> None:
+    settings = worker_settings({"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": "1000"})
+    with pytest.raises(StartRefused, match=r"no Kafka cluster at 127\.0\.0\.1:1 after 1 s"):
+        async with open_worker(parse_worker(settings)):
+            pass
+
+
+async def test_a_config_topic_of_several_partitions_is_refused(worker_settings: Settings) -> None:
+    first = worker_settings()
+    async with open_worker(parse_worker(first)):
+        pass
+    settings = worker_settings({"config.storage.topic": first["offset.storage.topic"]})
+    with pytest.raises(StartRefused, match="has 3 partitions but must have 1"):
+        async with open_worker(parse_worker(settings)):
+            pass
+
+
+async def test_an_ipv6_address(worker_settings: Settings) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    async with open_worker(parse_worker(worker_settings({"listeners": "http://[::1]:0"}))) as worker:
+        assert worker.url == f"http://[::1]:{worker.port}"
+        assert (await get(worker, "/"))["kafka_cluster_id"] == worker.cluster_id
+
+
+@pytest.mark.crash
+async def test_the_cluster_may_come_up_later_and_die_in_between(
+    tmp_path: Path, worker_settings: Settings, unique: Callable[[str], str]
+) -> None:
+    broker = services.broker("b", tmp_path / "data", log=tmp_path / "broker.log").start()
+    address = broker.facts["address"]
+    broker.stop()
+    file = tmp_path / "in.txt"
+    file.write_text("one\n")
+    settings = worker_settings({"bootstrap.servers": address})
+    broker = services.broker("b", tmp_path / "data", listen=address, log=tmp_path / "broker.log")
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            opened: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+            done = asyncio.Event()
+
+            async def hold() -> None:
+                async with open_worker(parse_worker(settings)) as worker:
+                    opened.set_result(worker)
+                    await done.wait()
+
+            tasks.create_task(hold())
+            await asyncio.sleep(0.5)
+            broker.start()
+            worker = await asyncio.wait_for(opened, 60)
+            source = {"connector.class": "FileStreamSource", "file": str(file), "topic": unique("topic")}
+            await create(worker, "c", source)
+            await running(worker, "c")
+            broker.kill()
+            with file.open("a") as lines:
+                lines.write("two\n")
+            broker.start()
+            async with asyncio.timeout(60):
+                while True:
+                    offsets = (await get(worker, "/connectors/c/offsets"))["offsets"]
+                    if offsets and offsets[0]["offset"] == {"position": 8}:
+                        break
+                    await asyncio.sleep(0.05)
+            done.set()
+    finally:
+        broker.stop()
