@@ -1,0 +1,168 @@
+"""Reading many partitions per request from the source's leaders
+
+Partitions that want data are grouped by leader. A leader has a few lanes (connections), because a broker answers a
+connection in order: the partitions that have caught up wait in one long poll, while those with data behind them go
+round on another lane. When a long poll ends, whatever wants data by then joins the next requests, so idle partitions
+gather in as few as can be. A request names a bounded number of partitions, since all it names are answered whenever one
+has data; a leader of many gets more lanes, and a smaller answer on each.
+
+Reading pauses while more than `MEMORY_BYTES_MAX` wait for the target.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from core.client.batches import FetchWant
+from core.client.cluster import ClusterClient
+from core.client.connection import ConnectionFailed
+from core.client.metadata import NO_LEADER
+from core.error_code import ErrorCode
+from core.errors import KafkaError, error_for_code
+from core.types import TopicPartition
+from mirror.config import ClusterConfig
+from mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange, Trouble
+
+LANES = 4
+LANES_MAX = 20
+PARTITIONS_PER_REQUEST = 64
+ANSWER_BYTES_MIN = 1024 * 1024
+MEMORY_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Reader(Protocol):
+    """Whoever wants the data."""
+
+    source: TopicPartition
+
+
+ReaderT = TypeVar("ReaderT", bound=Reader)
+
+
+class Fetcher(Generic[ReaderT]):
+    """The reading half of a flow. `deliver` takes each reader's answer, `held_bytes` tells what waits in memory."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        config: ClusterConfig,
+        deliver: Callable[[ReaderT, Event], None],
+        held_bytes: Callable[[], int],
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._deliver = deliver
+        self._held_bytes = held_bytes
+        self._ready: dict[TopicPartition, tuple[ReaderT, Fetch]] = {}
+        self._busy_lanes: dict[int, set[int]] = {}
+        self._known: dict[int, set[TopicPartition]] = {}  # every partition a leader was asked for
+        self._wake = asyncio.Event()
+
+    def want(self, reader: ReaderT, fetch: Fetch) -> None:
+        """Fetch for `reader` with the next free lane to its leader; a newer wish replaces an older one."""
+        self._ready[reader.source] = (reader, fetch)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Memory has become free."""
+        if self._ready:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Send requests for as long as the flow runs."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if not self._ready or self._held_bytes() >= MEMORY_BYTES_MAX:
+                    continue
+                if await self._refreshed():
+                    for node_id, wanted in self._by_leader().items():
+                        self._start(group, node_id, wanted)
+
+    async def _refreshed(self) -> bool:
+        try:
+            await self._client.ensure_fresh({partition.topic for partition in self._ready})
+        except (ConnectionFailed, KafkaError) as error:
+            for partition in tuple(self._ready):
+                self._fail(self._ready.pop(partition), str(error))
+            return False
+        return True
+
+    def _by_leader(self) -> dict[int, list[TopicPartition]]:
+        found: dict[int, list[TopicPartition]] = {}
+        for partition in tuple(self._ready):
+            node_id = self._client.view.leader_of(partition)
+            if node_id == NO_LEADER:
+                self._client.mark_stale()
+                self._fail(self._ready.pop(partition), f"the source partition {partition} has no leader")
+            else:
+                found.setdefault(node_id, []).append(partition)
+        return found
+
+    def _start(self, group: asyncio.TaskGroup, node_id: int, partitions: list[TopicPartition]) -> None:
+        known = self._known.setdefault(node_id, set())
+        known.update(partitions)
+        lanes = lanes_for(len(known))
+        max_bytes = max(ANSWER_BYTES_MIN, self._config.fetch_bytes_max * LANES // lanes)
+        busy = self._busy_lanes.setdefault(node_id, set())
+        free = (lane for lane in range(lanes) if lane not in busy)
+        for first, lane in zip(range(0, len(partitions), PARTITIONS_PER_REQUEST), list(free), strict=False):
+            chosen = partitions[first : first + PARTITIONS_PER_REQUEST]
+            busy.add(lane)
+            wanted = {partition: self._ready.pop(partition) for partition in chosen}
+            group.create_task(self._fetch(node_id, lane, wanted, max_bytes))
+
+    async def _fetch(
+        self, node_id: int, lane: int, wanted: dict[TopicPartition, tuple[ReaderT, Fetch]], max_bytes: int
+    ) -> None:
+        view = self._client.view
+        wants = [
+            FetchWant(partition, fetch.offset, fetch.max_bytes, view.topic_id(partition.topic))
+            for partition, (_, fetch) in wanted.items()
+        ]
+        committed = self._config.isolation_level
+        try:
+            answers = await self._client.fetch(
+                node_id,
+                wants,
+                lane=f"fetch-{lane}",
+                max_wait_ms=self._config.fetch_wait_ms,
+                max_bytes=max_bytes,
+                isolation_level=committed,
+            )
+        except (ConnectionFailed, KafkaError) as error:
+            self._client.mark_stale()
+            for entry in wanted.values():
+                self._fail(entry, str(error))
+            return
+        finally:
+            self._busy_lanes[node_id].discard(lane)
+            self._wake.set()
+        for answer in answers:
+            if answer.partition not in wanted:
+                continue
+            entry = reader, fetch = wanted.pop(answer.partition)
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._deliver(reader, OutOfRange(turn=fetch.turn))
+            elif answer.error_code:
+                self._client.mark_stale()
+                self._fail(entry, f"the source: {error_for_code(answer.error_code)}")
+            else:
+                end = answer.last_stable_offset if committed else answer.high_watermark
+                self._deliver(reader, Fetched(turn=fetch.turn, data=answer.data, end=end, aborted=answer.aborted))
+        for entry in wanted.values():
+            self._fail(entry, "the source did not answer for this partition")
+
+    def _fail(self, entry: tuple[ReaderT, Fetch], reason: str) -> None:
+        reader, fetch = entry
+        self._deliver(reader, LookupFailed(turn=fetch.turn, trouble=Trouble.RETRY, reason=reason))
+
+
+def lanes_for(partitions: int) -> int:
+    """How many lanes a leader of that many partitions gets: some for long polls, some for the busy ones.
+
+    >>> lanes_for(3), lanes_for(300), lanes_for(100_000)
+    (4, 8, 20)
+    """
+    return min(LANES_MAX, LANES + partitions // PARTITIONS_PER_REQUEST)

@@ -1,0 +1,315 @@
+"""One flow at work: the machines of its partitions between two clusters
+
+The shell around `mirror.link`: it feeds each partition's machine with what happened and carries out what the machine
+says. Reading is `fetching`, writing `producing`, log ends `locating`, topics `topic_sync`, the map `map_store`; what is
+left here is one step of one machine, the queue of map writes, pauses, and taking new partitions on.
+
+Everything runs on one event loop, so one turn of the loop is one step of one machine, and nothing needs a lock.
+"""
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeVar
+
+import structlog
+
+from core.client.batches import EARLIEST
+from core.client.cluster import ClusterClient
+from core.client.connection import Connection, ConnectionFailed
+from core.client.metadata import NO_LEADER, ClusterView
+from core.client.retries import backoff_ms
+from core.errors import KafkaError
+from core.runtime.clock import Clock
+from core.types import ZERO_UUID, TopicPartition
+from mirror.config import ClusterConfig, FlowConfig
+from mirror.fetching import Fetcher
+from mirror.identity import producer_id
+from mirror.link import PartitionLink, State
+from mirror.link_events import (
+    Action,
+    Event,
+    Fetch,
+    Halted,
+    LocateSource,
+    LocateTarget,
+    Produce,
+    Report,
+    RunsStored,
+    Started,
+    StoreFailed,
+    StoreRuns,
+    Wake,
+    Woken,
+)
+from mirror.locating import Locator
+from mirror.map_records import SegmentKey, SegmentValue, StoredMap, adopt
+from mirror.map_store import Fenced, MapStore, Row
+from mirror.offsets import OffsetMap
+from mirror.producing import Sender
+from mirror.topic_sync import TopicSync
+
+T = TypeVar("T")
+
+
+class Preflight(RuntimeError):
+    """The flow must not be started; the message says why."""
+
+
+class PartitionEntry:
+    """One partition's machine and what the shell knows about it."""
+
+    __slots__ = ("connection", "link", "source", "source_id", "target", "target_id", "target_node")
+
+    def __init__(
+        self, source: TopicPartition, target: TopicPartition, ids: tuple[uuid.UUID, uuid.UUID], link: PartitionLink
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.source_id, self.target_id = ids
+        self.link = link
+        self.target_node = NO_LEADER
+        self.connection: Connection | None = None
+
+
+class Flow:
+    """All partitions that travel from one cluster to another."""
+
+    def __init__(
+        self,
+        config: FlowConfig,
+        source: ClusterClient,
+        target: ClusterClient,
+        source_config: ClusterConfig,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.source = source
+        self.target = target
+        self.entries: dict[TopicPartition, PartitionEntry] = {}  # by source partition
+        self.ready = asyncio.Event()  # the map is read and the topics have been looked at
+        self.topics = TopicSync(config, source, target)
+        self._source_config = source_config
+        self._clock = clock
+        self._log = structlog.get_logger("tidemill.mirror").bind(flow=config.name)
+        self._maps: dict[tuple[str, int], StoredMap] = {}
+        self._store_queue: list[tuple[PartitionEntry, StoreRuns]] = []
+        self._store_wake = asyncio.Event()
+        self._held_bytes = 0
+        self._fetcher: Fetcher[PartitionEntry] = Fetcher(source, source_config, self.step, lambda: self._held_bytes)
+        self._locator: Locator[PartitionEntry] = Locator(source, target, self.step)
+        self._senders: dict[int, Sender[PartitionEntry]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._refresh_lock = asyncio.Lock()
+        self._bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # -- life
+
+    async def run(self) -> None:
+        """Mirror until cancelled; raises `map_store.Fenced` when another mirror takes over."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self._watch())
+            view = await self._until(self.target.refresh, f"cluster {self.config.target}")
+            origin = await self._until(self.source.refresh, f"cluster {self.config.source}")
+            self._check_clusters(origin, view)
+            wanted = self.config.replication_factors["offset-map"]
+            store = MapStore(
+                self.target,
+                source_alias=self.config.source,
+                target_alias=self.config.target,
+                clock=self._clock,
+                replication_factor=self.topics.factor("the offset map", wanted, len(view.nodes)),
+            )
+            self._maps = await self._until(store.open, f"the offset map on {self.config.target}")
+            group.create_task(self._run_store(store))
+            group.create_task(self._locator.run())
+            group.create_task(self._fetcher.run())
+            await self._until(self.refresh_topics, f"the topics of {self.config.source}")
+            self.ready.set()
+
+    async def _watch(self) -> None:
+        await self._bug
+
+    def _check_clusters(self, source: ClusterView, target: ClusterView) -> None:
+        """Refuse to mirror a cluster into itself; an id alone proves nothing, copied set-ups share one."""
+        if source.cluster_id is None or source.cluster_id != target.cluster_id:
+            return
+        if set(source.nodes.values()) & set(target.nodes.values()):
+            raise Preflight(f"{self.config.name}: both addresses belong to the same cluster, {target.cluster_id}")
+        self._log.warning("both clusters have the same id: give one a new id", cluster_id=target.cluster_id)
+
+    async def _until(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+        """Try until it works, saying once what is being waited for: a mirror may start before its clusters."""
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except (ConnectionFailed, KafkaError) as error:
+                failures += 1
+                if failures == 1 or failures % 20 == 0:
+                    self._log.warning(f"waiting for {what}", error=str(error))
+            await asyncio.sleep(backoff_ms(failures) / 1000)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        assert self._group is not None
+        self._group.create_task(work)
+
+    # -- one turn
+
+    def step(self, entry: PartitionEntry, event: Event) -> None:
+        """Feed one machine and carry out what it says; a bug in either ends the flow."""
+        before = entry.link.buffered_bytes
+        try:
+            for action in entry.link.step(event):
+                self._perform(entry, action)
+        except Exception as bug:  # called from callbacks, whose exceptions nobody would see
+            if not self._bug.done():
+                self._bug.set_exception(bug)
+            return
+        freed = before - entry.link.buffered_bytes
+        self._held_bytes -= freed
+        if freed > 0:
+            self._fetcher.wake()
+
+    def _perform(self, entry: PartitionEntry, action: Action) -> None:
+        match action:
+            case Fetch():
+                self._fetcher.want(entry, action)
+            case Produce():
+                self._sender(entry.target_node).send(entry, action)
+            case StoreRuns():
+                self._store_queue.append((entry, action))
+                self._store_wake.set()
+            case LocateTarget() | LocateSource():
+                self._locator.ask(entry, action)
+            case Wake(turn=turn, after_ms=after_ms):
+                loop = asyncio.get_running_loop()
+                loop.call_later(after_ms / 1000, self.step, entry, Woken(turn=turn))
+            case Report(message=message, severe=severe):
+                log = self._log.error if severe else self._log.warning
+                log(message, partition=str(entry.source), target=str(entry.target))
+
+    def _sender(self, node_id: int) -> Sender[PartitionEntry]:
+        sender = self._senders.get(node_id)
+        if sender is None:
+            sender = self._senders[node_id] = Sender(self.target, node_id, self.step, self._spawn)
+        return sender
+
+    # -- the map
+
+    async def _run_store(self, store: MapStore) -> None:
+        while True:
+            await self._store_wake.wait()
+            self._store_wake.clear()
+            queue, self._store_queue = self._store_queue, []
+            rows = [row for entry, action in queue for row in _rows(entry, action)]
+            try:
+                await store.write(rows)
+            except Fenced as fenced:
+                for entry in self.entries.values():
+                    self.step(entry, Halted(reason=str(fenced)))
+                raise
+            except (ConnectionFailed, KafkaError) as error:
+                for entry, action in queue:
+                    self.step(entry, StoreFailed(token=action.token, reason=f"cannot store the offset map: {error}"))
+            else:
+                for entry, action in queue:
+                    self.step(entry, RunsStored(token=action.token))
+
+    # -- topics
+
+    async def refresh_topics(self) -> None:
+        """Look at both clusters, create and grow topics on the target, take new partitions on."""
+        async with self._refresh_lock:
+            pairs = await self.topics.refresh()
+            self._check_identity()
+            for name, remote in sorted(pairs.items()):
+                self._take_on(name, remote)
+            await self._refresh_log_starts()
+
+    async def _refresh_log_starts(self) -> None:
+        """Take note of what retention has deleted on the target, and forget the map of it."""
+        entries = {entry.target: entry for entry in self.entries.values()}
+        for partition, found in (await self.target.list_offsets(dict.fromkeys(entries, EARLIEST))).items():
+            link = entries[partition].link
+            if found.error_code:
+                continue
+            link.progress.target_start = max(link.progress.target_start, found.offset)
+            stale = link.collect_garbage()
+            if stale is not None:
+                self._perform(entries[partition], stale)
+
+    def _check_identity(self) -> None:
+        """Stop partitions whose topic was deleted and created again while they were mirrored."""
+        for entry in self.entries.values():
+            if entry.link.state is State.FAILED:
+                continue
+            for alias, client, topic, known in (
+                (self.config.source, self.source, entry.source.topic, entry.source_id),
+                (self.config.target, self.target, entry.target.topic, entry.target_id),
+            ):
+                present = client.view.topic_id(topic)
+                if ZERO_UUID not in (present, known) and present != known:
+                    reason = f"topic {topic} of {alias} was deleted and created again: restart the mirror"
+                    self.step(entry, Halted(reason=reason))
+                    break
+
+    def _take_on(self, name: str, remote: str) -> None:
+        """Start the partitions of one topic that are not mirrored yet and exist on both sides."""
+        source, target = self.source.view.topics.get(name), self.target.view.topics.get(remote)
+        if source is None or target is None:
+            return
+        for number in source.partitions:
+            partition = TopicPartition(name, number)
+            if partition in self.entries or number not in target.partitions:
+                continue
+            adoption = adopt(self._maps.pop((name, number), None), source.topic_id, target.topic_id)
+            link = PartitionLink(
+                producer_id=producer_id(self.config.source, self.config.target, remote, number),
+                offsets=OffsetMap.from_segments(adoption.segments),
+                reset=self._source_config.reset,
+                segments_stored=adoption.segments_stored,
+            )
+            ids = (source.topic_id, target.topic_id)
+            entry = self.entries[partition] = PartitionEntry(partition, TopicPartition(remote, number), ids, link)
+            if adoption.source_recreated:
+                reason = (
+                    f"topic {name} of {self.config.source} was deleted and created again since it was mirrored: "
+                    f"delete {remote} of {self.config.target} and restart to mirror the new one from its start"
+                )
+                self.step(entry, Halted(reason=reason))
+            else:
+                self.step(entry, Started())
+
+    # -- reading
+
+    def states(self) -> Counter[State]:
+        """How many partitions are in which state."""
+        return Counter(entry.link.state for entry in self.entries.values())
+
+    def lag(self) -> int | None:
+        """Offsets still to mirror over all partitions; None while some are not known."""
+        lags = [entry.link.progress.lag for entry in self.entries.values()]
+        return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+
+def _rows(entry: PartitionEntry, action: StoreRuns) -> list[Row]:
+    def key(number: int) -> bytes:
+        return SegmentKey(topic=entry.source.topic, partition=entry.source.partition, segment=number).encode()
+
+    rows: list[Row] = [
+        (
+            key(number),
+            SegmentValue(
+                source_topic_id=entry.source_id,
+                target_topic_id=entry.target_id,
+                target_topic=entry.target.topic,
+                runs=runs,
+            ).encode(),
+        )
+        for number, runs in action.segments.items()
+    ]
+    rows.extend((key(number), None) for number in action.deleted)
+    return rows

@@ -1,0 +1,120 @@
+"""Carrying consumer groups from source to target
+
+Three rounds on three intervals: which groups there are, their checkpoints, their committed offsets on the target. A few
+groups are asked for at a time; one that cannot be read is left for the next round and does not hold up the others.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from core.client.admin import Admin
+from core.client.cluster import ClusterClient
+from core.client.connection import ConnectionFailed
+from core.errors import KafkaError
+from core.runtime.clock import Clock
+from core.types import TopicPartition
+from mirror.checkpoints import CheckpointBook, checkpoints_of, commits_for
+from mirror.config import FlowConfig
+from mirror.flow import PartitionEntry
+from mirror.formats import Checkpoint
+from mirror.table_topic import TableTopic
+
+GROUPS_AT_ONCE = 8
+_CONSUMER_PROTOCOLS = frozenset({"consumer", ""})  # empty: offsets were committed without a group membership
+
+
+class GroupSync:
+    """The groups of one flow."""
+
+    def __init__(
+        self,
+        config: FlowConfig,
+        source: ClusterClient,
+        target: ClusterClient,
+        entries: dict[TopicPartition, PartitionEntry],
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._source = Admin(source)
+        self._target = Admin(target)
+        self._entries = entries
+        self._book = CheckpointBook()
+        self._topic = TableTopic(
+            target,
+            config.policy.checkpoints_topic(config.source),
+            factor=config.replication_factors["checkpoints"],
+            clock=clock,
+        )
+        self._log = structlog.get_logger("tidemill.mirror").bind(flow=config.name)
+        self._groups: tuple[str, ...] | None = None  # None: nobody has looked yet
+
+    async def refresh(self) -> None:
+        """Look for consumer groups that the filters accept."""
+        listed = await self._source.list_groups()
+        self._groups = tuple(
+            sorted(
+                row.group
+                for row in listed
+                if row.protocol_type in _CONSUMER_PROTOCOLS and self._config.groups.accepts(row.group)
+            )
+        )
+
+    async def emit_checkpoints(self) -> None:
+        """Write the checkpoints that changed."""
+        if self._groups is None:
+            await self.refresh()
+        found: list[Checkpoint] = []
+
+        async def collect(group: str) -> None:
+            found.extend(await self.checkpoints(group))
+
+        await self._for_each(self._groups or (), collect)
+        fresh = self._book.changed(found)
+        await self._topic.append([(row.key(), row.value()) for row in fresh])
+        self._book.written(fresh)
+
+    async def sync_offsets(self) -> None:
+        """Commit translated positions on the target for groups that nobody uses there."""
+        if self._groups is None:
+            await self.refresh()
+        await self._for_each(self._groups or (), self._sync_group)
+
+    async def _sync_group(self, group: str) -> None:
+        checkpoints = await self.checkpoints(group)
+        if not checkpoints:
+            return
+        state = await self._target.group_state(group)
+        commits = commits_for(checkpoints, state, await self._target.committed_offsets(group))
+        if not commits:
+            return
+        for partition, error in (await self._target.commit_offsets(group, commits)).items():
+            if error is not None:
+                self._log.warning(
+                    "group position not committed", group=group, partition=str(partition), error=str(error)
+                )
+        self._log.info("group positions committed", group=group, partitions=len(commits))
+
+    async def checkpoints(self, group: str) -> tuple[Checkpoint, ...]:
+        """The group's positions on the target."""
+        return checkpoints_of(group, await self._source.committed_offsets(group), self._translate)
+
+    def _translate(self, partition: TopicPartition, offset: int) -> tuple[TopicPartition, int] | None:
+        entry = self._entries.get(partition)
+        found = None if entry is None else entry.link.translate(offset)
+        return None if entry is None or found is None else (entry.target, found)
+
+    async def _for_each(self, groups: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
+        slots = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+        async def one(group: str) -> None:
+            async with slots:
+                try:
+                    await work(group)
+                except (ConnectionFailed, KafkaError) as error:
+                    self._log.warning("group left for the next round", group=group, error=str(error))
+
+        async with asyncio.TaskGroup() as tasks:
+            for group in groups:
+                tasks.create_task(one(group))

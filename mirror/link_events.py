@@ -1,0 +1,205 @@
+"""What a partition's machine hears and says
+
+The events and actions of `mirror.link`, and the few values in them. Every look-up and fetch carries the turn in which
+it was asked for, every batch and map write a token, so that a late answer is recognised as such.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mirror.offsets import Run
+
+
+class Trouble(enum.Enum):
+    """What a failed request means for the partition."""
+
+    RETRY = enum.auto()
+    OUT_OF_ORDER = enum.auto()  # the target expected another sequence
+    PARK = enum.auto()
+    FAIL = enum.auto()
+
+
+class Reset(enum.StrEnum):
+    """`auto.offset.reset`: where to start, and what to do when the source no longer has the next record."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+
+# -- events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The machine may begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLocated:
+    """The target's log as it is now; `tail` is the batch that ends it, empty when there is none."""
+
+    turn: int
+    log_start: int
+    log_end: int
+    tail: bytes | memoryview = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLocated:
+    """The source's log as it is now."""
+
+    turn: int
+    log_start: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Source bytes from the offset that was asked for; `end` is the offset up to which records can be had."""
+
+    turn: int
+    data: bytes | bytearray | memoryview
+    end: int
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfRange:
+    """The source does not have the offset that was asked for."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupFailed:
+    """A look-up or fetch failed."""
+
+    turn: int
+    trouble: Trouble
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsStored:
+    """The map is stored up to and including `token`."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFailed:
+    """The map could not be stored; whether it was is not known."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """The target has the batch; `target_offset` is None when it only said that it already had it."""
+
+    token: int
+    target_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceFailed:
+    """The batch was refused, or nobody knows."""
+
+    token: int
+    trouble: Trouble
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halted:
+    """Something outside says that going on would be wrong."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woken:
+    """The pause that `Wake` asked for is over."""
+
+    turn: int
+
+
+Event = (
+    Started
+    | TargetLocated
+    | SourceLocated
+    | Fetched
+    | OutOfRange
+    | LookupFailed
+    | RunsStored
+    | StoreFailed
+    | Produced
+    | ProduceFailed
+    | Halted
+    | Woken
+)
+
+
+# -- actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocateTarget:
+    """Find the target's log start and end, and the batch that ends it."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocateSource:
+    """Find the source's log start and end."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """Read source batches from `offset` on, waiting for some if there are none."""
+
+    turn: int
+    offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRuns:
+    """Write these segments of the map and delete those; calls are carried out in order."""
+
+    token: int
+    segments: Mapping[int, tuple[Run, ...]]
+    deleted: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produce:
+    """Write one batch; calls are carried out in order."""
+
+    token: int
+    batch: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wake:
+    """Send a Woken of this turn after a pause."""
+
+    turn: int
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Something an operator should read; `severe` when the partition does not go on by itself."""
+
+    message: str
+    severe: bool = False
+
+
+Action = LocateTarget | LocateSource | Fetch | StoreRuns | Produce | Wake | Report

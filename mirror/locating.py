@@ -1,0 +1,172 @@
+"""Looking up log ends for the machines
+
+Look-ups that are asked for in the same moment go out together, one request per leader. For the target the batch that
+ends the log is read as well, and the partition is bound to the connection over which its batches will go: what is found
+holds for as long as that connection does.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from core.client.batches import EARLIEST, LATEST, FetchWant, FoundOffset
+from core.client.cluster import ClusterClient
+from core.client.connection import Connection, ConnectionFailed
+from core.client.metadata import NO_LEADER
+from core.errors import KafkaError, error_for_code
+from core.records.batch import iter_batches
+from core.types import TopicPartition
+from mirror.link_events import Event, LocateSource, LocateTarget, LookupFailed, SourceLocated, TargetLocated, Trouble
+from mirror.producing import PRODUCE_LANE
+
+LOCATE_LANE = "locate"
+TAIL_BYTES = 1024 * 1024  # per partition; the first one answered gets its batch whole whatever the size
+
+
+class Located(Protocol):
+    """Whoever asks: a partition of a flow."""
+
+    source: TopicPartition
+    target: TopicPartition
+    target_node: int
+    connection: Connection | None
+
+
+LocatedT = TypeVar("LocatedT", bound=Located)
+
+
+class Locator(Generic[LocatedT]):
+    """Look-ups of one flow. `deliver` takes each answer."""
+
+    def __init__(
+        self, source: ClusterClient, target: ClusterClient, deliver: Callable[[LocatedT, Event], None]
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._deliver = deliver
+        self._targets: dict[TopicPartition, tuple[LocatedT, LocateTarget]] = {}
+        self._sources: dict[TopicPartition, tuple[LocatedT, LocateSource]] = {}
+        self._wake = asyncio.Event()
+
+    def ask(self, entry: LocatedT, action: LocateTarget | LocateSource) -> None:
+        """Look up as soon as possible; a newer question replaces an older one."""
+        if isinstance(action, LocateTarget):
+            self._targets[entry.target] = (entry, action)
+        else:
+            self._sources[entry.source] = (entry, action)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Answer for as long as the flow runs."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                targets, self._targets = self._targets, {}
+                sources, self._sources = self._sources, {}
+                if targets:
+                    group.create_task(self._locate_targets(targets))
+                if sources:
+                    group.create_task(self._locate_sources(sources))
+
+    async def _locate_targets(self, asked: dict[TopicPartition, tuple[LocatedT, LocateTarget]]) -> None:
+        try:
+            await self._target.ensure_fresh({partition.topic for partition in asked})
+        except (ConnectionFailed, KafkaError) as error:
+            self._fail(asked.values(), str(error))
+            return
+        by_leader: dict[int, dict[TopicPartition, tuple[LocatedT, LocateTarget]]] = {}
+        for partition, item in asked.items():
+            by_leader.setdefault(self._target.view.leader_of(partition), {})[partition] = item
+        async with asyncio.TaskGroup() as group:
+            for node_id, items in by_leader.items():
+                if node_id == NO_LEADER:
+                    self._target.mark_stale()
+                    self._fail(items.values(), "the target partition has no leader or does not exist")
+                else:
+                    group.create_task(self._locate_on(node_id, items))
+
+    async def _locate_on(self, node_id: int, items: dict[TopicPartition, tuple[LocatedT, LocateTarget]]) -> None:
+        try:
+            connection = await self._target.connection(node_id, PRODUCE_LANE)
+            starts = await self._ends(node_id, items, EARLIEST)
+            ends = await self._ends(node_id, items, LATEST)
+            filled = {
+                partition: ends[partition].offset
+                for partition in items
+                if not starts[partition].error_code
+                and not ends[partition].error_code
+                and starts[partition].offset < ends[partition].offset
+            }
+            tails = await self._tails(node_id, filled)
+        except (ConnectionFailed, KafkaError) as error:
+            self._target.mark_stale()
+            self._fail(items.values(), str(error))
+            return
+        for partition, item in items.items():
+            entry, action = item
+            code = starts[partition].error_code or ends[partition].error_code
+            if code or (partition in filled and partition not in tails):
+                self._target.mark_stale()
+                self._fail([item], str(error_for_code(code)) if code else "the target's last batch cannot be read")
+                continue
+            entry.target_node, entry.connection = node_id, connection
+            self._deliver(
+                entry,
+                TargetLocated(
+                    turn=action.turn,
+                    log_start=starts[partition].offset,
+                    log_end=ends[partition].offset,
+                    tail=tails.get(partition, b""),
+                ),
+            )
+
+    async def _ends(
+        self, node_id: int, partitions: Iterable[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, FoundOffset]:
+        wanted = dict.fromkeys(partitions, timestamp)
+        return await self._target.list_offsets_on(node_id, wanted, lane=LOCATE_LANE)
+
+    async def _tails(self, node_id: int, ends: dict[TopicPartition, int]) -> dict[TopicPartition, bytes]:
+        """The batch that holds the last offset of each partition; those that cannot be read are left out."""
+        found: dict[TopicPartition, bytes] = {}
+        missing = dict(ends)
+        while missing:
+            wants = [
+                FetchWant(partition, end - 1, TAIL_BYTES, self._target.view.topic_id(partition.topic))
+                for partition, end in missing.items()
+            ]
+            before = len(found)
+            for answer in await self._target.fetch(node_id, wants, lane=LOCATE_LANE, max_wait_ms=0, min_bytes=0):
+                if answer.error_code:
+                    missing.pop(answer.partition, None)
+                    continue
+                for view in iter_batches(answer.data):
+                    if view.last_offset >= ends[answer.partition] - 1:
+                        found[answer.partition] = bytes(view.batch_bytes())
+                        missing.pop(answer.partition, None)
+                        break
+            if len(found) == before:
+                break
+        return found
+
+    async def _locate_sources(self, asked: dict[TopicPartition, tuple[LocatedT, LocateSource]]) -> None:
+        try:
+            starts = await self._source.list_offsets(dict.fromkeys(asked, EARLIEST))
+            ends = await self._source.list_offsets(dict.fromkeys(asked, LATEST))
+        except (ConnectionFailed, KafkaError) as error:
+            self._source.mark_stale()
+            self._fail(asked.values(), str(error))
+            return
+        for partition, item in asked.items():
+            entry, action = item
+            code = starts[partition].error_code or ends[partition].error_code
+            if code:
+                self._fail([item], f"the source: {error_for_code(code)}")
+            else:
+                start, end = starts[partition].offset, ends[partition].offset
+                self._deliver(entry, SourceLocated(turn=action.turn, log_start=start, log_end=end))
+
+    def _fail(self, items: Iterable[tuple[LocatedT, LocateTarget | LocateSource]], reason: str) -> None:
+        for entry, action in items:
+            self._deliver(entry, LookupFailed(turn=action.turn, trouble=Trouble.RETRY, reason=reason))

@@ -1,0 +1,164 @@
+"""Stored segments of the exact offset map
+
+The topic `tidemill-offset-map.<source>.internal` lives on the target, has one partition and is compacted. One record
+holds one segment (at most `RUNS_PER_SEGMENT` runs) of one partition's map; a null value deletes it.
+
+    key    INT16 version=0, STRING source topic, INT32 partition, INT32 segment
+    value  INT16 version=0, UUID source topic id, UUID target topic id, STRING target topic, VARINT count,
+           INT64 source, INT64 target of the first run,
+           then per further run VARINT target delta, VARINT (source delta - target delta)
+
+Strings are written as in `mirror.formats`, VARINT is unsigned LEB128. The topic ids let a mirror notice that a topic
+was deleted and created again under its name, which no offset can tell.
+"""
+
+import struct
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from core.types import ZERO_UUID
+from mirror.formats import FormatError, Reader, pack_string
+from mirror.offsets import RUNS_PER_SEGMENT, Run
+
+_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentKey:
+    """Which segment of which partition."""
+
+    topic: str  # name on the source
+    partition: int
+    segment: int
+
+    def encode(self) -> bytes:
+        """Key bytes."""
+        return struct.pack(">h", _VERSION) + pack_string(self.topic) + struct.pack(">ii", self.partition, self.segment)
+
+    @classmethod
+    def decode(cls, key: bytes) -> "SegmentKey":
+        """Read one back."""
+        reader = Reader(key)
+        _check_version(reader.int16())
+        return cls(topic=reader.string(), partition=reader.int32(), segment=reader.int32())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentValue:
+    """The runs of a segment, and the topics whose offsets they map."""
+
+    source_topic_id: uuid.UUID
+    target_topic_id: uuid.UUID
+    target_topic: str
+    runs: tuple[Run, ...]
+
+    def encode(self) -> bytes:
+        """Value bytes."""
+        parts = [
+            struct.pack(">h", _VERSION),
+            self.source_topic_id.bytes,
+            self.target_topic_id.bytes,
+            pack_string(self.target_topic),
+            _varint(len(self.runs)),
+        ]
+        previous: Run | None = None
+        for run in self.runs:
+            if previous is None:
+                parts.append(struct.pack(">qq", run.source, run.target))
+            else:
+                advance = run.target - previous.target
+                parts.append(_varint(advance) + _varint(run.source - previous.source - advance))
+            previous = run
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, value: bytes) -> "SegmentValue":
+        """Read one back."""
+        reader = Reader(value)
+        _check_version(reader.int16())
+        ids = uuid.UUID(bytes=reader.take(16)), uuid.UUID(bytes=reader.take(16))
+        target_topic, count = reader.string(), reader.varint()
+        if not 0 < count <= RUNS_PER_SEGMENT:
+            raise FormatError(f"a segment of {count} runs; 1 to {RUNS_PER_SEGMENT} are possible")
+        runs = [Run(reader.int64(), reader.int64())]
+        while len(runs) < count:
+            advance, skipped = reader.varint(), reader.varint()
+            runs.append(Run(runs[-1].source + advance + skipped, runs[-1].target + advance))
+        return cls(source_topic_id=ids[0], target_topic_id=ids[1], target_topic=target_topic, runs=tuple(runs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMap:
+    """Everything the map topic says about one partition."""
+
+    source_topic_id: uuid.UUID
+    target_topic_id: uuid.UUID
+    target_topic: str
+    segments: dict[int, tuple[Run, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """What of a stored map applies to the topics as they are now."""
+
+    segments: dict[int, tuple[Run, ...]]
+    segments_stored: int  # numbers below this may be in the topic
+    source_recreated: bool = False
+
+
+def adopt(stored: StoredMap | None, source_topic_id: uuid.UUID, target_topic_id: uuid.UUID) -> Adoption:
+    """Judge a stored map by topic ids (a zero id tells nothing).
+
+    A new target topic starts over: its map is void. A new source topic behind an old target does not fit at all.
+    """
+    if stored is None:
+        return Adoption(segments={}, segments_stored=0)
+    known = max(stored.segments) + 1
+    if _differ(stored.target_topic_id, target_topic_id):
+        return Adoption(segments={}, segments_stored=known)
+    recreated = _differ(stored.source_topic_id, source_topic_id)
+    return Adoption(segments=stored.segments, segments_stored=known, source_recreated=recreated)
+
+
+def _differ(one: uuid.UUID, other: uuid.UUID) -> bool:
+    return ZERO_UUID not in (one, other) and one != other
+
+
+def replay(records: Iterable[tuple[bytes, bytes | None]]) -> dict[tuple[str, int], StoredMap]:
+    """Fold the topic's (key, value) records, in order, into the latest map per source (topic, partition)."""
+    values: dict[tuple[str, int], dict[int, SegmentValue]] = {}
+    for raw_key, raw_value in records:
+        key = SegmentKey.decode(raw_key)
+        segments = values.setdefault((key.topic, key.partition), {})
+        if raw_value is None:
+            segments.pop(key.segment, None)
+        else:
+            segments[key.segment] = SegmentValue.decode(raw_value)
+    return {partition: _stored(segments) for partition, segments in values.items() if segments}
+
+
+def _stored(segments: dict[int, SegmentValue]) -> StoredMap:
+    newest = segments[max(segments)]
+    return StoredMap(
+        source_topic_id=newest.source_topic_id,
+        target_topic_id=newest.target_topic_id,
+        target_topic=newest.target_topic,
+        segments={number: value.runs for number, value in sorted(segments.items())},
+    )
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _check_version(version: int) -> None:
+    if version != _VERSION:
+        raise FormatError(
+            f"offset map version {version}, this program reads {_VERSION}: was it written by a newer one?"
+        )

@@ -1,0 +1,130 @@
+"""Keeping the target's topics in step with the source's
+
+Carries out what `mirror.topics` plans: create with the source's partition count and settings, grow, and, on its own
+interval, carry changed settings. A topic that cannot be created or changed is reported and tried again at the next
+round; the others are not held up by it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+
+from core.client.admin import Admin, NewTopic
+from core.client.cluster import ClusterClient
+from core.errors import InvalidConfig, KafkaError, TopicAlreadyExists, UnsupportedVersion
+from mirror.config import FlowConfig
+from mirror.topics import TopicPlan, carried_configs, config_changes, plan_topics, replication_factor, target_warnings
+
+
+class TopicSync:
+    """The topics of one flow."""
+
+    def __init__(self, config: FlowConfig, source: ClusterClient, target: ClusterClient) -> None:
+        self._config = config
+        self._source = source
+        self._target = target
+        self._log = structlog.get_logger("tidemill.mirror").bind(flow=config.name)
+        self._told: set[str] = set()
+        self._pairs: Mapping[str, str] = {}
+
+    async def refresh(self) -> Mapping[str, str]:
+        """Look at both clusters, create and grow; returns target topic by source topic."""
+        source, target = await self._source.refresh(), await self._target.refresh()
+        plan = plan_topics(source, target, self._config.selection, self._config.policy, self._config.source)
+        if plan.create:
+            await self._create(plan, len(target.nodes))
+        if plan.grow:
+            self._report(
+                await Admin(self._target).create_partitions(plan.grow), "partitions added", "cannot grow topic"
+            )
+        for name in plan.shrunk:
+            self._tell_once(
+                f"topic {name} of {self._config.source} has fewer partitions than its copy: was it re-created?"
+            )
+        if plan.create or plan.grow:
+            await self._target.refresh()
+        self._pairs = plan.pairs
+        return plan.pairs
+
+    async def _create(self, plan: TopicPlan, nodes: int) -> None:
+        settings = await Admin(self._source).topic_configs(list(plan.create))
+        exclude, defaults_too = self._config.configs_exclude, self._config.defaults_from_source
+        factor = self.factor("mirrored topics", self._config.replication_factor, nodes)
+        topics = {
+            plan.pairs[name]: NewTopic(
+                name=plan.pairs[name],
+                partitions=partitions,
+                replication_factor=factor,
+                configs=carried_configs(settings.get(name, ()), exclude, defaults_too),
+            )
+            for name, partitions in plan.create.items()
+        }
+        outcome = await Admin(self._target).create_topics(list(topics.values()))
+        refused = [name for name, error in outcome.items() if isinstance(error, InvalidConfig)]
+        for name in refused:
+            self._tell_once(f"topic {name} is created without its source's settings: {outcome[name]}")
+        if refused:
+            bare = [replace(topics[name], configs={}) for name in refused]
+            outcome |= await Admin(self._target).create_topics(bare)
+        self._report(outcome, "topic created", "cannot create topic")
+        if refused:
+            await self._alter({name: dict(topics[name].configs) for name in refused})
+
+    async def sync_configs(self) -> None:
+        """Carry settings that differ."""
+        pairs = dict(self._pairs)
+        if not pairs:
+            return
+        source = await Admin(self._source).topic_configs(list(pairs))
+        target = await Admin(self._target).topic_configs(list(pairs.values()))
+        for name, entries in target.items():
+            for warning in target_warnings(name, entries):
+                self._tell_once(warning)
+        exclude, defaults_too = self._config.configs_exclude, self._config.defaults_from_source
+        changes = {
+            remote: difference
+            for name, remote in pairs.items()
+            if name in source
+            and remote in target
+            and (difference := config_changes(source[name], target[remote], exclude, defaults_too))
+        }
+        if not changes:
+            return
+        await self._alter(changes)
+
+    async def _alter(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Change settings; where a topic's are refused as a whole, one by one, so that none holds up the rest."""
+        try:
+            outcome = await Admin(self._target).alter_topic_configs(changes)
+        except UnsupportedVersion as missing:
+            self._tell_once(f"topic settings cannot be carried: {missing}")
+            return
+        for topic, error in outcome.items():
+            if isinstance(error, InvalidConfig) and len(changes[topic]) > 1:
+                for name, value in changes[topic].items():
+                    await self._alter({topic: {name: value}})
+            elif error is not None:
+                self._tell_once(f"cannot carry settings of {topic}: {error}")
+            else:
+                self._log.info("topic settings carried", topic=topic, changes=dict(changes[topic]))
+
+    def factor(self, what: str, wanted: int, nodes: int) -> int:
+        """The replication factor to use, with a word when it is smaller than configured."""
+        factor = replication_factor(wanted, nodes)
+        if factor < wanted:
+            has = f"{self._config.target} has {nodes} broker(s)"
+            self._tell_once(f"{what}: {wanted} replicas wanted, {has}; using {factor}", severe=False)
+        return factor
+
+    def _report(self, outcome: Mapping[str, KafkaError | None], done: str, failed: str) -> None:
+        for name, error in outcome.items():
+            if error is None:
+                self._log.info(done, topic=name)
+            elif not isinstance(error, TopicAlreadyExists):
+                self._tell_once(f"{failed} {name}: {error}")
+
+    def _tell_once(self, message: str, *, severe: bool = True) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            (self._log.warning if severe else self._log.info)(message)

@@ -1,0 +1,35 @@
+"""What a refused batch leads to."""
+
+import pytest
+
+from core.error_code import ErrorCode
+from mirror.faults import judge_produce
+from mirror.link_events import Trouble
+
+
+@pytest.mark.parametrize(
+    ("code", "trouble"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Trouble.RETRY),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Trouble.RETRY),
+        (ErrorCode.CORRUPT_MESSAGE, Trouble.RETRY),
+        (ErrorCode.KAFKA_STORAGE_ERROR, Trouble.RETRY),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Trouble.OUT_OF_ORDER),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, Trouble.FAIL),
+        (ErrorCode.MESSAGE_TOO_LARGE, Trouble.PARK),
+        (ErrorCode.INVALID_RECORD, Trouble.PARK),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Trouble.PARK),
+        (9999, Trouble.PARK),
+    ],
+)
+def test_every_error_has_a_consequence(code: int, trouble: Trouble) -> None:
+    found, reason = judge_produce(code, None, 100)
+    assert found is trouble
+    assert reason
+
+
+def test_the_reason_says_what_to_do_and_what_the_broker_said() -> None:
+    _, reason = judge_produce(ErrorCode.MESSAGE_TOO_LARGE, "too big for me", 2_000_000)
+    assert "2000000 bytes" in reason
+    assert "too big for me" in reason
+    assert "max.message.bytes" in reason

@@ -1,0 +1,137 @@
+"""Reading many partitions over few connections."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from core.records.batch import iter_batches
+from core.types import TopicPartition
+from mirror.fetching import LANES, LANES_MAX, MEMORY_BYTES_MAX, PARTITIONS_PER_REQUEST, Fetcher, lanes_for
+from mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange
+from tests.mirror.conftest import Pair
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass
+class Partition:
+    source: TopicPartition
+    answers: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+
+    async def next(self) -> Event:
+        return await asyncio.wait_for(self.answers.get(), 10)
+
+
+class Reading:
+    """A fetcher at work for the length of a `with`."""
+
+    def __init__(self, pair: Pair, held_bytes: int = 0) -> None:
+        self.held_bytes = held_bytes
+        config = pair.config("A.consumer.fetch.max.wait.ms = 5000\n").clusters["A"]
+        self.fetcher: Fetcher[Partition] = Fetcher(
+            pair.source, config, lambda partition, event: partition.answers.put_nowait(event), lambda: self.held_bytes
+        )
+
+    async def __aenter__(self) -> Fetcher[Partition]:
+        self._group = await asyncio.TaskGroup().__aenter__()
+        self._work = self._group.create_task(self.fetcher.run())
+        return self.fetcher
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._work.cancel()
+        await self._group.__aexit__(None, None, None)
+
+
+def fetch(offset: int, turn: int = 1) -> Fetch:
+    return Fetch(turn=turn, offset=offset, max_bytes=100_000)
+
+
+async def test_idle_partitions_do_not_hold_up_busy_ones(pair: Pair) -> None:
+    await pair.create(partitions=3)
+    busy, *idle = (Partition(TopicPartition(pair.topic, number)) for number in range(3))
+    await pair.write(0, [b"0"])
+    async with Reading(pair) as fetcher:
+        for partition in (busy, *idle):
+            fetcher.want(partition, fetch(0))
+        for offset in range(1, 20):
+            answer = await busy.next()
+            assert isinstance(answer, Fetched)
+            assert [view.base_offset for view in iter_batches(answer.data)] == [offset - 1]
+            assert answer.end == offset
+            await pair.write(0, [b"%d" % offset])
+            fetcher.want(busy, fetch(offset))
+            for partition in idle:  # those of the first answer, empty, come back at once
+                while not partition.answers.empty():
+                    assert isinstance(partition.answers.get_nowait(), Fetched)
+                    fetcher.want(partition, fetch(0))
+
+
+async def test_an_offset_out_of_range_is_told_apart(pair: Pair) -> None:
+    await pair.create(partitions=2)
+    await pair.write(0, [b"0"])
+    beyond, fine = (Partition(TopicPartition(pair.topic, number)) for number in (1, 0))
+    async with Reading(pair) as fetcher:
+        fetcher.want(beyond, fetch(77, turn=5))
+        fetcher.want(fine, fetch(0))
+        assert await beyond.next() == OutOfRange(turn=5)
+        assert isinstance(await fine.next(), Fetched)
+
+
+async def test_a_missing_topic_is_a_reason_to_try_again(pair: Pair) -> None:
+    missing = Partition(TopicPartition("no-such-topic", 0))
+    async with Reading(pair) as fetcher:
+        fetcher.want(missing, fetch(0, turn=2))
+        answer = await missing.next()
+    assert isinstance(answer, LookupFailed)
+    assert answer.turn == 2
+
+
+async def test_reading_pauses_while_memory_is_full(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"0"])
+    partition = Partition(TopicPartition(pair.topic, 0))
+    reading = Reading(pair, held_bytes=MEMORY_BYTES_MAX)
+    async with reading as fetcher:
+        fetcher.want(partition, fetch(0))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert partition.answers.empty()
+        reading.held_bytes = 0
+        fetcher.wake()
+        assert isinstance(await partition.next(), Fetched)
+
+
+async def test_an_unreachable_source_fails_what_was_asked_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    await pair.create(partitions=1)
+    await pair.source.ensure_fresh([pair.topic])
+    from core.client.connection import Address, ConnectionFailed
+
+    async def unreachable(*_: object, **__: object) -> None:
+        raise ConnectionFailed(Address("h", 1), "gone")
+
+    monkeypatch.setattr(pair.source, "fetch", unreachable)
+    partition = Partition(TopicPartition(pair.topic, 0))
+    async with Reading(pair) as fetcher:
+        fetcher.want(partition, fetch(0, turn=3))
+        answer = await partition.next()
+    assert isinstance(answer, LookupFailed)
+    assert answer.reason == "h:1: gone"
+
+
+async def test_many_partitions_are_spread_over_requests(pair: Pair) -> None:
+    count = 2 * PARTITIONS_PER_REQUEST + 5
+    await pair.create(partitions=count)
+    partitions = [Partition(TopicPartition(pair.topic, number)) for number in range(count)]
+    async with Reading(pair) as fetcher:
+        for partition in partitions:
+            fetcher.want(partition, fetch(0))
+        await pair.write(count - 1, [b"x"])
+        answer = await partitions[-1].next()
+        assert isinstance(answer, Fetched)
+        while not len(answer.data):
+            fetcher.want(partitions[-1], fetch(0))
+            answer = await partitions[-1].next()
+            assert isinstance(answer, Fetched)
+        assert partitions[0].answers.empty(), "a partition of another request is not disturbed"
+    assert [lanes_for(number) for number in (1, count, 10**6)] == [LANES, LANES + 2, LANES_MAX]

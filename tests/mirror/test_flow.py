@@ -1,0 +1,200 @@
+"""A whole flow between two real clusters, run inside the test."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from core.client.admin import Admin, NewTopic
+from core.client.cluster import ClusterClient
+from core.records.builder import build_batch
+from core.records.record import NewRecord
+from core.runtime.clock import SystemClock
+from core.types import TopicPartition
+from mirror.flow import Flow, PartitionEntry, Preflight
+from mirror.link import State
+from mirror.link_events import StoreRuns
+from mirror.map_store import Fenced
+from mirror.offsets import Run
+from tests.mirror.conftest import Pair, read_records
+
+pytestmark = pytest.mark.integration
+
+
+@asynccontextmanager
+async def mirroring(pair: Pair, more: str = "") -> AsyncIterator[Flow]:
+    """A flow that has taken its topics on; ends with the `with`."""
+    config = pair.config(more)
+    async with ClusterClient(pair.a) as source, ClusterClient(pair.b) as target, asyncio.TaskGroup() as group:
+        flow = Flow(config.flow("A", "B"), source, target, config.clusters["A"], SystemClock())
+        work = group.create_task(flow.run())
+        await asyncio.wait_for(flow.ready.wait(), 20)
+        yield flow
+        work.cancel()
+
+
+async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str) -> None:
+    """Poll with a deadline."""
+    deadline = time.monotonic() + 20
+    while True:
+        found = condition()
+        if found if isinstance(found, bool) else await found:
+            return
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.02)
+
+
+def caught_up(flow: Flow) -> bool:
+    return bool(flow.entries) and all(entry.link.is_caught_up for entry in flow.entries.values())
+
+
+def only(flow: Flow, number: int = 0) -> PartitionEntry:
+    return next(entry for partition, entry in flow.entries.items() if partition.partition == number)
+
+
+async def test_records_arrive_and_go_on_arriving(pair: Pair) -> None:
+    await pair.create(partitions=2, retention_ms="100000")
+    for number, codec in enumerate(("none", "zstd")):
+        await pair.write(number, [b"early"] * 3, codec)
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+        assert [row.value for row in await read_records(pair.target, pair.remote, 1)] == [b"early"] * 3
+        await pair.write(0, [b"late"])
+        await until(lambda: only(flow).link.progress.target_end == 4, "the late record does not arrive")
+        settings = (await Admin(pair.target).topic_configs([pair.remote]))[pair.remote]
+        assert {entry.name: entry.value for entry in settings}["retention.ms"] == "100000"
+        assert flow.lag() == 0
+        assert flow.states() == {State.RUNNING: 2}
+
+
+async def test_a_restart_goes_on_where_the_target_ends(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    for round_number in range(3):
+        await pair.write(0, [b"%d" % round_number] * 2)
+        async with mirroring(pair) as flow:
+            await until(lambda flow=flow: caught_up(flow), "the mirror does not catch up")  # type: ignore[misc]
+            assert only(flow).link.progress.batches == 1, "nothing is sent again"
+    values = [row.value for row in await read_records(pair.target, pair.remote)]
+    assert values == [b"0", b"0", b"1", b"1", b"2", b"2"]
+
+
+async def test_new_topics_and_partitions_are_taken_on(pair: Pair) -> None:
+    async with mirroring(pair) as flow:
+        assert not flow.entries
+        await pair.create(partitions=1)
+        await flow.refresh_topics()
+        assert len(flow.entries) == 1
+        await Admin(pair.source).create_partitions({pair.topic: 3})
+        await flow.refresh_topics()
+        assert len(flow.entries) == 3
+        await pair.write(2, [b"x"])
+        await until(lambda: only(flow, 2).link.progress.target_end == 1, "the new partition is not mirrored")
+
+
+async def test_two_mirrors_at_once_double_nothing_and_one_gives_way(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"0"])
+
+    async def two_at_once() -> None:
+        async with mirroring(pair) as first:
+            await until(lambda: caught_up(first), "the first does not catch up")
+            async with mirroring(pair) as second:
+                for number in range(1, 60):
+                    await pair.write(0, [b"%d" % number])
+                await until(lambda: only(second).link.progress.target_end == 60, "the second does not catch up")
+                await until(lambda: caught_up(first), "the first does not catch up")
+            # The map belongs to the second one: the next thing the first has to store ends it.
+            first._perform(only(first), StoreRuns(token=10_000, segments={0: (Run(0, 0),)}, deleted=()))
+            await asyncio.sleep(20)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await two_at_once()
+    assert caught.group_contains(Fenced, match="another mirror has taken over")
+    assert [row.value for row in await read_records(pair.target, pair.remote)] == [b"%d" % n for n in range(60)]
+
+
+async def test_a_foreign_record_on_the_target_stops_the_partition(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"1"])
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+    foreign = build_batch([NewRecord(timestamp=1, key=None, value=b"foreign")])
+    await pair.target.append(TopicPartition(pair.remote, 0), foreign)
+    async with mirroring(pair) as flow:
+        await until(lambda: only(flow).link.state is State.FAILED, "nobody noticed")
+        assert "was not written by this mirror" in only(flow).link.reason
+    assert len(await read_records(pair.target, pair.remote)) == 2
+
+
+async def test_a_foreign_record_while_mirroring_stops_the_partition(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"1"])
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+        foreign = build_batch([NewRecord(timestamp=1, key=None, value=b"foreign")])
+        await pair.target.append(TopicPartition(pair.remote, 0), foreign)
+        await pair.write(0, [b"2"])
+        await until(lambda: only(flow).link.state is State.FAILED, "nobody noticed")
+        assert "somebody else writes" in only(flow).link.reason
+
+
+async def test_a_source_topic_made_anew_stops_the_partition(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"1"])
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+        await Admin(pair.source).delete_topics([pair.topic])
+        await pair.create(partitions=1)
+        await flow.refresh_topics()
+        assert only(flow).link.state is State.FAILED
+        assert "deleted and created again" in only(flow).link.reason
+    async with mirroring(pair) as flow:
+        assert only(flow).link.state is State.FAILED
+        assert f"delete {pair.remote}" in only(flow).link.reason
+
+
+async def test_a_target_topic_made_anew_is_filled_from_the_start(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"1", b"2"])
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+    await Admin(pair.target).delete_topics([pair.remote])
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+    assert [row.value for row in await read_records(pair.target, pair.remote)] == [b"1", b"2"]
+
+
+async def test_an_oversize_batch_parks_and_the_others_go_on(pair: Pair) -> None:
+    await pair.create(partitions=2)
+    remote = NewTopic(name=pair.remote, partitions=2, configs={"max.message.bytes": "1000"})
+    await Admin(pair.target).create_topics([remote])
+    await pair.write(0, [bytes(5000)])
+    await pair.write(1, [b"small"])
+    async with mirroring(pair) as flow:
+        await until(lambda: only(flow, 0).link.state is State.PARKED, "the large batch is not noticed")
+        assert "max.message.bytes" in only(flow, 0).link.reason
+        await until(lambda: only(flow, 1).link.is_caught_up, "the other partition stands still")
+
+
+async def test_a_cluster_is_not_mirrored_into_itself(pair: Pair) -> None:
+    config = pair.config()
+    flow = Flow(config.flow("A", "B"), pair.source, pair.source, config.clusters["A"], SystemClock())
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await flow.run()
+    assert caught.group_contains(Preflight, match="same cluster")
+
+
+async def test_a_bug_ends_the_flow_and_is_seen(pair: Pair) -> None:
+    await pair.create(partitions=1)
+
+    async def stumble() -> None:
+        async with mirroring(pair) as flow:
+            flow._perform = None  # type: ignore[method-assign, assignment]
+            await pair.write(0, [b"1"])
+            await asyncio.sleep(20)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await stumble()
+    assert caught.group_contains(TypeError)

@@ -1,0 +1,85 @@
+"""Log ends and tails from a real broker."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from core.client.admin import Admin, NewTopic
+from core.client.connection import Connection
+from core.records.batch import BatchView
+from core.records.builder import build_batch
+from core.records.record import NewRecord
+from core.types import TopicPartition
+from mirror.link_events import Event, LocateSource, LocateTarget, LookupFailed, SourceLocated, TargetLocated, Trouble
+from mirror.locating import TAIL_BYTES, Locator
+from mirror.producing import PRODUCE_LANE
+from tests.mirror.conftest import Pair
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass
+class Asker:
+    source: TopicPartition
+    target: TopicPartition
+    target_node: int = -1
+    connection: Connection | None = None
+    answers: list[Event] = field(default_factory=list)
+
+
+async def ask(pair: Pair, askers: list[Asker], action: LocateTarget | LocateSource) -> None:
+    done = asyncio.Event()
+
+    def deliver(asker: Asker, event: Event) -> None:
+        asker.answers.append(event)
+        if all(each.answers for each in askers):
+            done.set()
+
+    locator: Locator[Asker] = Locator(pair.source, pair.target, deliver)
+    async with asyncio.TaskGroup() as group:
+        work = group.create_task(locator.run())
+        for asker in askers:
+            locator.ask(asker, action)
+        await asyncio.wait_for(done.wait(), 20)
+        work.cancel()
+
+
+def askers(pair: Pair, count: int) -> list[Asker]:
+    return [Asker(TopicPartition(pair.topic, n), TopicPartition(pair.topic, n)) for n in range(count)]
+
+
+async def test_target_ends_and_their_last_batches(pair: Pair) -> None:
+    await Admin(pair.target).create_topics([NewTopic(name=pair.topic, partitions=3)])
+    rows = [NewRecord(timestamp=1, key=None, value=bytes(TAIL_BYTES // 3))] * 2
+    for number in range(2):
+        for producer in (7, 8):
+            batch = build_batch(rows, producer_id=producer, producer_epoch=0, base_sequence=0)
+            await pair.target.append(TopicPartition(pair.topic, number), batch)
+    found = askers(pair, 3)
+    await ask(pair, found, LocateTarget(turn=4))
+    for asker in found[:2]:
+        (answer,) = asker.answers
+        assert isinstance(answer, TargetLocated)
+        assert (answer.turn, answer.log_start, answer.log_end) == (4, 0, 4)
+        view = BatchView(answer.tail)
+        assert (view.producer_id, view.base_offset, view.last_offset) == (8, 2, 3)
+        assert asker.connection is pair.target.open_connection(asker.target_node, PRODUCE_LANE)
+    assert found[2].answers == [TargetLocated(turn=4, log_start=0, log_end=0, tail=b"")]
+
+
+async def test_a_missing_target_is_a_reason_to_try_again(pair: Pair) -> None:
+    found = askers(pair, 1)
+    await ask(pair, found, LocateTarget(turn=1))
+    (answer,) = found[0].answers
+    assert isinstance(answer, LookupFailed)
+    assert answer.trouble is Trouble.RETRY
+    assert "does not exist" in answer.reason
+
+
+async def test_source_ends(pair: Pair) -> None:
+    await pair.create(partitions=2)
+    await pair.write(1, [b"a", b"b"])
+    found = askers(pair, 2)
+    await ask(pair, found, LocateSource(turn=9))
+    assert [asker.answers for asker in found] == [[SourceLocated(turn=9, log_start=0, log_end=end)] for end in (0, 2)]

@@ -1,0 +1,71 @@
+"""Map segments on the topic: layout, round trip, replay."""
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.formats import FormatError
+from mirror.map_records import SegmentKey, SegmentValue, replay
+from mirror.offsets import Run
+
+KEY = SegmentKey(topic="orders", partition=3, segment=2)
+VALUE = SegmentValue(
+    source_topic_id=uuid.UUID(int=1),
+    target_topic_id=uuid.UUID(int=2),
+    target_topic="A.orders",
+    runs=(Run(1000, 777), Run(1300, 1076)),
+)
+
+
+def test_layout() -> None:
+    assert KEY.encode().hex() == "0000" + "00066f7264657273" + "00000003" + "00000002"
+    assert VALUE.encode().hex() == (
+        "0000" + f"{1:032x}" + f"{2:032x}" + "0008412e6f7264657273" + "02" + f"{1000:016x}" + f"{777:016x}" + "ab0201"
+    )
+    assert SegmentKey.decode(KEY.encode()) == KEY
+    assert SegmentValue.decode(VALUE.encode()) == VALUE
+
+
+@given(
+    st.integers(0, 2**62),
+    st.integers(0, 2**62),
+    st.lists(st.tuples(st.integers(1, 2**40), st.integers(0, 2**40)), max_size=127),
+)
+def test_round_trip(source: int, target: int, steps: list[tuple[int, int]]) -> None:
+    runs = [Run(source, target)]
+    for advance, skipped in steps:
+        runs.append(Run(runs[-1].source + advance + skipped, runs[-1].target + advance))
+    value = SegmentValue(
+        source_topic_id=uuid.UUID(int=5), target_topic_id=uuid.UUID(int=6), target_topic="t", runs=tuple(runs)
+    )
+    assert SegmentValue.decode(value.encode()) == value
+
+
+def test_damage_is_refused() -> None:
+    for cut in range(len(VALUE.encode())):
+        with pytest.raises(FormatError):
+            SegmentValue.decode(VALUE.encode()[:cut])
+    with pytest.raises(FormatError, match="newer"):
+        SegmentValue.decode(b"\x00\x07" + VALUE.encode()[2:])
+
+
+def test_replay_keeps_the_latest_and_honours_deletion() -> None:
+    older = SegmentValue(
+        source_topic_id=uuid.UUID(int=1), target_topic_id=uuid.UUID(int=2), target_topic="A.orders", runs=(Run(0, 0),)
+    )
+    gone = SegmentKey(topic="gone", partition=0, segment=0)
+    first = SegmentKey(topic="orders", partition=3, segment=1)
+    maps = replay(
+        [
+            (first.encode(), older.encode()),
+            (gone.encode(), older.encode()),
+            (KEY.encode(), older.encode()),
+            (KEY.encode(), VALUE.encode()),
+            (gone.encode(), None),
+        ]
+    )
+    assert set(maps) == {("orders", 3)}
+    assert maps["orders", 3].segments == {1: older.runs, 2: VALUE.runs}
+    assert maps["orders", 3].target_topic == "A.orders"

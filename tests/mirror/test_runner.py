@@ -1,0 +1,109 @@
+"""The whole process inside the test: jobs by name, readiness, shutdown."""
+
+import asyncio
+
+import pytest
+
+from core.client.admin import Admin, CommittedOffset
+from core.types import TopicPartition
+from mirror.formats import Heartbeat
+from mirror.map_store import Fenced
+from mirror.naming import HEARTBEATS
+from mirror.runner import MirrorRunner
+from tests.mirror.conftest import Pair, read_records
+from tests.mirror.test_flow import until
+
+pytestmark = pytest.mark.integration
+
+EVERYTHING = """\
+heartbeats.replication.enabled = true
+emit.heartbeats.enabled = true
+sync.group.offsets.enabled = true
+sync.group.offsets.interval.seconds = 1
+emit.checkpoints.interval.seconds = 1
+refresh.groups.interval.seconds = 1
+refresh.topics.interval.seconds = 1
+"""
+
+
+async def test_flows_and_jobs_run_until_cancelled(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"x"] * 5)
+    group = f"g-{pair.topic}"
+    position = CommittedOffset(offset=3, metadata="")
+    await Admin(pair.source).commit_offsets(group, {TopicPartition(pair.topic, 0): position})
+    runner = MirrorRunner(pair.config(EVERYTHING))
+    ready = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(runner.run(ready.set))
+        await asyncio.wait_for(ready.wait(), 20)
+        assert {"A->B heartbeat", "B->A heartbeat", "A->B refresh topics", "A->B checkpoints"} <= set(runner.jobs())
+
+        async def carried() -> bool:
+            found = await Admin(pair.target).committed_offsets(group)
+            return found == {TopicPartition(pair.remote, 0): position}
+
+        async def beating() -> bool:
+            if f"A.{HEARTBEATS}" not in (await pair.target.metadata()).topics:
+                return False
+            rows = await read_records(pair.target, f"A.{HEARTBEATS}")
+            return any(Heartbeat.decode(r.key or b"", r.value or b"").source_alias == "B" for r in rows)
+
+        await until(carried, "the group's position is not carried")
+        await until(beating, "the heartbeat of B->A does not come back as A.heartbeats")
+        work.cancel()
+    assert [row.value for row in await read_records(pair.target, pair.remote)] == [b"x"] * 5
+
+
+async def test_only_flows_into_the_named_clusters(pair: Pair) -> None:
+    config = pair.config("B->A.enabled = true\n")
+    assert [flow.config.name for flow in MirrorRunner(config, targets=["A"]).flows] == ["B->A"]
+    assert [flow.config.name for flow in MirrorRunner(config).flows] == ["A->B", "B->A"]
+
+
+async def test_a_mirror_that_was_replaced_ends(pair: Pair) -> None:
+    runner = MirrorRunner(pair.config())
+
+    async def replaced() -> None:
+        ready = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(runner.run(ready.set))
+            await asyncio.wait_for(ready.wait(), 20)
+            other = MirrorRunner(pair.config())
+            other_ready = asyncio.Event()
+            other_work = tasks.create_task(other.run(other_ready.set))
+            await asyncio.wait_for(other_ready.wait(), 20)
+            other_work.cancel()
+            await pair.create(partitions=1)
+            await pair.write(0, [b"x"])
+            await runner.flows[0].refresh_topics()
+            await asyncio.sleep(20)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await replaced()
+    assert caught.group_contains(Fenced)
+
+
+async def test_both_ways_does_not_go_in_circles(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"from A"])
+    more = f"B->A.enabled = true\nrefresh.topics.interval.seconds = 1\ntopics = .*{pair.topic}\n"
+    runner = MirrorRunner(pair.config(more))
+    ready = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(runner.run(ready.set))
+        await asyncio.wait_for(ready.wait(), 20)
+
+        async def arrived() -> bool:
+            return pair.remote in (await pair.target.metadata()).topics and bool(
+                await read_records(pair.target, pair.remote)
+            )
+
+        await until(arrived, "nothing arrives")
+        for flow in runner.flows * 3:
+            await flow.refresh_topics()
+        work.cancel()
+    there, here = await pair.target.metadata(), await pair.source.metadata()
+    assert [name for name in there.topics if pair.topic in name] == [pair.remote]
+    assert [name for name in here.topics if pair.topic in name] == [pair.topic]
+    assert len(await read_records(pair.target, pair.remote)) == 1
