@@ -1,0 +1,9 @@
+"""The module by which Spark finds `format("tidemill")` on its own
+
+Spark imports every top-level module named `pyspark_*` in the driver's environment and registers its `DefaultSource`;
+installing the package is all there is to do.
+"""
+
+from spark_sink.source import TidemillDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

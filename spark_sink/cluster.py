@@ -1,0 +1,179 @@
+"""What the driver asks the cluster: partitions, their ids and their ends
+
+One `Cluster` per reader, on librdkafka's admin client, so that every security setting works that librdkafka knows. It
+never joins a group and never makes a topic by asking about it. Answers are retried as `fetchOffset.numRetries` says.
+
+Not here: what to do with the ends (`offsets`), and reading records (`fetch`).
+"""
+
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
+
+from spark_sink.core_api import ZERO_UUID, TopicPartition
+from spark_sink.offsets import StreamOffset
+from spark_sink.options import EARLIEST, LATEST, OptionError, Position, Selection, SourceOptions
+
+REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's clients
+_CONSUMER_ONLY = ("isolation.level", "group.id", "max.partition.fetch.bytes", "fetch.max.bytes", "check.crcs")
+_NO_TIMESTAMP = -1  # what ListOffsets answers when no record is that young
+
+_LATEST, _EARLIEST = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # untyped there
+
+T = TypeVar("T")
+
+
+class ClusterUnreachable(RuntimeError):
+    """The cluster did not answer, or refused; the message names the addresses and the reason."""
+
+
+class UnknownTopic(RuntimeError):
+    """A subscribed topic does not exist."""
+
+
+class Cluster:
+    """Questions to one cluster."""
+
+    def __init__(self, options: SourceOptions, timeout_ms: int | None = None) -> None:
+        self._options = options
+        self._pause = threading.Event()  # never set: waits between attempts
+        settings: dict[str, Any] = {name: value for name, value in options.client.items() if name not in _CONSUMER_ONLY}
+        settings.setdefault("log_level", "0")
+        self._timeout_s = (timeout_ms or int(settings.get("socket.timeout.ms", REQUEST_TIMEOUT_MS))) / 1000
+        try:
+            self._admin = AdminClient(settings)
+        except KafkaException as error:
+            raise OptionError(f"a kafka.* option is not accepted: {_reason(error)}") from None
+
+    def partitions(self, selection: Selection) -> StreamOffset:
+        """The selected partitions that exist, with their topics' ids; offsets are 0. Raises UnknownTopic."""
+        topics = sorted(self._topics(selection))
+        if not topics:
+            return StreamOffset()
+        described = self._ask(lambda: self._describe(topics))
+        offsets = {}
+        for name, topic in described.items():
+            for part in topic.partitions:
+                if not selection.assign or part.id in selection.assign[name]:
+                    offsets[TopicPartition(name, part.id)] = 0
+        for name, numbers in selection.assign.items():
+            for number in numbers:
+                if TopicPartition(name, number) not in offsets:
+                    raise UnknownTopic(f"topic {name!r} has no partition {number}")
+        ids = {name: _uuid(topic.topic_id) for name, topic in described.items()}
+        return StreamOffset(offsets=offsets, topic_ids=ids)
+
+    def _topics(self, selection: Selection) -> Iterable[str]:
+        if selection.pattern is None:
+            return selection.subscribe or tuple(selection.assign)
+        pattern = re.compile(selection.pattern)
+        found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout_s).topics)
+        return [name for name in found if pattern.fullmatch(name)]
+
+    def _describe(self, topics: list[str]) -> dict[str, Any]:
+        futures = self._admin.describe_topics(TopicCollection(topics), request_timeout=self._timeout_s)
+        found = {}
+        for name, future in futures.items():
+            try:
+                found[name] = future.result()
+            except KafkaException as error:
+                if error.args[0].name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+                    raise UnknownTopic(f"topic {name!r} does not exist at {self._options.bootstrap}") from None
+                raise
+        return found
+
+    def ends(self, selection: Selection) -> StreamOffset:
+        """The end of every selected partition: the last stable offset when reading committed records only."""
+        return self._at(self.partitions(selection), _LATEST)
+
+    def resolve(self, position: Position) -> StreamOffset:
+        """Offsets for `startingOffsets` and its kin; raises OptionError for a partition that is not there."""
+        existing = self.partitions(self._options.selection)
+        if position.timestamp_ms is not None:
+            return self._by_timestamp(existing, dict.fromkeys(existing.offsets, position.timestamp_ms))
+        named = position.timestamps_ms or position.offsets
+        given = {
+            TopicPartition(topic, partition): number
+            for topic, numbers in named.items()
+            for partition, number in numbers.items()
+        }
+        for partition in given:
+            if partition not in existing.offsets:
+                raise OptionError(f"an offset is given for {partition}, which is not among the selected partitions")
+        if position.timestamps_ms:
+            return self._by_timestamp(existing, {p: given[p] for p in existing.offsets if p in given}, position.default)
+        symbols = {p: given.get(p, position.default) for p in existing.offsets}
+        return self._by_symbol(existing, symbols)
+
+    def _by_symbol(self, existing: StreamOffset, symbols: Mapping[TopicPartition, int]) -> StreamOffset:
+        offsets = dict(symbols)
+        for symbol, spec in ((EARLIEST, _EARLIEST), (LATEST, _LATEST)):
+            wanted = [partition for partition, offset in symbols.items() if offset == symbol]
+            offsets |= self._list(wanted, lambda _, spec=spec: spec)  # type: ignore[misc]  # bound as default
+        return StreamOffset(offsets=offsets, topic_ids=existing.topic_ids)
+
+    def _by_timestamp(
+        self, existing: StreamOffset, timestamps: Mapping[TopicPartition, int], default: int = LATEST
+    ) -> StreamOffset:
+        found = self._list(list(timestamps), lambda partition: OffsetSpec.for_timestamp(timestamps[partition]))
+        missing = [partition for partition, offset in found.items() if offset == _NO_TIMESTAMP]
+        if missing and self._options.strategy == "error":
+            raise OptionError(
+                f"partition {missing[0]} has no record at or after timestamp {timestamps[missing[0]]}; set "
+                "startingOffsetsByTimestampStrategy=latest to start such partitions at their end"
+            )
+        symbols = dict.fromkeys(existing.offsets, default) | found | dict.fromkeys(missing, LATEST)
+        return self._by_symbol(existing, symbols)
+
+    def _at(self, existing: StreamOffset, spec: OffsetSpec) -> StreamOffset:
+        return StreamOffset(offsets=self._list(list(existing.offsets), lambda _: spec), topic_ids=existing.topic_ids)
+
+    def _list(
+        self, partitions: list[TopicPartition], spec: Callable[[TopicPartition], OffsetSpec]
+    ) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if self._options.read_committed else IsolationLevel.READ_UNCOMMITTED
+
+        def ask() -> dict[TopicPartition, int]:
+            asked = {ClientTopicPartition(*partition): spec(partition) for partition in partitions}
+            futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._timeout_s)
+            return {TopicPartition(key.topic, key.partition): future.result().offset for key, future in futures.items()}
+
+        return self._ask(ask)
+
+    def publish(self, group_id: str, position: StreamOffset) -> None:
+        """Commit `position` for a group, so that lag tools see the query; nothing ever reads it back."""
+        partitions = [ClientTopicPartition(*partition, offset) for partition, offset in position.offsets.items()]
+        request = [ConsumerGroupTopicPartitions(group_id, partitions)]
+        self._ask(lambda: [future.result() for future in self._admin.alter_consumer_group_offsets(request).values()])
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        attempt = 0
+        while True:
+            try:
+                return question()
+            except KafkaException as error:
+                attempt += 1
+                if attempt > self._options.retries:
+                    raise ClusterUnreachable(f"{self._options.bootstrap}: {_reason(error)}") from None
+            self._pause.wait(self._options.retry_interval_ms / 1000)
+
+
+def _reason(error: KafkaException) -> str:
+    first = error.args[0] if error.args else error
+    return str(first.str() if hasattr(first, "str") else first)
+
+
+def _uuid(topic_id: Any) -> uuid.UUID:
+    """A librdkafka topic id; brokers older than topic ids have none."""
+    if topic_id is None:
+        return ZERO_UUID
+    high, low = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+    return uuid.UUID(int=((high & (2**64 - 1)) << 64) | (low & (2**64 - 1)))

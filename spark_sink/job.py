@@ -1,0 +1,336 @@
+"""The warehouse job: change events in, Delta tables out, exactly once
+
+A streaming query reads decoded chunks (`source`), and each of its batches becomes one commit per table (`tables`).
+Whatever Spark remembers is not trusted: every query starts with a checkpoint of its own, at the positions the tables
+themselves hold. A lost checkpoint, another batch size, a kill at any moment come to the same: the tables say where to
+go on, and rows they have are dropped.
+
+A query that fails because something is away (broker, disk) starts again after a pause that grows; one that would fail
+again the same way ends the job with one line that says what to decide. A JVM that ran out of stack or memory, or whose
+query stands still while records wait, is not trusted with another query: the job ends, to be started anew. The exit
+status tells the cases apart for whoever supervises it: 1 may be started again, 3 needs a decision.
+
+`SIGTERM` lets the commit at hand finish. When this process dies, the JVM it started sees its input end and exits.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from spark_sink.changes import chunks_of
+from spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
+from spark_sink.config import JobConfig
+from spark_sink.core_api import Clock, SystemClock
+from spark_sink.failures import Failure, failure_of
+from spark_sink.jvm import prepare_environment, session_settings, share_bytecode
+from spark_sink.offsets import StreamOffset, TopicRecreated
+from spark_sink.options import EARLIEST, LATEST, SourceOptions, parse_options
+from spark_sink.progress import exception_of, lag_of
+from spark_sink.scratch import scratch_folder
+from spark_sink.standstill import QueryGuard
+from spark_sink.tables.delta import DeltaTarget
+from spark_sink.upkeep import Upkeep, UpkeepPlan
+from spark_sink.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = structlog.get_logger("tidemill.spark")
+
+EXIT_DONE, EXIT_FAILED, EXIT_NEEDS_DECISION = 0, 1, 3
+READY = "tidemill spark ready:"
+PROGRESS = "tidemill spark progress:"
+_POLL_S = 0.2
+_WAIT_MS = 5_000
+_STOP_TIMEOUT = "30s"  # for a query to end when told to; Spark's own default waits for ever, also for a dead thread
+_PROGRESS_INTERVAL_S = 10.0
+_LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Saves a fork of `chmod` for every file of a local checkpoint: a third of what a small batch takes."""
+
+
+class WarehouseJob:
+    """One job from start to stop; `run` is called once."""
+
+    def __init__(self, config: JobConfig, say: Callable[[str], None], tell: Callable[[str], None]) -> None:
+        self._config = config
+        self._say, self._tell = say, tell  # lines for standard output and for standard error
+        self._clock: Clock = SystemClock()
+        self._stopping = threading.Event()
+        self._committing = threading.Lock()
+        self._failure: BaseException | None = None  # raised in a batch, on Spark's thread
+        self._targets: dict[str, DeltaTarget] = {}
+        self._upkeep: dict[str, Upkeep] = {}
+        self._topic_ids: Mapping[str, Any] = {}
+        self._batches = self._records = self._rows = 0
+        self._said_ready = False
+        self._jvm_is_broken = False
+        self._jvm_end = "the Spark JVM is gone"
+        self._told_at = 0.0
+
+    def stop(self) -> None:
+        """Ask `run` to return; may be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> int:
+        """Work until stopped, done, or in need of a decision; returns the exit status."""
+        with scratch_folder() as folder:
+            try:
+                session = self._session(folder)
+            except Exception as error:
+                return self._end(failure_of(error))
+            status = EXIT_FAILED
+            try:
+                status = self._run(session, folder)
+            finally:
+                if self._jvm_is_broken:
+                    _kill_jvm(session)  # asked to stop, it might never answer
+                else:
+                    with self._committing:
+                        _quietly(session.stop)
+            return status
+
+    def _session(self, folder: Path) -> "SparkSession":
+        master = self._config.master
+        submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # under spark-submit the JVM is there already
+        if not submitted:
+            runtime = prepare_environment(os.environ, folder)
+            share_bytecode(os.environ)
+            log.info("starting Spark", master=master, java=str(runtime.home), java_version=runtime.version)
+        from pyspark.sql import SparkSession
+
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.appName(f"tidemill {self._config.name}")
+        settings = {**session_settings(master, folder), **self._config.spark}
+        settings.setdefault("spark.sql.streaming.stopTimeout", _STOP_TIMEOUT)
+        if master.startswith("local"):
+            settings.setdefault("spark.sql.streaming.checkpointFileManagerClass", _LOCAL_CHECKPOINTS)
+        if not submitted:
+            builder = builder.master(master)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+    # -- queries, one after the other
+
+    def _run(self, session: "SparkSession", folder: Path) -> int:
+        failures = 0
+        while not self._stopping.is_set():
+            batches = self._batches
+            try:
+                start = self._positions()
+                if start is None:  # stopped while it waited for its topics
+                    break
+                query = self._start(session, folder, start)
+                if self._watch(session, query, self._guard(query, start)):
+                    return EXIT_DONE
+                raise self._failure or exception_of(query) or RuntimeError("the query ended by itself")
+            except Exception as error:
+                if self._stopping.is_set():
+                    break
+                failure = failure_of(error)
+                if not _jvm_lives(session):
+                    return self._end(Failure(name="JvmDied", message=self._jvm_end))
+                if failure.needs_new_jvm:
+                    self._jvm_is_broken = True
+                    return self._end(failure)
+                if failure.needs_decision and not self._may_continue(failure):
+                    return self._end(failure)
+                failures = 1 if self._batches > batches else failures + 1
+                self._pause(failure, failures)
+        return EXIT_DONE
+
+    def _may_continue(self, failure: Failure) -> bool:
+        return failure.name == TopicRecreated.__name__ and self._config.continue_with_recreated_topic
+
+    def _pause(self, failure: Failure, failures: int) -> None:
+        pause_ms = min(self._config.restart_backoff_ms << min(failures - 1, 20), self._config.restart_backoff_max_ms)
+        if not failure.is_ours:
+            self._tell(failure.detail)
+        log.warning("the query failed and starts again", cause=failure.name, reason=str(failure), pause_ms=pause_ms)
+        self._stopping.wait(pause_ms / 1000)
+
+    def _start(self, session: "SparkSession", folder: Path, start: StreamOffset) -> "StreamingQuery":
+        """Start a query at the tables' positions."""
+        self._failure = None
+        stream = session.readStream.format("tidemill").options(**self._source_options(start))
+        writer = stream.load().writeStream.foreachBatch(self._on_batch)
+        writer = writer.option("checkpointLocation", self._checkpoint(folder))
+        if self._config.available_now:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self._config.trigger_interval_ms} milliseconds")
+        query = writer.start()
+        if not self._said_ready:
+            self._said_ready = True
+            self._say(f"{READY} {', '.join(self._config.topics)} -> {self._config.table_path}")
+        return query
+
+    def _source_options(self, start: StreamOffset) -> dict[str, str]:
+        return self._config.source_options(json.dumps(start.to_json_offsets()))
+
+    def _guard(self, query: "StreamingQuery", start: StreamOffset) -> QueryGuard:
+        options = _asking_once(self._source_options(start))
+        timeout_ms = self._config.stall_timeout_ms
+        if timeout_ms and not self._config.available_now:
+            timeout_ms += self._config.trigger_interval_ms  # so long a batch may rightly wait to begin
+        return QueryGuard(query, options, Cluster(options, timeout_ms=_WAIT_MS), timeout_ms / 1000)
+
+    def _checkpoint(self, folder: Path) -> str:
+        location = self._config.checkpoint_location.rstrip("/") or str(folder / "checkpoint")
+        return f"{location}/{self._config.name}-{self._clock.now_ms()}-{os.getpid()}"
+
+    def _positions(self) -> StreamOffset | None:
+        """Where every partition goes on: at the table's position, else where new tables start."""
+        options = _asking_once(self._config.source_options("earliest"))
+        cluster = Cluster(options, timeout_ms=_WAIT_MS)  # asked again and again, so that a stop is heard in between
+        waiting = False
+        while not self._stopping.is_set():
+            try:
+                existing = cluster.partitions(options.selection)
+                break
+            except (UnknownTopic, ClusterUnreachable) as error:
+                if not waiting:
+                    log.info("waiting for the topics", reason=str(error))
+                waiting = True
+            self._stopping.wait(1.0)
+        else:
+            return None
+        self._topic_ids = existing.topic_ids
+        default = EARLIEST if self._config.starting_offsets == "earliest" else LATEST
+        offsets = dict.fromkeys(existing.offsets, default)
+        for topic in self._config.topics:
+            places = [place for place in existing.offsets if place.topic == topic]
+            offsets |= self._target(topic).positions(
+                places, self._topic_ids, self._config.continue_with_recreated_topic
+            )
+        return StreamOffset(offsets=offsets, topic_ids=existing.topic_ids)
+
+    def _target(self, topic: str) -> DeltaTarget:
+        path = self._config.path_of(topic)
+        if path not in self._targets:
+            self._targets[path] = DeltaTarget(path, self._config.name, self._config.mode)
+            self._upkeep[path] = Upkeep(
+                UpkeepPlan(
+                    compact_interval_commits=self._config.compact_interval_commits,
+                    vacuum_interval_commits=self._config.vacuum_interval_commits,
+                    retention_hours=self._config.retention_hours,
+                )
+            )
+        return self._targets[path]
+
+    # -- batches
+
+    def _on_batch(self, frame: "DataFrame", batch_id: int) -> None:
+        """Commit one batch; runs on a thread of Spark's."""
+        try:
+            chunks = chunks_of(frame.toArrow())
+            for path in sorted({self._config.path_of(chunk.topic) for chunk in chunks}):
+                mine = [chunk for chunk in chunks if self._config.path_of(chunk.topic) == path]
+                with self._committing:
+                    if self._stopping.is_set():
+                        raise InterruptedError("the job is stopping")
+                    self._commit(path, mine)
+            self._batches += 1
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _commit(self, path: str, chunks: list[Any]) -> None:
+        target = self._target(chunks[0].topic)
+        done = target.commit(chunks, self._topic_ids)
+        self._records += done.records
+        self._rows += done.rows
+        refused = sum(chunk.refused for chunk in chunks)
+        if refused:
+            log.warning("records that are no change events were passed over", count=refused, table=path)
+        if done.rows and target.table is not None:
+            self._upkeep[path].committed(target.table)
+
+    # -- watching
+
+    def _watch(self, session: "SparkSession", query: "StreamingQuery", guard: QueryGuard) -> bool:
+        """Wait until the query ends or the job is stopped; True when it ended as it should. Raises Stalled."""
+        limit_s = self._config.stall_timeout_ms / 1000
+        with Watchdog(limit_s, lambda: self._give_up_jvm(session, limit_s)) as watchdog:
+            while not self._stopping.wait(_POLL_S):
+                watchdog.beat()
+                self._report(query)
+                guard.check(self._clock.monotonic(), busy=self._committing.locked())
+                if not query.isActive:
+                    self._report(query, force=True)
+                    return self._failure is None and query.exception() is None and self._config.available_now
+        with self._committing:  # let a commit at hand finish
+            _quietly(query.stop)
+        self._report(query, force=True)
+        return True
+
+    def _give_up_jvm(self, session: "SparkSession", silent_s: float) -> None:
+        """End a JVM that does not answer, so that whoever waits for its answer gets an error."""
+        self._jvm_end = f"the Spark JVM has not answered for {silent_s:.0f} s"
+        if not _kill_jvm(session):
+            self._tell(f"tidemill spark: {self._jvm_end}")
+            os._exit(EXIT_FAILED)  # spark-submit started it and ends with this process
+
+    def _report(self, query: "StreamingQuery", force: bool = False) -> None:
+        now = self._clock.monotonic()
+        if not force and now - self._told_at < _PROGRESS_INTERVAL_S and self._told_batches == self._batches:
+            return
+        if not force and now - self._told_at < 1.0:
+            return
+        self._told_at, self._told_batches = now, self._batches
+        facts: dict[str, Any] = {"batches": self._batches, "records": self._records, "rows": self._rows}
+        lag = _quietly(lambda: lag_of(query.lastProgress))
+        if lag is not None:
+            facts["lag"] = lag
+        versions = [target.table.version() for target in self._targets.values() if target.table is not None]
+        if versions:
+            facts["table_version"] = max(versions)
+        self._tell(f"{PROGRESS} {json.dumps(facts)}")
+
+    _told_batches = -1
+
+    def _end(self, failure: Failure) -> int:
+        if not failure.is_ours:
+            self._tell(failure.detail)
+        self._tell(
+            f"tidemill spark: {failure}".replace("failOnDataLoss", "fail.on.data.loss")
+        )  # its name in a job file
+        return EXIT_NEEDS_DECISION if failure.needs_decision else EXIT_FAILED
+
+
+def _asking_once(given: Mapping[str, str]) -> SourceOptions:
+    """Options of a driver that asks again itself and wants to hear of a stop in between."""
+    return replace(parse_options(given, streaming=True), retries=0)
+
+
+def _jvm_lives(session: "SparkSession") -> bool:
+    """Whether the JVM still answers."""
+    try:
+        return bool(session.sparkContext.version)
+    except Exception:
+        return False
+
+
+def _kill_jvm(session: "SparkSession") -> bool:
+    """End a JVM that may not listen any more; False when it is not ours to end, under spark-submit."""
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+    return process is not None
+
+
+def _quietly(action: Callable[[], Any]) -> Any:
+    """Do what may fail because the JVM is on its way out as well."""
+    try:
+        return action()
+    except Exception as error:
+        log.debug("not done", reason=str(error))
+        return None

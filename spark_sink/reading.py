@@ -1,0 +1,60 @@
+"""A range of offsets as the Arrow batches that Spark takes
+
+What an executor does: read the records of its range (`fetch`) and give them the columns of `source.ROW_SCHEMA`, or
+parse and reduce them to chunks (`changes`) where change events are to be decoded.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from spark_sink.changes import decoded_chunks
+from spark_sink.column_types import parse_columns
+from spark_sink.envelope import UNAVAILABLE, EnvelopeOptions
+from spark_sink.fetch import read_range
+from spark_sink.offsets import OffsetRange
+from spark_sink.options import SourceOptions
+from spark_sink.rows import Rows
+
+
+def read_batches(wanted: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Yield what the source's rows are for this range."""
+    pieces = read_range(wanted, options)
+    if options.decode is None:
+        yield from (to_batch(wanted, rows) for rows in pieces)
+        return
+    chunks = decoded_chunks(
+        wanted,
+        pieces,
+        options=envelope_options(options),
+        keep_all=options.keep == "all",
+        tolerate=options.tolerate_errors,
+    )
+    yield from (chunk.to_batch() for chunk in chunks)
+
+
+def envelope_options(options: SourceOptions) -> EnvelopeOptions:
+    """How change events are to be read."""
+    return EnvelopeOptions(
+        columns=parse_columns(options.columns) if options.columns else None,
+        key_columns=options.key_columns,
+        want_before=options.keep == "all",
+        unavailable=options.unavailable or UNAVAILABLE,
+    )
+
+
+def to_batch(wanted: OffsetRange, rows: Rows) -> pa.RecordBatch:
+    """The columns of `source.ROW_SCHEMA` for the records of one partition."""
+    count = len(rows)
+    columns = {
+        "key": rows.key,
+        "value": rows.value,
+        "topic": pa.repeat(wanted.partition.topic, count),
+        "partition": pa.repeat(pa.scalar(wanted.partition.partition, pa.int32()), count),
+        "offset": rows.offset,
+        "timestamp": rows.timestamp_ms.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+        "timestampType": rows.timestamp_type,
+    }
+    if rows.headers is not None:
+        columns["headers"] = rows.headers
+    return pa.record_batch(columns)

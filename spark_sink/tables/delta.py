@@ -1,0 +1,284 @@
+"""A Delta table equal to change events, with its offsets in its own log
+
+Every commit of rows also sets, per partition, a transaction identifier `sink/topic-id/topic-partition` to the next
+offset, an action of the Delta protocol that all its readers and writers keep. Positions are read from the snapshot that
+the commit is made from, so rows and offsets can never disagree, and Delta's conflict check refuses the later of two
+writers that try to move the same identifier.
+
+After this writer's first commit, a position that somebody else moved means that another job took over the table: this
+one is a leftover and stops (`Fenced`). The topic's id is in the name because offsets of a topic that was deleted and
+made anew start at 0 again and must not be taken for old ones; `sink/topic` remembers the id itself.
+
+The commit's description repeats the positions in words, where `DESCRIBE HISTORY` shows them.
+
+Merging is delta-rs' (copy on write); the first rows of an empty table are appended, which is the same and cheaper.
+"""
+
+import json
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from spark_sink.changes import KEPT, OP, Chunk, keys_of
+from spark_sink.core_api import TopicPartition
+from spark_sink.offsets import SourceStopped, TopicRecreated
+from spark_sink.tables.evolution import missing_fields
+from spark_sink.tables.plan import APPEND_COLUMNS, Pending, append_source, merge_source, pending, row_schema
+
+CONFLICTS_MAX = 10  # fresh attempts after a lost race; delta-rs itself retries commits that do not overlap
+HISTORY_MAX = 100  # commits looked at for a description of the offsets; upkeep's own have none
+SINK_METADATA, OFFSETS_METADATA = "tidemill.sink", "tidemill.offsets"
+_ID_BITS = 63  # what of a topic id fits a transaction version
+
+
+class Fenced(SourceStopped):
+    """Another job with the same name writes this table."""
+
+
+class TableUnusable(SourceStopped):
+    """The table's path cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What one commit did."""
+
+    version: int  # of the table; -1 while there is none
+    records: int  # read from the topics
+    rows: int  # merged or appended
+    ends: Mapping[TopicPartition, int]
+
+
+def open_table(path: str) -> DeltaTable | None:
+    """The table at a path, None when there is none yet; raises TableUnusable."""
+    try:
+        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+    except (DeltaError, OSError) as error:
+        raise TableUnusable(f"table.path {path!r} cannot be opened: {_first_line(error)}") from None
+
+
+def table_offsets(path: str) -> dict[str, int]:
+    """The next offset of each `topic-partition` as the table's latest commit of rows describes it; for people.
+
+    Jobs do not read this: they read the transaction identifiers that the commit is checked against.
+    """
+    table = open_table(path)
+    for commit in table.history(HISTORY_MAX) if table is not None else ():
+        if OFFSETS_METADATA in commit:
+            return {str(place): int(offset) for place, offset in json.loads(commit[OFFSETS_METADATA]).items()}
+    return {}
+
+
+def check_path(path: str) -> None:
+    """Refuse a path where no table can be made; raises TableUnusable."""
+    if "://" in path and not path.startswith("file://"):
+        return
+    folder = Path(path.removeprefix("file://")).absolute()
+    place = next(each for each in (folder, *folder.parents) if each.exists())
+    if not place.is_dir():
+        raise TableUnusable(f"table.path {path!r} cannot be used: {place} is not a folder")
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise TableUnusable(f"table.path {path!r} cannot be used: {place}: {error.strerror}") from None
+    if place == folder and any(folder.iterdir()) and not DeltaTable.is_deltatable(path):
+        raise TableUnusable(f"table.path {path!r} is a folder with other files in it; name a new or empty one")
+
+
+class DeltaTarget:
+    """One table and the job that writes it."""
+
+    def __init__(self, path: str, sink: str, mode: str = "upsert") -> None:
+        self.path = path
+        self._sink = sink
+        self._mode = mode
+        self._table = open_table(path)
+        self._is_empty: bool | None = None  # known to hold no rows: None is "not looked yet"
+        self._own: dict[str, int] = {}  # identifiers this writer has set
+        self._known: dict[TopicPartition, int] = {}  # every position, for the commit's description
+
+    @property
+    def table(self) -> DeltaTable | None:
+        """The table as of this writer's last look, None while there is none."""
+        return self._table
+
+    def positions(
+        self, partitions: Sequence[TopicPartition], topic_ids: Mapping[str, uuid.UUID], recreated: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The next offset of each partition that the table has seen.
+
+        Raises TopicRecreated for a topic that is not the one the table was fed from, unless that is allowed.
+        """
+        self._refresh()
+        for topic in sorted({place.topic for place in partitions} if not recreated else ()):
+            self._check_topic(topic, topic_ids.get(topic, uuid.UUID(int=0)))
+        found = self._positions(partitions, topic_ids)
+        self._known |= found
+        return found
+
+    def _check_topic(self, topic: str, topic_id: uuid.UUID) -> None:
+        known = self._version_of(f"{self._sink}/{topic}")
+        if known is not None and topic_id.int and known != _short_id(topic_id):
+            raise TopicRecreated(
+                f"topic {topic} was deleted and created again since table {self.path} was last fed from it, so rows "
+                "deleted in between cannot be known; load it into a new table.path, or set topic.recreated=continue "
+                "to go on with the new topic from its first record"
+            )
+
+    def _positions(
+        self, partitions: Sequence[TopicPartition], topic_ids: Mapping[str, uuid.UUID]
+    ) -> dict[TopicPartition, int]:
+        found = {place: self._version_of(self._app(place, topic_ids)) for place in partitions}
+        return {place: version for place, version in found.items() if version is not None}
+
+    def _app(self, place: TopicPartition, topic_ids: Mapping[str, uuid.UUID]) -> str:
+        return f"{self._sink}/{topic_ids.get(place.topic, uuid.UUID(int=0))}/{place}"
+
+    def _version_of(self, app: str) -> int | None:
+        return None if self._table is None else self._table.transaction_version(app)
+
+    def _refresh(self) -> None:
+        if self._table is None:
+            self._table = open_table(self.path)
+        else:
+            try:
+                self._table.update_incremental()
+            except (DeltaError, OSError) as error:
+                raise TableUnusable(f"table {self.path!r} cannot be read: {_first_line(error)}") from None
+
+    def commit(self, chunks: Sequence[Chunk], topic_ids: Mapping[str, uuid.UUID]) -> Committed:
+        """Put a batch into the table, once; raises Fenced, OffsetGap, SchemaConflict, TableUnusable."""
+        places = sorted({TopicPartition(chunk.topic, chunk.partition) for chunk in chunks})
+        for _ in range(CONFLICTS_MAX):
+            self._refresh()
+            positions = self._positions(places, topic_ids)
+            self._check_fence(positions, topic_ids)
+            what = pending(chunks, positions)
+            if not what.ends or (self._table is None and not what.tables):
+                return self._result(what, 0)
+            try:
+                rows = self._write(what, self._transactions(what, topic_ids))
+            except CommitFailedError:
+                continue  # somebody else committed: look again whether it was with our offsets
+            except (DeltaError, OSError) as error:
+                raise TableUnusable(f"table {self.path!r} cannot be written: {_first_line(error)}") from error
+            self._own |= {self._app(place, topic_ids): end for place, end in what.ends.items()}
+            return self._result(what, rows)
+        raise TableUnusable(f"table {self.path!r}: lost {CONFLICTS_MAX} races against another writer; is one running?")
+
+    def _check_fence(self, positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]) -> None:
+        for place, position in positions.items():
+            own = self._own.get(self._app(place, topic_ids))
+            if own is not None and own != position:
+                raise Fenced(
+                    f"another job named {self._sink!r} writes table {self.path}: {place} is at offset {position}, "
+                    f"this job left it at {own}; this job stops"
+                )
+
+    def _result(self, what: Pending, rows: int) -> Committed:
+        version = -1 if self._table is None else self._table.version()
+        return Committed(version=version, records=what.records, rows=rows, ends=what.ends)
+
+    def _transactions(self, what: Pending, topic_ids: Mapping[str, uuid.UUID]) -> CommitProperties:
+        moves = {self._app(place, topic_ids): end for place, end in what.ends.items()}
+        for topic in {place.topic for place in what.ends}:
+            if topic_ids.get(topic, uuid.UUID(int=0)).int:
+                moves[f"{self._sink}/{topic}"] = _short_id(topic_ids[topic])
+        self._known |= what.ends
+        offsets = {str(place): end for place, end in sorted(self._known.items())}
+        return CommitProperties(
+            app_transactions=[Transaction(app, version) for app, version in sorted(moves.items())],
+            custom_metadata={SINK_METADATA: self._sink, OFFSETS_METADATA: json.dumps(offsets)},
+        )
+
+    def _write(self, what: Pending, properties: CommitProperties) -> int:
+        table = self._prepared(what)
+        schema = _arrow_schema(table)
+        if self._mode == "append":
+            source = append_source(what, schema)
+        else:
+            source = merge_source(what, schema)
+        if self._mode != "append" and (what.truncates or (source.num_rows and not self._no_rows_yet(table))):
+            _merge(table, source, what, properties)
+            self._is_empty = False
+            return int(source.num_rows)
+        if self._mode != "append" and source.num_rows:
+            upserts = source.filter(pc.not_equal(source.column(OP), "d"))
+            source = upserts.select(schema.names)
+        if source.num_rows:
+            write_deltalake(table, source, mode="append", commit_properties=properties)
+            self._is_empty = False
+        else:
+            table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+        table.update_incremental()
+        return int(source.num_rows)
+
+    def _no_rows_yet(self, table: DeltaTable) -> bool:
+        if self._is_empty is None:
+            self._is_empty = not table.file_uris()
+        return self._is_empty
+
+    def _prepared(self, what: Pending) -> DeltaTable:
+        """The table with all columns of the batch; makes it if there is none."""
+        wanted = row_schema(what)
+        if self._mode == "append":
+            wanted = pa.schema([*wanted, *(pa.field(name, kind) for name, kind in APPEND_COLUMNS)])
+        if self._table is None:
+            self._table = DeltaTable.create(self.path, Schema.from_arrow(wanted), name=self._sink, mode="ignore")
+            self._table.update_incremental()
+        missing = missing_fields(_arrow_schema(self._table), wanted)
+        if missing:
+            self._table.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
+            self._table.update_incremental()
+        return self._table
+
+
+def _merge(table: DeltaTable, source: pa.Table, what: Pending, properties: CommitProperties) -> None:
+    keys = _keys(what)
+    columns = [name for name in source.column_names if name != OP and not name.startswith(KEPT)]
+    values = {_quoted(name): f"s.{_quoted(name)}" for name in columns}
+    updates = dict(values)
+    for name in columns:
+        if KEPT + name in source.column_names:
+            mark, plain = f"s.{_quoted(KEPT + name)}", _quoted(name)
+            updates[plain] = f"CASE WHEN {mark} THEN t.{plain} ELSE s.{plain} END"
+    predicate = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in keys) or "false"
+    is_delete = f"s.{_quoted(OP)} = 'd'"
+    merger = (
+        table.merge(source, predicate, source_alias="s", target_alias="t", commit_properties=properties)
+        .when_matched_delete(is_delete)
+        .when_matched_update(updates, f"NOT ({is_delete})")
+        .when_not_matched_insert(values, f"NOT ({is_delete})")
+    )
+    if what.truncates:
+        merger = merger.when_not_matched_by_source_delete()
+    merger.execute()
+
+
+def _keys(what: Pending) -> tuple[str, ...]:
+    return next((keys_of(table) for _, table in what.tables), ())
+
+
+def _quoted(name: str) -> str:
+    """A column name in delta-rs' SQL, where unquoted names lose their case."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _arrow_schema(table: DeltaTable) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())
+
+
+def _short_id(topic_id: uuid.UUID) -> int:
+    return topic_id.int >> (128 - _ID_BITS)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]

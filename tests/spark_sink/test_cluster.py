@@ -1,0 +1,104 @@
+"""What the driver asks a real cluster"""
+
+import time
+from typing import Any
+
+import pytest
+
+from spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
+from spark_sink.core_api import ZERO_UUID, TopicPartition
+from spark_sink.offsets import StreamOffset
+from spark_sink.options import OptionError, parse_options
+from tests.spark_sink.conftest import Topics
+from tests.spark_sink.debezium_events import Message
+
+pytestmark = pytest.mark.integration
+
+
+def cluster(bootstrap: str, **options: str) -> tuple[Cluster, Any]:
+    given = {"kafka.bootstrap.servers": bootstrap, "fetchOffset.numRetries": "0", **options}
+    parsed = parse_options({name.replace("__", "."): value for name, value in given.items()}, streaming=True)
+    return Cluster(parsed), parsed
+
+
+def offsets(position: StreamOffset) -> dict[int, int]:
+    return {place.partition: offset for place, offset in sorted(position.offsets.items())}
+
+
+def test_ends_and_ids_of_a_topic(topics: Topics) -> None:
+    name = topics.create(partitions=2)
+    topics.fill(name, [[Message(None, b"x")] * 3, [Message(None, b"x")] * 5])
+    asked, options = cluster(topics.bootstrap, subscribe=name)
+    found = asked.ends(options.selection)
+    assert offsets(found) == {0: 3, 1: 5}
+    assert found.topic_ids[name] != ZERO_UUID
+
+
+def test_starting_positions(topics: Topics) -> None:
+    name = topics.create(partitions=3)
+    topics.fill(name, [[Message(None, b"x")] * 4] * 3)
+    later = int(time.time() * 1000) + 3_600_000
+    for text, expected in (
+        ("earliest", {0: 0, 1: 0, 2: 0}),
+        ("latest", {0: 4, 1: 4, 2: 4}),
+        (f'{{"{name}": {{"0": 2, "1": -1, "2": -2}}}}', {0: 2, 1: 4, 2: 0}),
+        (f'{{"{name}": {{"0": 2}}}}', {0: 2, 1: 4, 2: 4}),
+    ):
+        asked, options = cluster(topics.bootstrap, subscribe=name, startingOffsets=text)
+        assert offsets(asked.resolve(options.starting)) == expected
+    asked, options = cluster(topics.bootstrap, subscribe=name, startingTimestamp="0")
+    assert offsets(asked.resolve(options.starting)) == {0: 0, 1: 0, 2: 0}
+    asked, options = cluster(topics.bootstrap, subscribe=name, startingTimestamp=str(later))
+    with pytest.raises(OptionError, match="no record at or after timestamp"):
+        asked.resolve(options.starting)
+    lenient = {"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": str(later)}
+    asked, options = cluster(topics.bootstrap, subscribe=name, **lenient)
+    assert offsets(asked.resolve(options.starting)) == {0: 4, 1: 4, 2: 4}
+
+
+def test_selections(topics: Topics) -> None:
+    name = topics.create(partitions=3)
+    asked, options = cluster(topics.bootstrap, assign=f'{{"{name}": [0, 2]}}')
+    assert set(asked.partitions(options.selection).offsets) == {TopicPartition(name, 0), TopicPartition(name, 2)}
+    asked, options = cluster(topics.bootstrap, subscribePattern=f"{name[:-1]}.")
+    assert TopicPartition(name, 1) in asked.partitions(options.selection).offsets
+    asked, options = cluster(topics.bootstrap, assign=f'{{"{name}": [7]}}')
+    with pytest.raises(UnknownTopic, match="has no partition 7"):
+        asked.partitions(options.selection)
+    asked, options = cluster(topics.bootstrap, subscribe=name, startingOffsets='{"other": {"0": 1}}')
+    with pytest.raises(OptionError, match="not among the selected partitions"):
+        asked.resolve(options.starting)
+
+
+def test_asking_about_a_topic_does_not_make_it(topics: Topics) -> None:
+    asked, options = cluster(topics.bootstrap, subscribe="never-made")
+    for _ in range(2):
+        with pytest.raises(UnknownTopic, match="'never-made' does not exist at"):
+            asked.partitions(options.selection)
+
+
+def test_a_cluster_that_is_away_is_named() -> None:
+    asked, options = cluster("127.0.0.1:1", subscribe="t", kafka__request__timeout__ms="500")
+    with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1: "):
+        asked.partitions(options.selection)
+
+
+def test_a_setting_that_librdkafka_does_not_know(topics: Topics) -> None:
+    with pytest.raises(OptionError, match="nonsense"):
+        cluster(topics.bootstrap, subscribe="t", kafka__nonsense="1")
+
+
+def test_positions_are_published_for_a_group(topics: Topics) -> None:
+    name = topics.create(partitions=2)
+    topics.fill(name, [[Message(None, b"x")] * 3] * 2)
+    asked, options = cluster(topics.bootstrap, subscribe=name)
+    asked.publish(f"group-of-{name}", StreamOffset(offsets={TopicPartition(name, 0): 2, TopicPartition(name, 1): 3}))
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as ClientPartition
+
+    consumer = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": f"group-of-{name}"})
+    try:
+        committed = consumer.committed([ClientPartition(name, 0), ClientPartition(name, 1)], timeout=30)
+    finally:
+        consumer.close()
+    assert [each.offset for each in committed] == [2, 3]

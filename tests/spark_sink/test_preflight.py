@@ -1,0 +1,38 @@
+"""What is told before a job starts"""
+
+from pathlib import Path
+
+import pytest
+
+from spark_sink.config import parse_job
+from spark_sink.preflight import problems_of
+
+LEAST = {"bootstrap.servers": "127.0.0.1:1", "topics": "a", "kafka.client.id": "x"}
+
+
+def problems(table: Path | str, **more: str) -> list[str]:
+    settings = {**LEAST, "table.path": str(table), **{name.replace("__", "."): value for name, value in more.items()}}
+    return problems_of(parse_job(settings))
+
+
+@pytest.mark.java
+def test_nothing_stands_in_the_way(tmp_path: Path) -> None:
+    assert problems(tmp_path / "t") == []
+
+
+def test_everything_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (tmp_path / "file").write_text("")
+    found = " | ".join(problems(tmp_path / "file" / "{table}", columns="id:money", kafka__nonsense="1"))
+    for part in ("nonsense", "unknown type 'money'", "only placeholder is {topic}", "not a folder", "needs Java 17"):
+        assert part in found
+
+
+def test_spark_submit_brings_its_own_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert problems(tmp_path / "t") == []

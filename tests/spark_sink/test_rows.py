@@ -1,0 +1,165 @@
+"""The column reader against the plain record reader, and what it refuses"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.records.batch import BatchView, iter_batches, stamp
+from core.records.builder import build_batch
+from core.records.record import NewRecord, decode_records
+from spark_sink.core_api import CorruptMessage
+from spark_sink.rows import Aborted, decode, decode_groups, is_abort_marker, visible_batches
+
+texts = st.binary(max_size=300)
+headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
+records = st.builds(
+    NewRecord,
+    timestamp=st.integers(0, 2**45),
+    key=st.none() | texts,
+    value=st.none() | texts | st.just(b"x" * 20_000),
+    headers=headers,
+)
+batches = st.lists(
+    st.tuples(
+        st.lists(records, min_size=1, max_size=20),
+        st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
+        st.integers(0, 5),
+        st.integers(0, 1),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def log_of(parts: list[Any], base_offset: int = 100) -> bytes:
+    """Batches one behind the other, with the gaps that compaction leaves."""
+    data = b""
+    for items, codec, gap, timestamp_type in parts:
+        base_offset += gap
+        batch = bytearray(build_batch(items, codec=codec, timestamp_type=timestamp_type))
+        stamp(batch, 0, base_offset, 0)
+        data += batch
+        base_offset += len(items)
+    return data
+
+
+@given(batches, st.integers(90, 220), st.integers(0, 60))
+def test_columns_hold_what_the_record_reader_reads(parts: list[Any], first: int, length: int) -> None:
+    data = log_of(parts)
+    views = list(iter_batches(memoryview(data)))
+    expected = [
+        (record, view.timestamp_type)
+        for view in views
+        for record in decode_records(view)
+        if first <= record.offset < first + length
+    ]
+    rows = decode(views, first, first + length, headers=True)
+    assert rows.offset.to_pylist() == [record.offset for record, _ in expected]
+    assert rows.key.to_pylist() == [record.key for record, _ in expected]
+    assert rows.value.to_pylist() == [record.value for record, _ in expected]
+    assert rows.timestamp_ms.to_pylist() == [record.timestamp for record, _ in expected]
+    assert rows.timestamp_type.to_pylist() == [kind for _, kind in expected]
+    assert rows.headers is not None
+    found = [[(each["key"], each["value"]) for each in item or ()] for item in rows.headers.to_pylist()]
+    assert found == [list(record.headers) for record, _ in expected]
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(1, 4))
+def test_nonsense_is_refused_not_read(garbage: bytes, count: int) -> None:
+    good = bytearray(build_batch([NewRecord(0, b"k", b"v")] * count))
+    size = len(good) - 61
+    good[61:] = (garbage * size)[:size]
+    view = BatchView(good)
+    try:
+        rows = decode([view], 0, 100)
+    except CorruptMessage:
+        return
+    assert len(rows) <= count  # garbage may happen to be a record, but never reads outside its batch
+
+
+def test_a_record_longer_than_its_batch_is_refused() -> None:
+    batch = bytearray(build_batch([NewRecord(0, b"key", b"value")]))
+    batch[61 + 8] = 0x7E  # the value's length
+    with pytest.raises(CorruptMessage, match="malformed"):
+        decode([BatchView(batch)], 0, 10)
+
+
+def test_visible_batches_stop_at_the_end_and_say_where_to_read_on() -> None:
+    data = log_of([([NewRecord(0, None, b"v")] * 10, "none", 0, 0)] * 3)
+    found, behind = visible_batches(memoryview(data), 105, 115, Aborted(()))
+    assert [batch.base_offset for batch in found] == [100, 110]
+    assert behind == 115
+    found, behind = visible_batches(memoryview(data), 105, 110, Aborted(()))
+    assert ([batch.base_offset for batch in found], behind) == ([100], 110)
+    assert visible_batches(memoryview(data)[:50], 100, 200, Aborted(())) == ([], 100)
+
+
+def test_a_hole_up_to_the_end_is_crossed() -> None:
+    data = log_of([([NewRecord(0, None, b"v")], "none", 0, 0), ([NewRecord(0, None, b"v")], "none", 50, 0)])
+    found, behind = visible_batches(memoryview(data), 100, 130, Aborted(()))
+    assert ([batch.base_offset for batch in found], behind) == ([100], 130)
+
+
+def test_a_damaged_batch_is_refused_unless_checks_are_off() -> None:
+    data = bytearray(log_of([([NewRecord(0, None, b"value")], "none", 0, 0)]))
+    data[-3] ^= 1
+    with pytest.raises(CorruptMessage, match="CRC"):
+        visible_batches(memoryview(data), 0, 1000, Aborted(()))
+    assert visible_batches(memoryview(data), 0, 1000, Aborted(()), check_crcs=False)[1] == 101
+
+
+def transaction(producer: int, base_offset: int, value: bytes) -> bytes:
+    batch = bytearray(
+        build_batch(
+            [NewRecord(0, None, value)] * 2, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True
+        )
+    )
+    stamp(batch, 0, base_offset, 0)
+    return bytes(batch)
+
+
+def marker(producer: int, base_offset: int, commit: bool) -> bytes:
+    key = b"\x00\x00" + (b"\x00\x01" if commit else b"\x00\x00")
+    batch = bytearray(
+        build_batch(
+            [NewRecord(0, key, b"\x00" * 6)], producer_id=producer, producer_epoch=0, transactional=True, control=True
+        )
+    )
+    stamp(batch, 0, base_offset, 0)
+    return bytes(batch)
+
+
+def test_aborted_transactions_and_markers_stay_out() -> None:
+    data = b"".join(
+        [
+            transaction(7, 0, b"aborted"),
+            transaction(8, 2, b"committed"),
+            marker(7, 4, commit=False),
+            transaction(7, 5, b"again"),
+            marker(8, 7, commit=True),
+            marker(7, 8, commit=True),
+        ]
+    )
+    found, behind = visible_batches(memoryview(data), 0, 9, Aborted([(7, 0)]))
+    assert behind == 9
+    rows = decode(found, 0, 9)
+    assert rows.value.to_pylist() == [b"committed"] * 2 + [b"again"] * 2
+    assert rows.offset.to_pylist() == [2, 3, 5, 6]
+    everything, _ = visible_batches(memoryview(data), 0, 9, Aborted(()))
+    assert decode(everything, 0, 9).offset.to_pylist() == [0, 1, 2, 3, 5, 6]
+
+
+def test_markers_are_told_apart() -> None:
+    assert is_abort_marker(BatchView(marker(1, 0, commit=False)))
+    assert not is_abort_marker(BatchView(marker(1, 0, commit=True)))
+
+
+def test_groups_are_bounded_and_complete() -> None:
+    data = log_of([([NewRecord(0, None, b"x" * 200_000)] * 10, "none", 0, 0)] * 6)
+    views = list(iter_batches(memoryview(data)))
+    groups = list(decode_groups(views, 100, 155))
+    assert len(groups) > 1
+    assert [offset for rows in groups for offset in rows.offset.to_pylist()] == list(range(100, 155))
+    assert list(decode_groups(views, 0, 10)) == []
