@@ -1,0 +1,37 @@
+"""Fixtures for parts that only this repository's tests need: Apache Kafka as a peer, programs of the system."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from benchmarks.peers import Peer
+
+settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, "Peer"]]:
+    """A node of Apache Kafka; yields its bootstrap address and process. Skips where it cannot be had, and says why."""
+    from benchmarks import peers
+
+    reason = peers.available()
+    if reason:
+        pytest.skip(f"Apache Kafka cannot be started here: {reason}")
+    keep = {"log.retention.ms": "-1"}  # as in BROKER_SETTINGS of our own brokers in tests
+    with peers.kafka_node(tmp_path_factory.mktemp("kafka"), heap="400M", settings=keep) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def kcat() -> Path:
+    """The kcat program; skips where it is not installed (Debian: apt-get install kcat)."""
+    found = shutil.which("kcat")
+    if found is None:
+        pytest.skip("kcat is not installed: apt-get install kcat")
+    return Path(found)

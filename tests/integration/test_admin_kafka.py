@@ -1,0 +1,252 @@
+"""One table of admin requests, asked of a running broker of ours and of a real Apache Kafka
+
+Both have to answer every request with the same error codes. Where we answer otherwise on purpose, the table says why,
+and such a row has to differ: a reason that is no longer needed is found out.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.peers import Peer
+from core.wire.api import ApiKey
+from core.wire.message import Message
+from core.wire.messages import alter_configs, incremental_alter_configs
+from core.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from core.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from core.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionQuery, TopicQuery
+from core.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from core.wire.messages.list_config_resources import ListConfigResourcesRequest
+from core.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from core.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from core.wire.messages.unregister_broker import UnregisterBrokerRequest
+from core.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.broker.broker_world import WireClient
+from tests.broker.test_routes import error_codes
+from tidemill.services import Service
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka_peer, pytest.mark.timeout(180)]
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND = 0, 1, 2
+
+
+class Question(NamedTuple):
+    """One request; `differs` says why our answer is not Kafka's."""
+
+    name: str
+    key: ApiKey
+    version: int
+    request: Message
+    differs: str = ""
+
+
+def replace(kind: int, name: str, **configs: str | None) -> Message:
+    rows = tuple(alter_configs.AlterableConfig(name=k.replace("_", "."), value=v) for k, v in configs.items())
+    resource = alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
+    return alter_configs.AlterConfigsRequest(resources=(resource,), validate_only=True)
+
+
+def change(kind: int, name: str, *changes: tuple[str, int, str | None]) -> Message:
+    rows = tuple(
+        incremental_alter_configs.AlterableConfig(name=key, config_operation=op, value=value)
+        for key, op, value in changes
+    )
+    resource = incremental_alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=True)
+
+
+def describe(kind: int, name: str) -> Message:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=("retention.ms",))
+    return DescribeConfigsRequest(resources=(resource,))
+
+
+def settings(topic: str) -> Iterator[Question]:
+    """Questions about configurations."""
+    typo = "a key that nobody knows is a typo, kept without a word it would never be found"
+    legacy: list[tuple[str, Message, str]] = [
+        ("a topic", replace(TOPIC, topic, retention_ms="1000"), ""),
+        ("no number", replace(TOPIC, topic, retention_ms="soon"), ""),
+        ("no value", replace(TOPIC, topic, retention_ms=None), ""),
+        ("unknown topic key", replace(TOPIC, topic, nonsense="1"), ""),
+        ("no such topic", replace(TOPIC, "missing", retention_ms="5"), ""),
+        ("no topic name", replace(TOPIC, ""), ""),
+        ("needs a restart", replace(BROKER, "1", num_partitions="3", node_id="3"), ""),
+        ("needs a restart everywhere", replace(BROKER, "", num_partitions="3"), ""),
+        ("broker value", replace(BROKER, "1", log_retention_ms="soon"), ""),
+        ("unknown broker key", replace(BROKER, "1", nonsense="1"), typo),
+        ("another broker", replace(BROKER, "7", log_retention_ms="5000"), ""),
+        ("no broker", replace(BROKER, "x"), ""),
+        ("no such type", replace(9, "1"), ""),
+    ]
+    for name, request, differs in legacy:
+        yield Question(f"replace: {name}", ApiKey.ALTER_CONFIGS, 2, request, differs)
+    incremental: list[tuple[str, Message, str]] = [
+        ("needs a restart", change(BROKER, "1", ("num.partitions", SET, "3")), ""),
+        ("delete what needs a restart", change(BROKER, "1", ("num.partitions", DELETE, None)), ""),
+        ("connections", change(BROKER, "1", ("max.connections", SET, "5000")), ""),
+        ("throttle", change(BROKER, "1", ("leader.replication.throttled.rate", SET, "5000")), ""),
+        ("delete an unknown key", change(TOPIC, topic, ("nonsense", DELETE, None)), ""),
+        ("unknown broker key", change(BROKER, "1", ("nonsense", SET, "1")), typo),
+        ("append to a number", change(TOPIC, topic, ("retention.ms", APPEND, "1")), ""),
+        ("append nothing", change(TOPIC, topic, ("cleanup.policy", APPEND, None)), ""),
+        ("twice", change(TOPIC, topic, ("retention.ms", SET, "1"), ("retention.ms", SET, "2")), ""),
+        ("no such operation", change(TOPIC, topic, ("retention.ms", 9, "1")), "Kafka fails, we say what is wrong"),
+        ("no value", change(TOPIC, topic, ("retention.ms", SET, None)), ""),
+        ("group", change(GROUP, "g", ("consumer.session.timeout.ms", SET, "46000")), "no groups with settings here"),
+        ("client metrics", change(METRICS, "m", ("interval.ms", SET, "1000")), "no client metrics here"),
+    ]
+    for name, request, differs in incremental:
+        yield Question(f"change: {name}", ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request, differs)
+    resources = (
+        (TOPIC, topic),
+        (TOPIC, "missing"),
+        (TOPIC, ""),
+        (BROKER, "7"),
+        (BROKER, "x"),
+        (BROKER, ""),
+        (LOGGER, "7"),
+    )
+    for kind, named in (*resources, (METRICS, "m"), (GROUP, "g"), (GROUP, ""), (9, "1")):
+        yield Question(f"describe {kind} {named!r}", ApiKey.DESCRIBE_CONFIGS, 4, describe(kind, named))
+    for types in ((), (TOPIC,), (BROKER,), (METRICS,), (GROUP,), (64,), (TOPIC, 64), (0,)):
+        request = ListConfigResourcesRequest(resource_types=types)
+        yield Question(f"list resources of types {types}", ApiKey.LIST_CONFIG_RESOURCES, 1, request)
+
+
+def replicas(topic: str, folder: str) -> Iterator[Question]:
+    """Questions about leaders, replicas and where they lie."""
+    named = (TopicPartitions(topic=topic, partitions=(0, 7)), TopicPartitions(topic="missing", partitions=(0,)))
+    for election in (0, 1, 2):
+        request = ElectLeadersRequest(election_type=election, topic_partitions=named)
+        yield Question(f"elect, type {election}", ApiKey.ELECT_LEADERS, 2, request)
+    wanted: list[tuple[str, int, tuple[int, ...] | None]] = [
+        (topic, 0, (1,)), (topic, 0, (2,)), (topic, 0, (1, 2)), (topic, 0, (1, 1)), (topic, 0, (-1,)), (topic, 0, ()),
+        (topic, 0, None), (topic, 9, (1,)), (topic, 9, None), ("missing", 0, (1,)),
+    ]  # fmt: skip
+    for name, partition, nodes in wanted:
+        asked = ReassignableTopic(
+            name=name, partitions=(ReassignablePartition(partition_index=partition, replicas=nodes),)
+        )
+        title = f"reassign {'the' if name == topic else 'no'} topic, partition {partition}, to {nodes}"
+        reassign = AlterPartitionReassignmentsRequest(topics=(asked,))
+        yield Question(title, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, reassign)
+    some = (ListPartitionReassignmentsTopics(name=topic, partition_indexes=(0, 9)),)
+    listing = ListPartitionReassignmentsRequest(topics=some)
+    yield Question("list reassignments", ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, listing)
+    for path in (folder, "/nowhere", "relative", ""):
+        moved = (
+            AlterReplicaLogDirTopic(name=topic, partitions=(0, 9)),
+            AlterReplicaLogDirTopic(name="x", partitions=(0,)),
+        )
+        move = AlterReplicaLogDirsRequest(dirs=(AlterReplicaLogDir(path=path, topics=moved),))
+        title = "move to the folder it is in" if path == folder else f"move to folder {path!r}"
+        yield Question(title, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, move)
+    asked_for = (DescribableLogDirTopic(topic=topic, partitions=(0, 9)),)
+    for version in (1, 5):
+        yield Question(
+            f"log dirs {version}", ApiKey.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics=asked_for)
+        )
+
+
+def cluster(topic: str) -> Iterator[Question]:
+    """Questions about the quorum, features, brokers and committed offsets."""
+    for name, partition in (("__cluster_metadata", 0), ("__cluster_metadata", 1), (topic, 0)):
+        query = TopicQuery(topic_name=name, partitions=(PartitionQuery(partition_index=partition),))
+        title = f"quorum of {'the topic' if name == topic else name} {partition}"
+        yield Question(title, ApiKey.DESCRIBE_QUORUM, 2, DescribeQuorumRequest(topics=(query,)))
+    for feature, level, differs in (
+        ("nonsense", 1, ""),
+        ("nonsense", 0, ""),
+        ("transaction.version", 2, "no features are served yet"),
+    ):
+        update = FeatureUpdateKey(feature=feature, max_version_level=level)
+        request = UpdateFeaturesRequest(feature_updates=(update,), validate_only=True)
+        yield Question(f"feature {feature} {level}", ApiKey.UPDATE_FEATURES, 2, request, differs)
+    yield Question("unregister", ApiKey.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=7))
+    for group, name, partitions in (
+        ("nobody", topic, (0,)),
+        ("", topic, (0,)),
+        ("nobody", "missing", (0,)),
+        (topic, topic, (0, 1, 9)),
+    ):
+        entries = tuple(OffsetDeleteRequestPartition(partition_index=index) for index in partitions)
+        delete = OffsetDeleteRequest(group_id=group, topics=(OffsetDeleteRequestTopic(name=name, partitions=entries),))
+        shown = tuple("the topic" if text == topic else text for text in (group, name))
+        yield Question(f"delete offsets {shown} {partitions}", ApiKey.OFFSET_DELETE, 0, delete)
+
+
+async def ask_all(address: str, topic: str, folder: str) -> dict[str, list[int]]:
+    """The error codes of every answer, in order of number: brokers list topics in an order of their own."""
+    host, _, port = address.rpartition(":")
+    client = WireClient(*await asyncio.open_connection(host, int(port)))
+    questions = (*settings(topic), *replicas(topic, folder), *cluster(topic))
+    answers: dict[str, list[int]] = {}
+    for question in questions:
+        response: Any = await client.ask(question.key, question.version, question.request)
+        assert question.name not in answers
+        answers[question.name] = sorted(error_codes(response))
+    await client.close()
+    return answers
+
+
+def prepare(address: str, topic: str) -> None:
+    """A topic, and a group of the same name with a committed offset."""
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    consumer = Consumer({"bootstrap.servers": address, "group.id": topic})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+    consumer.close()
+
+
+def log_folder(address: str) -> str:
+    """Where the broker says that its logs are."""
+
+    async def ask() -> str:
+        host, _, port = address.rpartition(":")
+        client = WireClient(*await asyncio.open_connection(host, int(port)))
+        response = await client.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=()))
+        await client.close()
+        (folder,) = response.results
+        return str(folder.log_dir)
+
+    return asyncio.run(ask())
+
+
+def test_every_answer_has_the_codes_of_kafkas_answer(kafka_peer: tuple[str, Peer], tidemill_broker: Service) -> None:
+    topic = f"admin-{uuid.uuid4().hex[:8]}"
+    found = []
+    for address in (kafka_peer[0], str(tidemill_broker.facts["address"])):
+        prepare(address, topic)
+        found.append(asyncio.run(ask_all(address, topic, log_folder(address))))
+    theirs, ours = found
+    reasons = {
+        row.name: row.differs for row in (*settings(topic), *replicas(topic, ""), *cluster(topic)) if row.differs
+    }
+    assert set(theirs) == set(ours)
+    different = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+    assert {name: codes for name, codes in different.items() if name not in reasons} == {}
+    assert set(reasons) <= set(different), "these rows need no reason any more"
+    assert len(theirs) > 60

@@ -1,0 +1,304 @@
+"""confluent-kafka, aiokafka and kafka-python as members of one group: they share a topic and take over from each other.
+
+Each library runs in a thread of its own and reports what it owns and what it read. Any of the three may lead the
+group and assign for the others.
+"""
+
+import asyncio
+import itertools
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill import services
+
+if TYPE_CHECKING:
+    from tidemill.services import Service
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+PARTITIONS = 6
+SETTLE_S = 60
+
+
+class Member(threading.Thread):
+    """One consumer; `owned` and `read` are what it says of itself."""
+
+    def __init__(self, address: str, topic: str, group: str) -> None:
+        super().__init__(daemon=True)
+        self.address = address
+        self.topic = topic
+        self.group = group
+        self.owned: frozenset[int] = frozenset()
+        self.read: list[tuple[int, int]] = []
+        self.leave = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:
+            self.failure = error
+
+    def work(self) -> None:
+        raise NotImplementedError  # every library has its own
+
+    def stop(self) -> None:
+        """Leave the group in order."""
+        self.leave.set()
+        self.join(30)
+        assert not self.is_alive()
+        if self.failure is not None:
+            raise self.failure
+
+
+class Confluent(Member):
+    def work(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": "range",
+                "session.timeout.ms": 10_000,
+                "heartbeat.interval.ms": 500,
+            }
+        )
+        consumer.subscribe([self.topic])
+        while not self.leave.is_set():
+            message = consumer.poll(0.1)
+            if message is not None:
+                error = message.error()
+                if error is not None:
+                    raise KafkaException(error)
+                self.read.append((message.partition() or 0, message.offset() or 0))
+                consumer.commit(message, asynchronous=False)
+            self.owned = frozenset(position.partition for position in consumer.assignment())
+        self.owned = frozenset()
+        consumer.close()
+
+
+class KafkaPython(Member):
+    def work(self) -> None:
+        from kafka import KafkaConsumer
+        from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+        consumer = KafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.address,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            partition_assignment_strategy=[RangePartitionAssignor],
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        )
+        while not self.leave.is_set():
+            for position, records in consumer.poll(timeout_ms=100).items():
+                self.read += [(position.partition, record.offset) for record in records]
+                consumer.commit()
+            self.owned = frozenset(position.partition for position in consumer.assignment())
+        self.owned = frozenset()
+        consumer.close()
+
+
+class Aiokafka(Member):
+    def work(self) -> None:
+        asyncio.run(self._consume())
+
+    async def _consume(self) -> None:
+        from aiokafka import AIOKafkaConsumer
+        from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+        consumer = AIOKafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.address,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            partition_assignment_strategy=(RangePartitionAssignor,),
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        )
+        await consumer.start()
+        try:
+            while not self.leave.is_set():
+                for position, records in (await consumer.getmany(timeout_ms=100)).items():
+                    self.read += [(position.partition, record.offset) for record in records]
+                    await consumer.commit()
+                self.owned = frozenset(position.partition for position in consumer.assignment())
+            self.owned = frozenset()
+        finally:
+            await consumer.stop()
+
+
+LIBRARIES: tuple[type[Member], ...] = (Confluent, KafkaPython, Aiokafka)
+
+
+@pytest.fixture
+def address(tidemill_broker: "Service") -> str:
+    return tidemill_broker.facts["address"]
+
+
+@pytest.fixture
+def topic(address: str) -> str:
+    name = f"groups-{uuid.uuid4().hex[:12]}"
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(name, num_partitions=PARTITIONS, replication_factor=1)])[name].result(30)
+    return name
+
+
+@pytest.fixture
+def start(address: str, topic: str) -> Iterator[Callable[[type[Member]], Member]]:
+    group = f"group-{topic}"
+    members: list[Member] = []
+
+    def starter(library: type[Member]) -> Member:
+        member = library(address, topic, group)
+        members.append(member)
+        member.start()
+        return member
+
+    yield starter
+    for member in members:
+        member.leave.set()
+    for member in members:
+        member.join(30)
+
+
+def settle(members: list[Member]) -> None:
+    """Wait until the members share all partitions, each having at least one."""
+    until = time.monotonic() + SETTLE_S
+    while time.monotonic() < until:
+        for member in members:
+            if member.failure is not None:
+                raise member.failure
+        owned = [member.owned for member in members]
+        if all(owned) and sorted(itertools.chain(*owned)) == list(range(PARTITIONS)):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"not settled: {[(type(member).__name__, sorted(member.owned)) for member in members]}")
+
+
+def write(address: str, topic: str, per_partition: int) -> None:
+    producer = Producer({"bootstrap.servers": address})
+    for number, partition in itertools.product(range(per_partition), range(PARTITIONS)):
+        producer.produce(topic, value=str(number), partition=partition)
+    assert producer.flush(30) == 0
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + SETTLE_S
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(LIBRARIES)), ids=lambda order: order[0].__name__)
+def test_three_libraries_share_a_topic(
+    address: str, topic: str, start: Callable[[type[Member]], Member], order: tuple[type[Member], ...]
+) -> None:
+    members: list[Member] = []
+    for library in order:  # the first one leads
+        members.append(start(library))
+        settle(members)
+    write(address, topic, 20)
+    expected = {(partition, offset) for partition in range(PARTITIONS) for offset in range(20)}
+    wait_for(lambda: sum(len(member.read) for member in members) >= len(expected), "not everything was read")
+    read = list(itertools.chain(*(member.read for member in members)))
+    assert sorted(read) == sorted(expected), "every record once"
+    assert all(member.read for member in members)
+
+    leaver, *stay = members
+    leaver.stop()
+    settle(stay)
+    write(address, topic, 10)
+    wait_for(lambda: sum(len(member.read) for member in members) >= len(expected) + 60, "not everything was read")
+    assert len(set(itertools.chain(*(member.read for member in members)))) == PARTITIONS * 30
+
+    for member in stay:
+        member.stop()
+    admin = AdminClient({"bootstrap.servers": address})
+    described = admin.describe_consumer_groups([f"group-{topic}"])[f"group-{topic}"].result(30)
+    assert described.state.name == "EMPTY"
+    reader = Consumer({"bootstrap.servers": address, "group.id": f"group-{topic}"})
+    positions = reader.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=30)
+    reader.close()
+    assert [position.offset for position in positions] == [30] * PARTITIONS
+
+
+def test_a_static_member_comes_back_without_a_rebalance(address: str, topic: str) -> None:
+    group = f"static-{topic}"
+    settings = {
+        "bootstrap.servers": address,
+        "group.id": group,
+        "group.instance.id": "one",
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 30_000,
+    }
+    admin = AdminClient({"bootstrap.servers": address})
+
+    def member_id() -> str:
+        described = admin.describe_consumer_groups([group])[group].result(30)
+        assert described.state.name == "STABLE"
+        (member,) = described.members
+        return str(member.member_id)
+
+    def consume_once() -> None:
+        consumer = Consumer(settings)
+        consumer.subscribe([topic])
+        until = time.monotonic() + SETTLE_S
+        while not consumer.assignment():
+            consumer.poll(0.1)
+            assert time.monotonic() < until
+        assert len(consumer.assignment()) == PARTITIONS
+        consumer.close()  # a static member does not leave when it closes
+
+    consume_once()
+    first = member_id()
+    consume_once()
+    assert member_id() != first, "a new life has a new id"
+    (answer,) = admin.delete_consumer_groups([group]).values()
+    with pytest.raises(KafkaException, match=r"NON_EMPTY_GROUP|not empty"):
+        answer.result(30)
+
+
+@pytest.mark.crash
+def test_a_group_goes_on_after_the_broker_was_killed(tmp_path: Path) -> None:
+    with socket.socket() as probe:  # the same port after the restart
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    broker = services.broker("killed", tmp_path / "data", listen=address, log=tmp_path / "broker.log").start()
+    topic = f"killed-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)])[topic].result(30)
+    members: list[Member] = [library(address, topic, "g") for library in LIBRARIES]
+    try:
+        for member in members:
+            member.start()
+        settle(members)
+        write(address, topic, 5)
+        wait_for(lambda: sum(len(member.read) for member in members) >= 30, "not everything was read")
+        before = [member.owned for member in members]
+        broker.kill()
+        broker.start()
+        write(address, topic, 5)
+        wait_for(
+            lambda: len(set(itertools.chain(*(member.read for member in members)))) >= 60, "not everything was read"
+        )
+        settle(members)
+        assert [member.owned for member in members] == before, "the group went on in the generation it was in"
+        for member in members:
+            member.stop()
+    finally:
+        for member in members:
+            member.leave.set()
+        broker.stop()

@@ -1,0 +1,78 @@
+"""kill -9 of every part in the middle of the load: the final tables are equal and nothing acknowledged is lost.
+
+One pipeline for the module (Spark takes seconds to start); every test kills one part under load, brings it back where
+nobody supervises it, and waits for equality. The last test counts the records of both topics.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tidemill.demo.pipeline import MIRRORED_TOPIC, PARTS, TOPIC, Pipeline, topic_records
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.crash,
+    pytest.mark.postgres,
+    pytest.mark.spark,
+    pytest.mark.java,
+    pytest.mark.timeout(420),
+]
+
+ROWS = 1_000
+CHANGES_BEFORE_KILL = 300
+CHANGES = 2_000
+RATE_PER_S = 400
+EQUAL_TIMEOUT_S = 180
+PROGRESS_TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    running = Pipeline(tmp_path_factory.mktemp("pipeline"))
+    try:
+        running.start(ROWS)
+        first = running.wait_equal(EQUAL_TIMEOUT_S)
+        assert first.equal, first.differences
+        yield running
+    finally:
+        running.close()
+
+
+def wait_for_changes(pipeline: Pipeline, more: int) -> None:
+    """Wait until the load has committed `more` further changes."""
+    assert pipeline.load is not None
+    target = pipeline.load.progress.changes + more
+    deadline = time.monotonic() + PROGRESS_TIMEOUT_S
+    while pipeline.load.progress.changes < target:
+        assert pipeline.load.running, "the load ended early"
+        assert time.monotonic() < deadline, "the load does not get on"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_tables_are_equal_after_a_kill_under_load(pipeline: Pipeline, part: str) -> None:
+    assert pipeline.load is not None
+    pipeline.load.pace(RATE_PER_S)
+    pipeline.load.start(CHANGES)
+    wait_for_changes(pipeline, CHANGES_BEFORE_KILL)
+    pipeline.kill(part)
+    wait_for_changes(pipeline, CHANGES_BEFORE_KILL)
+    pipeline.restart(part)
+    pipeline.load.wait()
+    result = pipeline.wait_equal(EQUAL_TIMEOUT_S)
+    assert result.equal, result.differences
+    assert result.source_rows > 0
+
+
+def test_the_mirror_has_every_record_exactly_once(pipeline: Pipeline) -> None:
+    """After all those kills both topics hold the same number of records: none lost, none twice."""
+    deadline = time.monotonic() + PROGRESS_TIMEOUT_S
+    while True:
+        captured = topic_records(pipeline.east_address, TOPIC)
+        mirrored = topic_records(pipeline.west_address, MIRRORED_TOPIC)
+        if captured == mirrored or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    assert captured == mirrored > ROWS

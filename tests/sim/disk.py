@@ -1,0 +1,258 @@
+"""A disk that forgets what was not synced
+
+Implements the seam of `core.runtime.disk` in memory. `crash` does to it what a power cut does: file contents fall
+back to what was synced, except that of everything written since any sector may or may not have reached the platter (the
+end of the very last write up to any byte) and the file may have any length in between; names fall back to what the
+directory last synced, except that a prefix of the changes since (they are journaled in order) may have happened.
+`capacity_bytes` makes it full, `fail_sync` makes fsync fail, `cut_power_in` lets only so many more changes happen and
+then raises PowerCut from within whatever the program is doing, and from everything it tries afterwards.
+"""
+
+import errno
+import random
+
+from core.runtime.disk import ByteBuffer
+
+SECTOR_BYTES = 512
+
+
+class PowerCut(BaseException):
+    """The machine is off; no error that a program may handle."""
+
+
+class SimulatedDisk:
+    """All files of one machine; `root` is the directory to hand out."""
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.cut_power_in: int | None = None
+        self.written_last: _Inode | None = None
+        self.fail_sync: OSError | None = None
+        self.syncs = 0
+        self.root = SimulatedDirectory(self, "/disk")
+
+    def used_bytes(self) -> int:
+        """Bytes of all files."""
+        return self.root.used_bytes()
+
+    def crash(self, rng: random.Random) -> None:
+        """Cut the power, and turn it on again."""
+        self.cut_power_in = None
+        if self.written_last is not None:
+            self.written_last.tear_at_byte = rng.random() < 0.5
+            self.written_last = None
+        self.root.crash(rng)
+
+    def change(self) -> None:
+        """What every change and every sync does first."""
+        if self.cut_power_in is not None:
+            if self.cut_power_in <= 0:
+                raise PowerCut
+            self.cut_power_in -= 1
+
+    def sync(self) -> None:
+        """What every sync of this disk does first."""
+        self.change()
+        self.syncs += 1
+        if self.fail_sync is not None:
+            raise self.fail_sync
+
+
+class _Inode:
+    """The bytes of one file: as written, and as they are sure to be after a power cut."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.durable = b""
+        self.dirty: set[int] = set()  # sectors written since the last sync
+        self.tear_at_byte = False
+
+    def crash(self, rng: random.Random) -> None:
+        low, high = sorted((len(self.durable), len(self.written)))
+        length = rng.choice((low, high, rng.randint(low, high)))
+        after = bytearray(self.durable[:length].ljust(length, b"\0"))
+        last = max(self.dirty, default=-1)
+        for sector in sorted(self.dirty):
+            if rng.random() < 0.5:
+                start = sector * SECTOR_BYTES
+                piece = self.written[start : start + SECTOR_BYTES][: max(0, length - start)]
+                if sector == last and self.tear_at_byte:
+                    piece = piece[: rng.randrange(SECTOR_BYTES)]
+                after[start : start + len(piece)] = piece
+        self.written = after
+        self.durable = bytes(after)
+        self.dirty.clear()
+        self.tear_at_byte = False
+
+
+class SimulatedFile:
+    """An open file."""
+
+    def __init__(self, disk: SimulatedDisk, inode: _Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+        self.closed = False
+
+    def size(self) -> int:
+        self._check()
+        return len(self._inode.written)
+
+    def write_at(self, position: int, data: ByteBuffer) -> None:
+        self._check()
+        self._disk.change()
+        data = bytes(data)
+        written = self._inode.written
+        room = self._room(max(0, position + len(data) - len(written)))
+        short = data[: max(0, len(data) - room)] if room else data
+        if position > len(written):
+            written.extend(bytes(position - len(written)))
+        written[position : position + len(short)] = short
+        if short:
+            first, last = position // SECTOR_BYTES, (position + len(short) - 1) // SECTOR_BYTES
+            self._inode.dirty.update(range(first, last + 1))
+            self._disk.written_last = self._inode
+        if room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def _room(self, growth: int) -> int:
+        """How many bytes too many `growth` more would be."""
+        if self._disk.capacity_bytes is None:
+            return 0
+        return max(0, self._disk.used_bytes() + growth - self._disk.capacity_bytes)
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        self._check()
+        return bytes(self._inode.written[position : position + size_bytes])
+
+    def view_at(self, position: int, size_bytes: int) -> bytes:
+        return self.read_at(position, size_bytes)
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        return True
+
+    def prefetch(self, position: int, size_bytes: int) -> None:
+        self._check()
+
+    def truncate(self, size_bytes: int) -> None:
+        self._check()
+        self._disk.change()
+        written = self._inode.written
+        if size_bytes <= len(written):
+            del written[size_bytes:]
+        else:
+            written.extend(bytes(size_bytes - len(written)))
+
+    def sync(self) -> None:
+        self._check()
+        self._disk.sync()
+        self._inode.durable = bytes(self._inode.written)
+        self._inode.dirty.clear()
+        if self._disk.written_last is self._inode:
+            self._disk.written_last = None
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _check(self) -> None:
+        if self.closed:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+
+class SimulatedDirectory:
+    """One folder."""
+
+    def __init__(self, disk: SimulatedDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._entries: dict[str, _Inode | SimulatedDirectory] = {}
+        self._journal: list[dict[str, _Inode | SimulatedDirectory]] = [{}]  # the state after every change since sync
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def used_bytes(self) -> int:
+        return sum(
+            entry.used_bytes() if isinstance(entry, SimulatedDirectory) else len(entry.written)
+            for entry in self._entries.values()
+        )
+
+    def crash(self, rng: random.Random) -> None:
+        self._entries = dict(rng.choice(self._journal))
+        self._journal = [dict(self._entries)]
+        for _, entry in sorted(self._entries.items()):
+            entry.crash(rng)
+
+    def _changed(self) -> None:
+        self._journal.append(dict(self._entries))
+
+    def _inode(self, name: str) -> _Inode:
+        entry = self._entries.get(name)
+        if not isinstance(entry, _Inode):
+            raise FileNotFoundError(errno.ENOENT, "No such file", name)
+        return entry
+
+    def list(self) -> list[str]:
+        return sorted(self._entries)
+
+    def exists(self, name: str) -> bool:
+        return name in self._entries
+
+    def is_directory(self, name: str) -> bool:
+        return isinstance(self._entries.get(name), SimulatedDirectory)
+
+    def modified_ms(self, name: str) -> int:
+        return 0
+
+    def open(self, name: str) -> SimulatedFile:
+        return SimulatedFile(self._disk, self._inode(name))
+
+    def create(self, name: str) -> SimulatedFile:
+        self._disk.change()
+        self._entries[name] = _Inode()
+        self._changed()
+        return SimulatedFile(self._disk, self._inode(name))
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._inode(name).written)
+
+    def replace(self, name: str, data: bytes, *, sync_name: bool = True) -> None:
+        inode = _Inode()
+        SimulatedFile(self._disk, inode).write_at(0, data)
+        self._disk.sync()
+        inode.durable = bytes(data)
+        inode.dirty.clear()
+        self._entries[name] = inode
+        self._changed()
+        if sync_name:
+            self.sync()
+
+    def rename(self, old: str, new: str) -> None:
+        if old not in self._entries:
+            raise FileNotFoundError(errno.ENOENT, "No such file", old)
+        self._disk.change()
+        self._entries[new] = self._entries.pop(old)
+        self._changed()
+
+    def remove(self, name: str) -> None:
+        self._disk.change()
+        if self._entries.pop(name, None) is not None:
+            self._changed()
+
+    def remove_tree(self, name: str) -> None:
+        self.remove(name)
+
+    def subdirectory(self, name: str) -> "SimulatedDirectory":
+        entry = self._entries.get(name)
+        if not isinstance(entry, SimulatedDirectory):
+            self._disk.change()
+            entry = self._entries[name] = SimulatedDirectory(self._disk, f"{self._path}/{name}")
+            self._changed()
+        return entry
+
+    def sync(self) -> None:
+        self._disk.sync()
+        self._journal = [dict(self._entries)]
+
+    def file_system_sync(self) -> None:
+        return None
