@@ -22,14 +22,14 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from pydantic import BaseModel
 
-from connect.api import Fatal, NotConnected, PartialFailure, Plugin, Record, RetryAfter, SinkTask
+from connect.api import Fatal, PartialFailure, Plugin, Record, RetryAfter, SinkTask
 from connect.converters.registry import make_converter
 from connect.remote.spec import TaskSpec
-from connect.tasks.backoff import Backoff
 from connect.tasks.context import task_context
 from connect.tasks.control import TaskControl
 from connect.tasks.dead_letters import DeadLetters
 from connect.tasks.kafka_clients import ClientLost, consumer_config, explain, kafka_error
+from connect.tasks.sessions import Sessions
 from connect.tasks.topic_selection import TopicSelection
 from connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict
 from core.runtime.clock import Clock
@@ -96,30 +96,20 @@ class SinkRunner:
         self._spec = spec
         self._control = control
         self._clock = clock
-        self._backoff = Backoff()
         self._counters = SinkCounters()
 
     def run(self) -> None:
         """Return after a stop; raise what makes the task fail."""
-        while not self._control.stopping:
+        sessions = Sessions(str(self._spec.task), self._control, log)
+
+        def session() -> None:
             task = self._plugin.task(self._settings)
             if not isinstance(task, SinkTask):
                 raise TypeError(f"plugin {self._plugin.name} made a {type(task).__name__}, not a SinkTask")
-            try:
-                session = _Session(task, self._spec, self._control, self._clock, self._counters)
-                session.run(on_healthy=self._healthy)
-                return
-            except (NotConnected, ClientLost) as error:
-                delay_s = self._backoff.next_s()
-                log.warning("not connected", task=str(self._spec.task), error=str(error), retry_s=delay_s)
-                self._control.report({"not-connected": str(error)})
-                self._control.wait(delay_s)
+            one = _Session(task, self._spec, self._control, self._clock, self._counters)
+            one.run(on_healthy=sessions.healthy)
 
-    def _healthy(self) -> None:
-        if self._backoff.attempts:
-            log.info("connected again", task=str(self._spec.task))
-            self._backoff.reset()
-        self._control.report({"not-connected": None})
+        sessions.run(session)
 
 
 class _Session:

@@ -33,7 +33,6 @@ from connect.api import (
 from connect.remote.spec import TaskSpec
 from connect.stores import SourceOffsetRecord, encode_offset, partition_identity
 from connect.tasks import source_machine as machine
-from connect.tasks.backoff import Backoff
 from connect.tasks.context import task_context
 from connect.tasks.control import TaskControl
 from connect.tasks.kafka_clients import (
@@ -43,6 +42,7 @@ from connect.tasks.kafka_clients import (
     producer_config,
     raise_if_lost,
 )
+from connect.tasks.sessions import Sessions
 from connect.tasks.source_offsets import SourceOffsets, load_offsets
 from connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
 from core.runtime.clock import Clock
@@ -83,27 +83,17 @@ class SourceRunner:
         self._spec = spec
         self._control = control
         self._clock = clock
-        self._backoff = Backoff()
         self._counters = SourceCounters()
 
     def run(self) -> None:
         """Return after a stop or at the end of the input; raise what makes the task fail."""
-        while not self._control.stopping:
-            try:
-                session = _Session(self._plugin, self._settings, self._spec, self._control, self._clock, self._counters)
-                session.run(on_healthy=self._healthy)
-                return
-            except (NotConnected, ClientLost) as error:
-                delay_s = self._backoff.next_s()
-                log.warning("not connected", task=str(self._spec.task), error=str(error), retry_s=delay_s)
-                self._control.report({"not-connected": str(error)})
-                self._control.wait(delay_s)
+        sessions = Sessions(str(self._spec.task), self._control, log)
 
-    def _healthy(self) -> None:
-        if self._backoff.attempts:
-            log.info("connected again", task=str(self._spec.task))
-        self._backoff.reset()
-        self._control.report({"not-connected": None})
+        def session() -> None:
+            one = _Session(self._plugin, self._settings, self._spec, self._control, self._clock, self._counters)
+            one.run(on_healthy=sessions.healthy)
+
+        sessions.run(session)
 
 
 class _Session:

@@ -20,7 +20,7 @@ from connect.api import (
     TaskContext,
 )
 from connect.remote.spec import TaskSpec
-from connect.tasks import sink
+from connect.tasks import sessions, sink
 from connect.tasks.backoff import Backoff
 from connect.tasks.control import News
 from connect.tasks.sink import SinkRunner
@@ -98,7 +98,7 @@ def fill(
     run: Callable[..., Loop], spec: Callable[..., TaskSpec], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Loop]:
     """Run a sink into a target; returns its loop."""
-    monkeypatch.setattr(sink, "Backoff", lambda: Backoff(0.01, 0.01))
+    monkeypatch.setattr(sessions, "Backoff", lambda: Backoff(0.01, 0.01))
 
     def start(target: Target, topics: str, config: Mapping[str, str] | None = None, **more: Any) -> Loop:
         paused = more.pop("paused", False)

@@ -21,7 +21,7 @@ from connect.api import (
     TaskContext,
 )
 from connect.remote.spec import TaskSpec
-from connect.tasks import source
+from connect.tasks import sessions, source
 from connect.tasks.backoff import Backoff
 from connect.tasks.control import News
 from connect.tasks.source import SourceRunner
@@ -237,7 +237,7 @@ def test_a_bug_in_the_plugin_fails_the_task(play: Callable[..., Loop]) -> None:
 def test_absence_starts_a_new_session_from_the_stored_offsets(
     play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "Backoff", lambda: Backoff(0.01, 0.01))
+    monkeypatch.setattr(sessions, "Backoff", lambda: Backoff(0.01, 0.01))
     topic = unique("t")
     script = Script(
         numbers(topic, 0, 5),
@@ -367,7 +367,7 @@ def test_outputs_that_make_no_sense_fail_the_task(play: Callable[..., Loop], out
 def test_a_lost_producer_starts_a_new_session(
     play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "Backoff", lambda: Backoff(0.01, 0.01))
+    monkeypatch.setattr(sessions, "Backoff", lambda: Backoff(0.01, 0.01))
     topic = unique("t")
     lost = iter([KafkaError(KafkaError._FATAL, "fenced", fatal=True)])
 

@@ -1,0 +1,43 @@
+"""Sessions of a task: one follows the other while something is away
+
+What is away is the plugin's other system (`NotConnected`) or the Kafka client (`ClientLost`). A session that works
+again calls `healthy`, and the pauses start over.
+"""
+
+from collections.abc import Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from connect.api import NotConnected
+from connect.tasks.backoff import Backoff
+from connect.tasks.control import TaskControl
+from connect.tasks.kafka_clients import ClientLost
+
+
+class Sessions:
+    """Runs sessions until one ends by itself or the task is to stop; `name` is the task's, for the log."""
+
+    def __init__(self, name: str, control: TaskControl, log: FilteringBoundLogger) -> None:
+        self._name = name
+        self._control = control
+        self._log = log
+        self._backoff = Backoff()
+
+    def run(self, session: Callable[[], None]) -> None:
+        """Return after a stop or when a session returns; raise what makes the task fail."""
+        while not self._control.stopping:
+            try:
+                session()
+                return
+            except (NotConnected, ClientLost) as error:
+                delay_s = self._backoff.next_s()
+                self._log.warning("not connected", task=self._name, error=str(error), retry_s=delay_s)
+                self._control.report({"not-connected": str(error)})
+                self._control.wait(delay_s)
+
+    def healthy(self) -> None:
+        """The session at hand has what it needs."""
+        if self._backoff.attempts:
+            self._log.info("connected again", task=self._name)
+            self._backoff.reset()
+        self._control.report({"not-connected": None})

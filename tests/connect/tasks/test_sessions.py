@@ -1,0 +1,69 @@
+"""Sessions that follow one another while something is away"""
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from connect.api import NotConnected
+from connect.tasks.control import TaskControl
+from connect.tasks.kafka_clients import ClientLost
+from connect.tasks.sessions import Sessions
+
+
+class Control(TaskControl):
+    """Waits without waiting."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda news: None)
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+def run(control: Control, *outcomes: Exception | str) -> list[Exception | str]:
+    """One session per outcome: an error it ends with, "works" to be healthy and go on to the next, "ends"."""
+    sessions = Sessions("c-0", control, structlog.get_logger())
+    left = list(outcomes)
+
+    def session() -> None:
+        outcome = left.pop(0)
+        if outcome == "works":
+            sessions.healthy()
+            outcome = left.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+
+    sessions.run(session)
+    return left
+
+
+def test_pauses_grow_until_a_session_works() -> None:
+    control = Control()
+    with capture_logs() as lines:
+        left = run(
+            control, NotConnected("away"), ClientLost("lost"), "works", NotConnected("again"), "works", "ends", "never"
+        )
+    assert left == ["never"]
+    assert control.waits == [1, 2, 1]
+    assert control.facts["not-connected"] is None
+    assert [line["event"] for line in lines].count("connected again") == 2
+
+
+def test_what_is_away_is_told() -> None:
+    control = Control()
+    run(control, NotConnected("no route to the database"), "ends")
+    assert control.facts["not-connected"] == "no route to the database"
+
+
+def test_what_would_fail_again_fails_the_task() -> None:
+    control = Control()
+    with pytest.raises(ValueError, match="a bug"):
+        run(control, NotConnected("away"), ValueError("a bug"))
+    assert control.waits == [1]
+
+
+def test_a_stop_ends_the_pauses() -> None:
+    control = Control()
+    control.request_stop(1_000)
+    assert run(control, "never") == ["never"]
