@@ -130,15 +130,18 @@ _LOG = (
           dynamic=True),
     ConfigKey(name="log.cleaner.min.cleanable.ratio", type=ConfigType.DOUBLE, default=0.5, dynamic=True,
               doc="Share of uncompacted log that starts a compaction.", valid=in_range(0, 1)),
-    _flag("log.cleaner.enable", True, "Compact topics whose cleanup.policy says so; __consumer_offsets is one."),
-    _long("log.cleaner.backoff.ms", 15_000, "Pause of the cleaner when no log is due.", 0),
+    _flag("log.cleaner.enable", True,
+          "Compact topics whose cleanup.policy says so; __consumer_offsets is one. One thread does it, batch by batch: "
+          "`log.cleaner.threads` and `log.cleaner.io.buffer.size` are read and have no effect."),
+    _long("log.cleaner.backoff.ms", 15_000, "Pause of the cleaner when no log is due.", 0, dynamic=True),
     _long("log.cleaner.dedupe.buffer.size", 128 * 2**20,
           "Most bytes of the cleaner's map of keys, 24 for each. It takes no more than the log at hand needs; a log "
-          "with more keys is compacted in several rounds.", 2**20),
-    ConfigKey(name="log.cleaner.io.buffer.load.factor", type=ConfigType.DOUBLE, default=0.9, importance=_LOW,
-              doc="How full the cleaner's map may get; a fuller map is a slower one.", valid=in_range(0.1, 1)),
+          "with more keys is compacted in several rounds.", 2**20, dynamic=True),
+    ConfigKey(name="log.cleaner.io.buffer.load.factor", type=ConfigType.DOUBLE, default=0.9, dynamic=True,
+              importance=_LOW, valid=in_range(0.1, 1),
+              doc="How full the cleaner's map may get; a fuller map is a slower one."),
     ConfigKey(name="log.cleaner.io.max.bytes.per.second", type=ConfigType.DOUBLE, default=sys.float_info.max,
-              doc="Most bytes the cleaner reads and writes in a second, together.", valid=in_range(1)),
+              dynamic=True, doc="Most bytes the cleaner reads and writes in a second, together.", valid=in_range(1)),
     _text("compression.type", "producer", "Codec of stored batches; producer keeps the one that arrived.", dynamic=True,
           valid=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
     _int("message.max.bytes", 1_048_588, "Largest record batch.", 0, dynamic=True, importance=_HIGH),
@@ -146,8 +149,9 @@ _LOG = (
          importance=_HIGH),
     _flag("unclean.leader.election.enable", False, "Let a replica that misses records lead, losing them.",
           dynamic=True),
-    _long("producer.id.expiration.ms", 86_400_000, "How long an idle producer's sequence numbers are kept.", 1,
-          importance=_LOW),
+    _long("producer.id.expiration.ms", 86_400_000,
+          "How long an idle producer's sequence numbers are kept; looked at whenever retention is.", 1,
+          dynamic=True, importance=_LOW),
 )  # fmt: skip
 
 _REPLICATION = tuple(
@@ -203,7 +207,8 @@ NO_EFFECT: Mapping[str, str] = {
         ("socket.send.buffer.bytes", "socket.receive.buffer.bytes", "socket.listen.backlog.size"),
         "left to the operating system",
     ),
-    **dict.fromkeys(("log.cleaner.threads", "log.cleaner.io.buffer.size"), "one thread compacts, batch by batch"),
+    "log.cleaner.threads": "one thread compacts: a second one would only take turns with it",
+    "log.cleaner.io.buffer.size": "the cleaner reads batch by batch, whatever their size",
     **dict.fromkeys(
         ("controller.quorum.voters", "controller.quorum.bootstrap.servers", "metadata.log.dir",
          "metadata.log.max.record.bytes.between.snapshots", "controlled.shutdown.enable"),
@@ -257,13 +262,8 @@ class BrokerConfig:
     flush_policy: str
     log_retention_check_interval_ms: int
     log_cleaner_enable: bool
-    log_cleaner_backoff_ms: int
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_io_buffer_load_factor: float
-    log_cleaner_io_max_bytes_per_second: float
     message_max_bytes: int
     min_insync_replicas: int
-    producer_id_expiration_ms: int
     socket_request_max_bytes: int
     connections_max_idle_ms: int
     queued_max_request_bytes: int

@@ -1,13 +1,15 @@
 """Broker settings that take effect while the broker runs
 
 Most dynamic settings reach the logs as part of what holds for a topic (`broker.topic_config`). Those here belong to the
-node itself: what its listeners let clients use. They are read once at start-up, so that a restart does not forget
-them, and again whenever the image brings other broker settings. Connections that are open already stay open.
+node itself: what its listeners let clients use, how its cleaner works, how long it knows an idle producer. They are
+read once at start-up, so that a restart does not forget them, and again whenever the image brings other broker
+settings. Connections that are open already stay open.
 """
 
 from typing import cast
 
 from broker.config import BROKER_CONFIG, BrokerConfig
+from broker.log.cleaner import CleanerSettings
 from broker.server import ServerLimits
 from broker.topic_config import Layers
 
@@ -17,11 +19,30 @@ def server_limits(config: BrokerConfig, layers: Layers) -> ServerLimits:
     return ServerLimits(
         socket_request_max_bytes=config.socket_request_max_bytes,
         connections_max_idle_ms=config.connections_max_idle_ms,
-        max_connections=_held(layers, "max.connections"),
-        max_connections_per_ip=_held(layers, "max.connections.per.ip"),
+        max_connections=_whole(layers, "max.connections"),
+        max_connections_per_ip=_whole(layers, "max.connections.per.ip"),
         queued_max_request_bytes=config.queued_max_request_bytes,
     )
 
 
-def _held(layers: Layers, name: str) -> int:
+def cleaner_settings(layers: Layers) -> CleanerSettings:
+    """How the cleaner works now."""
+    return CleanerSettings(
+        dedupe_buffer_bytes=_whole(layers, "log.cleaner.dedupe.buffer.size"),
+        load_factor=_number(layers, "log.cleaner.io.buffer.load.factor"),
+        io_bytes_per_second_max=_number(layers, "log.cleaner.io.max.bytes.per.second"),
+        backoff_ms=_whole(layers, "log.cleaner.backoff.ms"),
+    )
+
+
+def producer_id_expiration_ms(layers: Layers) -> int:
+    """How long a producer may be silent before its sequence numbers are forgotten."""
+    return _whole(layers, "producer.id.expiration.ms")
+
+
+def _whole(layers: Layers, name: str) -> int:
     return cast(int, layers.walk(BROKER_CONFIG[name])[0].value)
+
+
+def _number(layers: Layers, name: str) -> float:
+    return cast(float, layers.walk(BROKER_CONFIG[name])[0].value)

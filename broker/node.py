@@ -27,8 +27,8 @@ from broker.fetch_sessions import FetchSessions
 from broker.folders import set_aside
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.machine import GroupLimits
-from broker.live_settings import server_limits
-from broker.log.cleaner import CleanerSettings, LogCleaner
+from broker.live_settings import cleaner_settings, producer_id_expiration_ms, server_limits
+from broker.log.cleaner import LogCleaner
 from broker.log.config import LogConfig
 from broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
 from broker.producer_ids import ProducerIds
@@ -78,7 +78,7 @@ class Broker:
         self.logs = logs
         self.controller = controller
         self.groups = groups
-        self.cleaner = LogCleaner(logs, clock, _cleaner_settings(config))
+        self.cleaner = LogCleaner(logs, clock, cleaner_settings(self.config_layers()))
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _new_session_id)
         self.producer_ids = ProducerIds(controller.allocate_producer_ids)
         self.dispatcher = Dispatcher(self, routes)
@@ -86,6 +86,7 @@ class Broker:
         self.jobs = AsyncIOScheduler(job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None})
         self.stop = asyncio.Event()
         self.failure: OSError | None = None
+        self._take_live_settings()
 
     # --- what handlers see
 
@@ -170,8 +171,7 @@ class Broker:
             self.groups.topics_deleted(frozenset(gone))
         every_topic = before.broker_configs != after.broker_configs
         if every_topic:
-            for server in self.servers:
-                server.limits = server_limits(self.config, self.config_layers())
+            self._take_live_settings()
         for topic in after.topics.values():
             old = before.topics.get(topic.name)
             if old is topic and not every_topic:
@@ -179,6 +179,13 @@ class Broker:
             await self._make_logs(topic)
             if old is not None and (every_topic or old.configs != topic.configs):
                 self.logs.apply_config(topic.name, self.log_config(topic))
+
+    def _take_live_settings(self) -> None:
+        layers = self.config_layers()
+        for server in self.servers:
+            server.limits = server_limits(self.config, layers)
+        self.cleaner.settings = cleaner_settings(layers)
+        self.logs.producer_id_expiration_ms = producer_id_expiration_ms(layers)
 
     async def make_missing_logs(self) -> None:
         """Make the logs of all partitions that live here and have none."""
@@ -241,7 +248,6 @@ async def open_broker(
         clock=clock,
         node_id=config.node_id,
         flush_policy=config.flush_policy,
-        producer_id_expiration_ms=config.producer_id_expiration_ms,
         on_failure=disk_failed,
     )
     try:
@@ -298,15 +304,6 @@ def _group_limits(config: BrokerConfig) -> GroupLimits:
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         offset_metadata_bytes_max=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-    )
-
-
-def _cleaner_settings(config: BrokerConfig) -> CleanerSettings:
-    return CleanerSettings(
-        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-        load_factor=config.log_cleaner_io_buffer_load_factor,
-        io_bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
-        backoff_ms=config.log_cleaner_backoff_ms,
     )
 
 

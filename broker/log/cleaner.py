@@ -14,7 +14,6 @@ later; the others go on.
 import asyncio
 import contextlib
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,17 +33,15 @@ from .compaction import CleaningFailed, Rules, SourceSegment, compact, fill
 from .config import LONG_MAX
 from .header import plausible_size, read_header
 from .offset_map import OffsetMap
+from .pacer import Pacer
 from .partition import PartitionLog
 from .segment import Segment
 from .store import LogStore
 
 log = structlog.get_logger("tidemill.broker.log")
 
-PAUSE_EVERY_BYTES = 64 * 1024
-"""Bytes between two looks at the throttle: about a millisecond of work on small records."""
-
-PAUSE_S = 0.00005
-"""Least length of a pause; it lets the event loop's thread have the interpreter at once."""
+LOOK_PAUSE_MS_MIN = 10
+"""Least pause between two looks at all logs: with a backoff of 0 the event loop would do nothing else."""
 
 _Result = TypeVar("_Result")
 
@@ -59,34 +56,6 @@ class CleanerSettings:
     backoff_ms: int = 15_000
 
 
-class CleaningStopped(Exception):
-    """The broker is going down."""
-
-
-class Pacer:
-    """Keeps reads and writes together within so many bytes a second."""
-
-    __slots__ = ("_bytes_per_second", "_monotonic", "_paused_at", "_pending_bytes", "_stop")
-
-    def __init__(self, bytes_per_second: float, monotonic: Callable[[], float], stop: threading.Event) -> None:
-        self._bytes_per_second = bytes_per_second
-        self._monotonic = monotonic
-        self._stop = stop
-        self._pending_bytes = 0
-        self._paused_at = monotonic()
-
-    def __call__(self, size_bytes: int) -> None:
-        """So many bytes were read or written; waits if that was too fast, raises CleaningStopped at the end."""
-        self._pending_bytes += size_bytes
-        if self._pending_bytes < PAUSE_EVERY_BYTES:
-            return
-        rest_s = self._pending_bytes / self._bytes_per_second - (self._monotonic() - self._paused_at)
-        if self._stop.wait(max(rest_s, PAUSE_S)):
-            raise CleaningStopped
-        self._pending_bytes = 0
-        self._paused_at = self._monotonic()
-
-
 class LogCleaner:
     """Compacts the logs of a folder; `close` it before the folder."""
 
@@ -95,8 +64,21 @@ class LogCleaner:
         self._clock = clock
         self._settings = settings
         self._machine = CleanerMachine()
-        self._stop = threading.Event()
+        self._pace = Pacer(settings.io_bytes_per_second_max, clock.monotonic)
+        self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-cleaner")
+
+    @property
+    def settings(self) -> CleanerSettings:
+        """What holds now. A new rate or backoff holds at once, a new size of the map from the next round on."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: CleanerSettings) -> None:
+        if settings != self._settings:
+            self._settings = settings
+            self._pace.set_rate(settings.io_bytes_per_second_max)
+            self._changed.set()
 
     @property
     def failures(self) -> dict[TopicPartition, CleaningFailure]:
@@ -109,13 +91,17 @@ class LogCleaner:
             while True:
                 while await self.clean_dirtiest():
                     pass
-                await asyncio.sleep(self._settings.backoff_ms / 1000)
+                self._changed.clear()
+                pause_s = max(self._settings.backoff_ms, LOOK_PAUSE_MS_MIN) / 1000
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._changed.wait()
         finally:
             self.close()
 
     def close(self) -> None:
         """Stop the thread; what it has not finished is removed by the next start."""
-        self._stop.set()
+        self._pace.stop()
         self._thread.shutdown()
 
     async def clean_dirtiest(self) -> bool:
@@ -165,9 +151,8 @@ class LogCleaner:
             keys_expected=chosen.uncleanable - chosen.first_dirty,
             load_factor=settings.load_factor,
         )
-        pace = Pacer(settings.io_bytes_per_second_max, self._clock.monotonic, self._stop)
         span = (chosen.first_dirty, chosen.uncleanable)
-        covered = await self._in_thread(partial(fill, partition_log.directory, dirty, span, offset_map, pace))
+        covered = await self._in_thread(partial(fill, partition_log.directory, dirty, span, offset_map, self._pace))
         rules = Rules(
             now_ms=self._clock.now_ms(),
             delete_retention_ms=config.delete_retention_ms,
@@ -182,7 +167,7 @@ class LogCleaner:
             if group[0].base_offset >= covered:
                 break
             members = [by_base[state.base_offset] for state in group]
-            cleaned = await self._compact(partition_log, members, offset_map, rules, pace)
+            cleaned = await self._compact(partition_log, members, offset_map, rules)
             if cleaned is None:
                 return  # retention or a deletion came first: begin anew with what is left
             after_bytes += cleaned.size_bytes
@@ -199,12 +184,12 @@ class LogCleaner:
         )
 
     async def _compact(
-        self, partition_log: PartitionLog, members: list[Segment], offset_map: OffsetMap, rules: Rules, pace: Pacer
+        self, partition_log: PartitionLog, members: list[Segment], offset_map: OffsetMap, rules: Rules
     ) -> Segment | None:
         """The segment that has taken the place of `members`; None if they were gone."""
         directory, interval = partition_log.directory, partition_log.config.index_interval_bytes
         sources = [_source(segment) for segment in members]
-        cleaned = await self._in_thread(partial(compact, directory, sources, offset_map, rules, interval, pace))
+        cleaned = await self._in_thread(partial(compact, directory, sources, offset_map, rules, interval, self._pace))
         cleaned.next_offset = members[-1].next_offset
         if await self._store.replace_segments(partition_log, members, cleaned):
             return cleaned

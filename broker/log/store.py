@@ -76,7 +76,6 @@ class LogStore:
         node_id: int,
         cluster_id: str | None = None,
         flush_policy: str = "group",
-        producer_id_expiration_ms: int = 86_400_000,
         on_failure: Callable[[OSError], None] = lambda _error: None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
@@ -85,7 +84,7 @@ class LogStore:
         self._directory = directory
         self._clock = clock
         self._group_commit = flush_policy == "group"
-        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.producer_id_expiration_ms = 86_400_000  # may be changed at any time
         self._on_failure = on_failure
         self._new_id = new_id
         self._flush_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-flush")
@@ -412,7 +411,7 @@ class LogStore:
             if active_is_due(_facts(partition_log)[-1], partition_log.config, now_ms):
                 await self._roll_for_retention(partition_log)
             removed += await self._remove_segments(partition_log, now_ms)
-            partition_log.producers.expire(now_ms, self._producer_id_expiration_ms)
+            partition_log.producers.expire(now_ms, self.producer_id_expiration_ms)
         return removed
 
     async def _roll_for_retention(self, partition_log: PartitionLog) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import itertools
 import random
-import threading
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from broker.log import cleaner as cleaner_module
 from broker.log import store as store_module
 from broker.log.checkpoints import CLEANED, read_offsets
-from broker.log.cleaner import CleanerSettings, CleaningStopped, LogCleaner, Pacer
+from broker.log.cleaner import CleanerSettings, LogCleaner
 from broker.log.config import LogConfig
 from broker.log.partition import PartitionLog
 from broker.log.segment import segment_name
@@ -428,33 +427,72 @@ async def test_stopping_ends_the_work_at_once_and_the_next_start_removes_what_it
     await store.close()
 
 
-def test_the_throttle_waits_as_long_as_the_bytes_are_worth() -> None:
-    clock, waits = ManualClock(NOW_MS), []
-
-    class Recorder(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            assert timeout is not None
-            waits.append(timeout)
-            clock.advance(int(timeout * 1000))
-            return False
-
-    pace = Pacer(100_000, clock.monotonic, Recorder())
-    pace(50_000)
-    assert waits == []
-    pace(50_000)
-    assert waits == [1.0]
-    clock.advance(600)
-    pace(100_000)
-    assert waits == [1.0, pytest.approx(0.4)]
-    clock.advance(5000)
-    pace(100_000)
-    assert 0 < waits[-1] < 0.001, "it gives way even when it is late"
+async def until_compacted(store: LogStore, log: PartitionLog) -> None:
+    async with asyncio.timeout(10):
+        while store.cleaned_offset(KEY) != log.active.base_offset:  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.01)
 
 
-def test_the_throttle_is_where_a_stop_is_noticed() -> None:
-    stop = threading.Event()
-    pace = Pacer(1e9, ManualClock(NOW_MS).monotonic, stop)
-    pace(1 << 20)
-    stop.set()
-    with pytest.raises(CleaningStopped):
-        pace(1 << 20)
+async def test_a_shorter_backoff_ends_the_pause_that_a_longer_one_began(store: LogStore, clock: ManualClock) -> None:
+    log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
+    cleaner = cleaner_of(store, clock, backoff_ms=3_600_000)
+    running = asyncio.ensure_future(cleaner.run())
+    await asyncio.sleep(0.05)  # it has found nothing to do
+    await produce(log, 100)
+    await store.checkpoint()
+    await asyncio.sleep(0.1)
+    assert store.cleaned_offset(KEY) is None
+    cleaner.settings = CleanerSettings(backoff_ms=20)
+    await until_compacted(store, log)
+    await produce(log, 100, seed=2)
+    await store.checkpoint()
+    await until_compacted(store, log)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_higher_rate_is_felt_by_the_round_that_is_going_on(store: LogStore, clock: ManualClock) -> None:
+    log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
+    await produce(log, 600)
+    await store.checkpoint()
+    cleaner = cleaner_of(store, clock, io_bytes_per_second_max=1)
+    running = asyncio.ensure_future(cleaner.clean_dirtiest())
+    await asyncio.sleep(0.2)
+    assert not running.done(), "a day's work at this rate"
+    cleaner.settings = CleanerSettings(io_bytes_per_second_max=1e9)
+    async with asyncio.timeout(10):
+        assert await running
+    assert store.cleaned_offset(KEY) == log.active.base_offset
+    cleaner.close()
+
+
+async def test_the_size_of_the_map_holds_from_the_next_round_on(store: LogStore, clock: ManualClock) -> None:
+    log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
+    await produce(log, 300, keys=1000)
+    await store.checkpoint()
+    cleaner = cleaner_of(store, clock, dedupe_buffer_bytes=24 * 64)
+    assert await cleaner.clean_dirtiest()
+    first = store.cleaned_offset(KEY)
+    assert first is not None and first < log.active.base_offset, "the map was full before the end"
+    cleaner.settings = CleanerSettings(dedupe_buffer_bytes=2**20)
+    assert await cleaner.clean_dirtiest()
+    assert store.cleaned_offset(KEY) == log.active.base_offset
+    cleaner.close()
+
+
+async def test_no_backoff_at_all_leaves_the_event_loop_to_others(store: LogStore, clock: ManualClock) -> None:
+    cleaner = cleaner_of(store, clock, backoff_ms=0)
+    looks = 0
+    real = cleaner.clean_dirtiest
+
+    async def counted() -> bool:
+        nonlocal looks
+        looks += 1
+        return await real()
+
+    cleaner.clean_dirtiest = counted  # type: ignore[method-assign]
+    running = asyncio.ensure_future(cleaner.run())
+    await asyncio.sleep(0.2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert 1 <= looks <= 25
