@@ -14,8 +14,8 @@ acks=all wait for the disk under `flush.policy=group`. All batches are appended 
 of the requests on the connection; what comes later is only the answer. A batch that was stored before (same producer,
 same sequence numbers) is answered with its original offset, once that is durable.
 
-Not here: transactions, quotas, `timeout_ms` (nothing but the local disk is waited for), and the short way that most
-requests take (`produce_memo`).
+Not here: transactions, quotas, `timeout_ms` (nothing but the local disk is waited for), and the short ways that most
+requests take (`produce_memo`, `produce_several`).
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from functools import partial
 
 from broker.dispatch import BrokerServices, DropConnection, RequestContext, Route
 from broker.handlers.produce_memo import ProduceMemo
+from broker.handlers.produce_several import failed_partition
 from broker.log.partition import PartitionLog
 from broker.partitions import find_log, find_topic
 from broker.quorum.image import TopicImage
@@ -80,7 +81,7 @@ def _append_topic(
         if topic.internal:
             raise InvalidTopicException(f"topic {topic.name!r} is written by the cluster only")
     except KafkaError as error:
-        answers = tuple(_failed(partition.index, error) for partition in data.partition_data)
+        answers = tuple(failed_partition(partition.index, error) for partition in data.partition_data)
     else:
         answers = tuple(
             _append_partition(broker, topic, partition, acks, ctx, now_ms, stored) for partition in data.partition_data
@@ -110,19 +111,13 @@ def _append_partition(
             records, now_ms=now_ms, leader_epoch=image.leader_epoch, produce_version=ctx.api_version
         )
     except KafkaError as error:
-        return _failed(data.index, error)
+        return failed_partition(data.index, error)
     stored.append((partition_log, result.last_offset))
     return PartitionProduceResponse(
         index=data.index,
         base_offset=result.base_offset,
         log_append_time_ms=result.append_time_ms,
         log_start_offset=result.log_start_offset,
-    )
-
-
-def _failed(partition: int, error: KafkaError) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=partition, error_code=error.code, base_offset=-1, error_message=str(error) or None
     )
 
 
@@ -174,7 +169,9 @@ def _all_failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=tuple(_failed(partition.index, error) for partition in topic.partition_data),
+                partition_responses=tuple(
+                    failed_partition(partition.index, error) for partition in topic.partition_data
+                ),
             )
             for topic in request.topic_data
         )

@@ -8,27 +8,26 @@ batch itself is judged by the log as always. What is remembered is about one ima
 replaced (a topic deleted or made anew, another leader, other settings) everything is looked up again. Settings that the
 log obeys are read from the log each time.
 
-Whatever is unusual in a request, or is refused, is left to the general handler, which then says what is wrong: requests
-for several partitions, acks=0, transactional ids and batches, unknown topics, bad batches.
+Whatever is unusual in a request, or is refused, is left to the general handler, which then says what is wrong: acks=0,
+transactional ids and batches, unknown topics, bad batches. A request with several batches goes to `produce_several`.
 """
 
 import struct
-import uuid
 
 from broker.dispatch import BrokerServices, Chunks, Exchange
+from broker.handlers.produce_several import SeveralBatches, failed_partition, named
 from broker.log.partition import PartitionLog
 from broker.partitions import find_log, find_topic
 from broker.quorum.image import ClusterImage, PartitionImage
 from core.errors import KafkaError
 from core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
-from core.types import ZERO_UUID
 from core.wire.api import ApiKey
 from core.wire.framing import RequestHeader, encode_response
 from core.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from core.wire.produce_frame import (
     FLEXIBLE_FROM,
+    LOG_START_OFFSET_FROM,
     PREFIX_AT,
-    TOPIC_ID_FROM,
     ProduceFrame,
     read_produce_frame,
     records_span,
@@ -36,8 +35,6 @@ from core.wire.produce_frame import (
 
 ENTRIES_MAX = 256
 """Per connection; a producer that writes to more partitions in turn is looked up again each time round."""
-
-LOG_START_OFFSET_FROM = 5
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _new_header = tuple.__new__  # twice as fast as the NamedTuple's own constructor
@@ -76,11 +73,11 @@ class KnownPrefix:
     ) -> None:
         self.image = image
         self.log = partition_log
-        self.index = frame.partition
+        topic, ((self.index, _, _),) = frame.topics[0]
         self.leader_epoch = partition.leader_epoch
         self.in_sync = len(partition.isr)
         self.needs_all = frame.acks == _ACKS_ALL
-        self.name, self.topic_id = _named(frame, version)
+        self.name, self.topic_id = named(topic, version)
         self._with_start = version >= LOG_START_OFFSET_FROM
         self._take_apart(version)
 
@@ -112,30 +109,33 @@ class KnownPrefix:
     @staticmethod
     def error_response(known: "KnownPrefix", error: KafkaError, _api_version: int) -> ProduceResponse:
         """What a stored batch gets that does not become durable after all."""
-        answer = PartitionProduceResponse(
-            index=known.index, error_code=error.code, base_offset=-1, error_message=str(error) or None
-        )
-        return known._response(answer)
+        return known._response(failed_partition(known.index, error))
 
 
 class ProduceMemo:
     """The prefixes that one connection uses in one version: a `broker.dispatch.Shortcut`."""
 
-    __slots__ = ("_broker", "_flexible", "_known", "_prefix_end", "_version")
+    __slots__ = ("_broker", "_flexible", "_known", "_prefix_end", "_several", "_version")
 
     def __init__(self, broker: BrokerServices, version: int) -> None:
         self._broker = broker
         self._version = version
         self._flexible = version >= FLEXIBLE_FROM
         self._known: dict[bytes, KnownPrefix] = {}
-        self._prefix_end = PREFIX_AT  # of the last request
+        self._prefix_end = PREFIX_AT  # of the last request with one batch
+        self._several = SeveralBatches(broker, version)
 
     def __call__(self, frame: memoryview) -> Exchange | None:
         """Serve a request whose answer is certain to be a good one; None if it is not."""
         broker = self._broker
         known = self._known.get(bytes(frame[PREFIX_AT : self._prefix_end]))
         if known is None or known.image is not broker.controller.image:
-            known = self._learn(frame)
+            found = read_produce_frame(frame, self._version)
+            if found is None or found.acks not in (_ACKS_LEADER, _ACKS_ALL):
+                return None
+            if not found.has_one_batch:
+                return self._several(frame, found, self._header(frame))
+            known = self._learn(frame, found)
             if known is None:
                 return None
         span = records_span(frame, self._prefix_end, flexible=self._flexible)
@@ -159,21 +159,21 @@ class ProduceMemo:
         except KafkaError:
             return None  # nothing has changed; the general handler meets the same and says it
         pending = log.pending(last_offset)
-        (correlation_id,) = _CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)
-        header = _new_header(RequestHeader, (_PRODUCE, self._version, correlation_id, None))
+        header = self._header(frame)
         exchange = Exchange(header, known, KnownPrefix.error_response)
-        chunks: Chunks = [known.respond(correlation_id, base_offset, append_time_ms, log_start_offset)]
+        chunks: Chunks = [known.respond(header[2], base_offset, append_time_ms, log_start_offset)]
         if pending is None:
             exchange.chunks = chunks
         else:
             exchange.after, exchange.due = pending, chunks
         return exchange
 
-    def _learn(self, frame: memoryview) -> KnownPrefix | None:
+    def _header(self, frame: memoryview) -> RequestHeader:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)
+        return _new_header(RequestHeader, (_PRODUCE, self._version, correlation_id, None))
+
+    def _learn(self, frame: memoryview, found: ProduceFrame) -> KnownPrefix | None:
         """What is known, or can be found out, about the prefix of `frame`."""
-        found = read_produce_frame(frame, self._version)
-        if found is None or found.acks not in (_ACKS_LEADER, _ACKS_ALL):
-            return None
         image = self._broker.controller.image
         prefix = bytes(frame[PREFIX_AT : found.prefix_end])
         known = self._known.get(prefix)
@@ -188,18 +188,12 @@ class ProduceMemo:
         return known
 
     def _look_up(self, image: ClusterImage, found: ProduceFrame) -> KnownPrefix | None:
+        name, ((index, _, _),) = found.topics[0]
         try:
-            topic = find_topic(self._broker, *_named(found, self._version))
-            partition_log, partition = find_log(self._broker, topic, found.partition)
+            topic = find_topic(self._broker, *named(name, self._version))
+            partition_log, partition = find_log(self._broker, topic, index)
         except KafkaError:
             return None
         if topic.internal:
             return None
         return KnownPrefix(image, partition_log, partition, found, self._version)
-
-
-def _named(frame: ProduceFrame, version: int) -> tuple[str, uuid.UUID]:
-    """Name and topic id as the request has them; the response says them back."""
-    if version >= TOPIC_ID_FROM:
-        return "", uuid.UUID(bytes=frame.topic)
-    return frame.topic.decode(), ZERO_UUID

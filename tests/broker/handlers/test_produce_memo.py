@@ -2,82 +2,24 @@
 
 import dataclasses
 import errno
-import itertools
 import struct
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.dispatch import Exchange
 from broker.handlers import produce_memo
 from broker.handlers.produce_memo import ProduceMemo
-from broker.node import Broker, open_broker
+from broker.node import Broker
 from broker.quorum.image import RESOURCE_TOPIC
 from broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
-from broker.routes import ROUTES
 from core.errors import ErrorCode
-from core.runtime.clock import ManualClock
 from core.wire.api import ApiKey
 from core.wire.framing import encode_request
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.broker_world import WireClient, wire_client
+from core.wire.messages.produce import ProduceRequest
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, produce_request, records
-
-TOPICS: dict[str, dict[str, str]] = {
-    "plain": {},
-    "a-much-longer-name": {},
-    "stamped": {"message_timestamp_type": "LogAppendTime"},
-    "keyed": {"cleanup_policy": "compact"},
-    "careful": {"min_insync_replicas": "2"},
-    "small": {"max_message_bytes": "200"},
-}
-
-
-class Served:
-    """Counts what the short way served."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def memo(self, broker: Any, version: int) -> Any:
-        memo = ProduceMemo(broker, version)
-
-        def counting(frame: memoryview) -> Exchange | None:
-            exchange = memo(frame)
-            self.count += exchange is not None
-            return exchange
-
-        return counting
-
-
-@asynccontextmanager
-async def one(folder: Path, served: Served | None, policy: str = "os") -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker that uses the short way if there is somebody to count it, and a client of it."""
-    routes = tuple(
-        dataclasses.replace(route, shortcut=served.memo if served else None) if route.shortcut else route
-        for route in ROUTES
-    )
-    raw = {"log.dirs": str(folder), "listeners": "PLAINTEXT://127.0.0.1:0", "flush.policy": policy}
-    numbers = itertools.count(1)
-    config = BrokerConfig.parse(raw)
-    opened = open_broker(
-        config, clock=ManualClock(), new_uuid=lambda: uuid.UUID(int=next(numbers) << 64), routes=routes
-    )
-    async with opened as broker, wire_client(broker) as client:
-        for name, settings in TOPICS.items():
-            await make_topic(broker, name, partitions=2, **settings)
-        yield broker, client
-
-
-async def answer_bytes(client: WireClient, frame: bytes) -> bytes:
-    client._writer.write(frame)
-    size = await client._reader.readexactly(4)
-    return size + await client._reader.readexactly(*struct.unpack(">i", size))
+from tests.broker.handlers.short_way import TOPICS, Served, answer_bytes, one
 
 
 def requests(broker: Broker, version: int) -> list[ProduceRequest]:
@@ -113,13 +55,7 @@ def requests(broker: Broker, version: int) -> list[ProduceRequest]:
         made += [to(topic, records(b"x" * 200), partition) for partition in (0, 1, 2, -1)]
     made.append(to("plain", records(b"x"), transactional_id="t"))
     made.append(to("plain", records(b"x"), acks=7))
-    data = tuple(PartitionProduceData(index=index, records=records(b"both")) for index in (0, 1))
-    topic_data = TopicProduceData(
-        name="" if version >= 13 else "plain",
-        topic_id=plain.topic_id if version >= 13 else uuid.UUID(int=0),
-        partition_data=data,
-    )
-    made.append(ProduceRequest(acks=1, topic_data=(topic_data,)))
+    made.append(produce_request(plain, {0: records(b"both"), 1: records(b"both")}, version, 1))
     return made + [to("plain", records(b"last"), acks=acks) for acks in (1, -1)]
 
 
@@ -189,7 +125,7 @@ async def test_pipelined_requests_are_answered_in_order_when_only_some_take_the_
         topic = broker.controller.image.topics["plain"]
         stream = b""
         for number in range(200):
-            batches = {0: records(b"%d" % number)} if number % 3 else {0: records(b"%d" % number), 1: records(b"x")}
+            batches = {0: records(b"%d" % number)} | ({} if number % 3 else {7: records(b"there is no such partition")})
             stream += encode_request(ApiKey.PRODUCE, 9, number, "c", produce_request(topic, batches, 9))
         client._writer.write(stream)
         for number in range(200):

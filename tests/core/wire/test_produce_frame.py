@@ -1,4 +1,4 @@
-"""The short way to read a Produce request against the general codec"""
+"""The short way to read a Produce request, and to answer it, against the general codec"""
 
 import uuid
 from typing import Any
@@ -9,9 +9,23 @@ from hypothesis import strategies as st
 
 from core.wire.api import ApiKey
 from core.wire.codec import DecodeError, decode
-from core.wire.framing import decode_request_header, encode_request
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from core.wire.produce_frame import PREFIX_AT, TOPIC_ID_FROM, ProduceFrame, read_produce_frame, records_span
+from core.wire.framing import decode_request_header, encode_request, encode_response
+from core.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from core.wire.produce_frame import (
+    PREFIX_AT,
+    TOPIC_ID_FROM,
+    ProduceFrame,
+    encode_stored,
+    read_produce_frame,
+    records_span,
+)
 
 VERSIONS = range(3, 14)
 
@@ -51,6 +65,21 @@ COMMON = st.builds(
     INT32,
     st.binary(max_size=300),
 )
+PLAIN_PARTITIONS = st.builds(PartitionProduceData, index=INT32, records=st.binary(max_size=150))
+PLAIN = st.builds(
+    ProduceRequest,
+    acks=st.integers(-2, 2),
+    timeout_ms=INT32,
+    topic_data=st.lists(
+        st.builds(
+            TopicProduceData,
+            name=st.text(max_size=8),
+            topic_id=st.integers(0, 2**128 - 1).map(lambda number: uuid.UUID(int=number)),
+            partition_data=st.lists(PLAIN_PARTITIONS, max_size=4).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+)
 CLIENT_IDS = st.one_of(st.none(), NAMES)
 
 
@@ -67,14 +96,10 @@ def generally(frame: bytes, version: int) -> tuple[ProduceRequest, int] | None:
         return None
 
 
-def is_common(request: ProduceRequest, version: int) -> bool:
+def is_plain(request: ProduceRequest) -> bool:
     """Whether the short way has to be able to read the request."""
-    return (
-        request.transactional_id is None
-        and len(request.topic_data) == 1
-        and len(request.topic_data[0].partition_data) == 1
-        and request.topic_data[0].partition_data[0].records is not None
-        and (version < 9 or version >= TOPIC_ID_FROM or len(request.topic_data[0].name.encode()) < 127)
+    return request.transactional_id is None and all(
+        partition.records is not None for topic in request.topic_data for partition in topic.partition_data
     )
 
 
@@ -82,13 +107,18 @@ def assert_same(found: ProduceFrame, frame: bytes, version: int) -> None:
     general = generally(frame, version)
     assert general is not None, "only what the general codec accepts"
     request, end = general
-    (topic,) = request.topic_data
-    (partition,) = topic.partition_data
     assert request.transactional_id is None
-    assert (found.acks, found.timeout_ms, found.partition) == (request.acks, request.timeout_ms, partition.index)
-    assert found.topic == (topic.topic_id.bytes if version >= TOPIC_ID_FROM else topic.name.encode())
-    assert partition.records is not None
-    assert frame[found.records_at : found.records_end] == bytes(partition.records)
+    assert (found.acks, found.timeout_ms) == (request.acks, request.timeout_ms)
+    expected = [
+        (
+            topic.topic_id.bytes if version >= TOPIC_ID_FROM else topic.name.encode(),
+            [(partition.index, partition.records) for partition in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+    assert [
+        (topic, [(index, frame[start:stop]) for index, start, stop in spans]) for topic, spans in found.topics
+    ] == expected
     assert end == len(frame)
 
 
@@ -98,18 +128,18 @@ def test_what_it_reads_is_what_the_general_codec_reads(
 ) -> None:
     frame = encoded(request, version, client_id)
     found = read_produce_frame(memoryview(frame), version)
-    assert (found is not None) == is_common(request, version)
+    assert (found is not None) == is_plain(request)
     if found is not None:
         assert_same(found, frame, version)
 
 
-@given(st.sampled_from(VERSIONS), COMMON, st.data())
+@given(st.sampled_from(VERSIONS), st.one_of(COMMON, PLAIN), st.data())
 def test_damaged_frames_are_left_to_the_general_codec_or_read_as_it_reads_them(
     version: int, request: ProduceRequest, data: Any
 ) -> None:
     frame = bytearray(encoded(request, version))
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(PREFIX_AT, min(len(frame) - 1, 120)))
+    for _ in range(data.draw(st.integers(0, 4))):
+        at = data.draw(st.integers(PREFIX_AT, min(len(frame) - 1, 200)))
         frame[at] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF, frame[at] ^ 1]))
     cut = data.draw(st.sampled_from([None, None, *range(1, 40)]))
     damaged = bytes(frame if cut is None else frame[:-cut]) + data.draw(st.sampled_from([b"", b"", b"\0", b"abc"]))
@@ -118,13 +148,46 @@ def test_damaged_frames_are_left_to_the_general_codec_or_read_as_it_reads_them(
         assert_same(found, damaged, version)
 
 
+@given(st.sampled_from(VERSIONS), PLAIN)
+def test_no_frame_that_ends_too_early_or_too_late_is_read(version: int, request: ProduceRequest) -> None:
+    frame = encoded(request, version)
+    for end in range(len(frame)):
+        assert read_produce_frame(memoryview(frame)[:end], version) is None
+    assert read_produce_frame(frame + b"\0", version) is None
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+def test_requests_with_tags_are_left_to_the_general_codec(version: int) -> None:
+    partition = PartitionProduceData(index=1, records=b"batch")
+    topic = TopicProduceData(name="t", topic_id=uuid.UUID(int=1), partition_data=(partition, partition))
+    frame = encoded(ProduceRequest(topic_data=(topic,)), version)
+    assert read_produce_frame(frame, version) is not None
+    tag = b"\1\0\2xy"
+    header, first, second = frame.index(b"c") + 1, frame.index(b"batch") + 5, frame.rindex(b"batch") + 5
+    for at in (header, first, second, second + 1, second + 2):
+        assert frame[at] == 0
+        tagged = frame[:at] + tag + frame[at + 1 :]
+        general = generally(tagged, version)
+        assert general is not None and general[1] == len(tagged)
+        assert read_produce_frame(tagged, version) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_count_that_promises_more_than_the_frame_has_costs_nothing(version: int) -> None:
+    many = b"\x7f\xff\xff\xff" if version < 9 else b"\xff\xff\xff\xff\x0f"
+    settings = b"\xff\xff" if version < 9 else b"\0\0"
+    frame = bytes(PREFIX_AT) + b"\xff\xff" + settings + bytes(6) + many
+    assert read_produce_frame(frame, version) is None
+    assert generally(frame, version) is None
+
+
 @given(st.sampled_from(VERSIONS), COMMON, st.binary(max_size=300))
 def test_a_known_prefix_leads_to_the_batch_of_the_next_request(
     version: int, request: ProduceRequest, batch: bytes
 ) -> None:
     first = encoded(request, version)
     known = read_produce_frame(first, version)
-    assert known is not None
+    assert known is not None and known.has_one_batch
     (topic,) = request.topic_data
     again = ProduceRequest(
         acks=request.acks,
@@ -148,3 +211,48 @@ def test_a_known_prefix_leads_to_the_batch_of_the_next_request(
 @pytest.mark.parametrize("version", [0, 2, 14])
 def test_versions_that_are_not_served_are_not_read(version: int) -> None:
     assert read_produce_frame(bytes(100), version) is None
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+STORED = st.lists(
+    st.tuples(
+        st.one_of(NAMES, st.integers(1, 300).map(lambda length: "n" * length)),
+        st.integers(0, 2**128 - 1),
+        st.one_of(
+            st.lists(st.tuples(INT32, INT64, INT64, INT64), max_size=3),
+            st.just([(number, 1, -1, 0) for number in range(200)]),
+        ),
+    ),
+    max_size=3,
+)
+
+
+@given(st.sampled_from(VERSIONS), INT32, STORED)
+def test_the_answer_is_what_the_general_codec_makes_of_it(
+    version: int, correlation_id: int, topics: list[tuple[str, int, list[tuple[int, int, int, int]]]]
+) -> None:
+    by_id = version >= TOPIC_ID_FROM
+    responses = tuple(
+        TopicProduceResponse(
+            name="" if by_id else name,
+            topic_id=uuid.UUID(int=topic_id if by_id else 0),
+            partition_responses=tuple(
+                PartitionProduceResponse(
+                    index=index, base_offset=base, log_append_time_ms=time_ms, log_start_offset=start
+                )
+                for index, base, time_ms, start in rows
+            ),
+        )
+        for name, topic_id, rows in topics
+    )
+    expected = encode_response(ApiKey.PRODUCE, version, correlation_id, ProduceResponse(responses=responses))
+    named = [(uuid.UUID(int=topic_id).bytes if by_id else name.encode(), rows) for name, topic_id, rows in topics]
+    assert encode_stored(version, correlation_id, named) == b"".join(expected)
+
+
+def test_the_answer_has_room_for_more_topics_than_one_byte_counts() -> None:
+    row = PartitionProduceResponse(index=3, base_offset=1, log_append_time_ms=-1, log_start_offset=0)
+    responses = tuple(TopicProduceResponse(name=f"t{number}", partition_responses=(row,)) for number in range(200))
+    expected = encode_response(ApiKey.PRODUCE, 9, 1, ProduceResponse(responses=responses))
+    named = [(topic.name.encode(), [(3, 1, -1, 0)]) for topic in responses]
+    assert encode_stored(9, 1, named) == b"".join(expected)
