@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tidemill import lifeline
+
 SUMMARIES = {
     "broker": "Run a Kafka-protocol broker.",
     "connect": "Run a Kafka Connect worker.",
@@ -30,6 +32,7 @@ SUMMARIES = {
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong usage."""
+    lifeline.hold()
     given = sys.argv[1:] if arguments is None else arguments
     commands = {point.name: point for point in entry_points(group="tidemill.commands")}
     match given:

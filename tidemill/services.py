@@ -3,11 +3,9 @@
 The demo, the tests and a user's own tests start the same commands an operator starts, wait for their readiness line
 and stop or kill them. A `Service` is one such process; its output goes to a log file that an error message can quote.
 
-A service dies with the thread that started it (Linux: the parent-death signal), so a killed test run leaves nothing
-behind; start services from a thread that outlives them.
+A service dies with the program that started it (see `lifeline`), so a killed test run leaves nothing behind.
 """
 
-import ctypes
 import os
 import re
 import signal
@@ -17,7 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+from tidemill import lifeline
+
 LOG_TAIL_LINES = 25  # enough for a Python traceback
 
 
@@ -70,11 +69,10 @@ class Service:
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tidemill.cli", *self.command],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # open until the process has ended
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environ},
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", lifeline.VARIABLE: "1", **self._environ},
             )
         self._wait_ready(offset, timeout_s)
         return self
@@ -135,12 +133,10 @@ class Service:
 
     def _forget(self) -> int | None:
         status = self._status()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
         self._process = None
         return status
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 ADDRESS = r"(?P<address>[\w.\-\[\]:]+:(?P<port>\d+))"

@@ -50,10 +50,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     for name, value in {**session_settings("local[2]", folder), **settings}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    if "TIDEMILL_TEST_BOOTSTRAP" not in os.environ:  # there, registration by itself is what is tested
-        from spark_sink.source import TidemillDataSource
-
-        session.dataSource.register(TidemillDataSource)
     yield session
     session.stop()
     os.environ.clear()

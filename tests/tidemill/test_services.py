@@ -1,7 +1,12 @@
 """Services: readiness, failure with the log's end, stop, kill, restart."""
 
+import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tidemill.services import Service, ServiceError
@@ -49,3 +54,49 @@ def test_starting_twice_is_refused(tmp_path: Path) -> None:
             service.start()
     finally:
         service.stop()
+
+
+def test_a_service_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    service = broker(tmp_path)
+    starter = threading.Thread(target=service.start)
+    starter.start()
+    starter.join()
+    assert service.running
+    assert service.stop() == 0
+
+
+def test_a_service_dies_with_the_program_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from tests.tidemill.test_services import broker\n"
+        "service = broker(Path(sys.argv[1])).start()\n"
+        "print(service.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    with starter.stdout:
+        service = psutil.Process(int(starter.stdout.readline()))
+    assert service.is_running()
+    starter.kill()
+    starter.wait()
+    service.wait(30)  # raises TimeoutExpired while it lives
+
+
+def test_no_python_code_of_the_starter_runs_in_the_new_process(tmp_path: Path) -> None:
+    """It would run destructors of what other threads own: sockets are shut down for both processes."""
+    ran, told = os.pipe()
+    watching = True
+
+    def in_child() -> None:
+        if watching:
+            os.write(told, b"!")
+
+    os.register_at_fork(after_in_child=in_child)
+    service = broker(tmp_path).start()
+    watching = False
+    service.kill()
+    os.close(told)
+    assert os.read(ran, 1) == b""
+    os.close(ran)
