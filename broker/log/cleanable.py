@@ -14,7 +14,7 @@ doubles with every attempt, and then tried again: one bad batch must not stop a 
 the others from being cleaned now.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -77,6 +77,7 @@ class CleaningFailure:
 
     reason: str
     attempts: int
+    since_ms: int
     retry_at_ms: int
 
 
@@ -140,22 +141,27 @@ def groups(segments: Sequence[SegmentState], config: LogConfig) -> list[list[Seg
 class CleanerMachine:
     """Chooses logs, and remembers which could not be cleaned."""
 
-    __slots__ = ("_failures",)
+    __slots__ = ("_failures", "failures_total")
 
     def __init__(self) -> None:
         self._failures: dict[TopicPartition, CleaningFailure] = {}
+        self.failures_total = 0
 
     @property
     def failures(self) -> dict[TopicPartition, CleaningFailure]:
         """The logs that could not be cleaned the last time, and why."""
         return dict(self._failures)
 
+    def rests(self, topic_partition: TopicPartition, now_ms: int) -> bool:
+        """Whether a log failed so lately that it is not to be touched yet."""
+        failure = self._failures.get(topic_partition)
+        return failure is not None and now_ms < failure.retry_at_ms
+
     def choose(self, logs: Iterable[LogState], now_ms: int) -> Cleanable | None:
         """The log to clean next; None if none is due."""
         due = []
         for log in logs:
-            failure = self._failures.get(log.topic_partition)
-            if not log.config.compacted or (failure is not None and now_ms < failure.retry_at_ms):
+            if not log.config.compacted or self.rests(log.topic_partition, now_ms):
                 continue
             found = measure(log, now_ms)
             dirty_enough = found.dirty_ratio > log.config.min_cleanable_dirty_ratio
@@ -163,15 +169,25 @@ class CleanerMachine:
                 due.append(found)
         return max(due, key=lambda found: found.dirty_ratio, default=None)
 
-    def succeeded(self, topic_partition: TopicPartition) -> None:
-        """A log was cleaned, or is gone."""
-        self._failures.pop(topic_partition, None)
+    def succeeded(self, topic_partition: TopicPartition) -> CleaningFailure | None:
+        """A log was cleaned; the failure that this ends."""
+        return self._failures.pop(topic_partition, None)
+
+    def keep_only(self, logs: Container[TopicPartition]) -> None:
+        """Forget the failures of all other logs: they are gone, or are not compacted any more."""
+        self._failures = {key: failure for key, failure in self._failures.items() if key in logs}
 
     def failed(self, topic_partition: TopicPartition, reason: str, now_ms: int) -> CleaningFailure:
         """A log could not be cleaned: leave it alone for a while."""
         before = self._failures.get(topic_partition)
         attempts = 1 if before is None else before.attempts + 1
         wait_ms = min(RETRY_MS << min(attempts - 1, 16), RETRY_MS_MAX)
-        failure = CleaningFailure(reason=reason, attempts=attempts, retry_at_ms=now_ms + wait_ms)
+        failure = CleaningFailure(
+            reason=reason,
+            attempts=attempts,
+            since_ms=now_ms if before is None else before.since_ms,
+            retry_at_ms=now_ms + wait_ms,
+        )
         self._failures[topic_partition] = failure
+        self.failures_total += 1
         return failure

@@ -7,14 +7,14 @@ writes happens in the cleaner's thread, which works on its own file descriptors 
 Only segments that lie below the *checkpointed* recovery point are cleaned. A start after a crash then knows where gaps
 between offsets are to be expected, and that a segment which ends early was not torn.
 
-A log that cannot be cleaned (a corrupt batch, a full disk) is logged, shows in `failures` and is tried again, later and
-later; the others go on.
+A log that cannot be cleaned (a corrupt batch, a full disk) is logged, is written down where `tidemill doctor` finds it
+(`cleaner_report`) and is tried again, later and later; the others go on.
 """
 
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from core.types import TopicPartition
 
 from . import swap
 from .cleanable import Cleanable, CleanerMachine, CleaningFailure, LogState, SegmentState, groups
+from .cleaner_report import write_failures
 from .compaction import CleaningFailed, Rules, SourceSegment, compact, fill
 from .config import LONG_MAX
 from .header import plausible_size, read_header
@@ -66,6 +67,7 @@ class LogCleaner:
         self._machine = CleanerMachine()
         self._pace = Pacer(settings.io_bytes_per_second_max, clock.monotonic)
         self._changed = asyncio.Event()
+        self._reported: Mapping[TopicPartition, CleaningFailure] | None = None  # as the folder has it
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-cleaner")
 
     @property
@@ -106,13 +108,30 @@ class LogCleaner:
 
     async def clean_dirtiest(self) -> bool:
         """Clean the log that needs it most; False if none is due."""
-        states = [_state(self._store, each) for each in self._store if each.config.compacted and not each.closed]
-        chosen = self._machine.choose(states, self._clock.now_ms())
-        if chosen is None or self._store.failure is not None:
+        if self._store.failure is not None:
             return False
+        logs = {each.topic_partition: each for each in self._store if each.config.compacted and not each.closed}
+        self._machine.keep_only(logs)
+        chosen = self._machine.choose(self._states(logs.values()), self._clock.now_ms())
+        if chosen is not None:
+            await self._try(logs[chosen.topic_partition], chosen)
+        if self._machine.failures != self._reported:
+            await self._write_report()
+        return chosen is not None
+
+    def _states(self, logs: Iterable[PartitionLog]) -> Iterator[LogState]:
+        """The logs that may be tried; one that cannot even be looked at has failed."""
+        now_ms = self._clock.now_ms()
+        for each in logs:
+            if self._machine.rests(each.topic_partition, now_ms):
+                continue
+            try:
+                yield _state(self._store, each)
+            except Exception as error:
+                self._failed(each.topic_partition, error)
+
+    async def _try(self, partition_log: PartitionLog, chosen: Cleanable) -> None:
         key = chosen.topic_partition
-        partition_log = self._store.get(key.topic, key.partition)
-        assert partition_log is not None, "states come from the store"
         old = [segment for segment in partition_log.segments if segment.base_offset < chosen.uncleanable]
         try:
             await self._clean(partition_log, chosen, old)
@@ -120,12 +139,13 @@ class LogCleaner:
             if partition_log.closed or partition_log.segments[0].base_offset > old[0].base_offset:
                 self._machine.succeeded(key)  # its files were removed, by retention or with their topic
             else:
-                self._report(key, error)
+                self._failed(key, error)
         else:
-            self._machine.succeeded(key)
-        return True
+            over = self._machine.succeeded(key)
+            if over is not None:
+                log.info("a log can be compacted again", partition=str(key), failed_attempts=over.attempts)
 
-    def _report(self, key: TopicPartition, error: Exception) -> None:
+    def _failed(self, key: TopicPartition, error: Exception) -> None:
         reason = str(error) or type(error).__name__
         failure = self._machine.failed(key, reason, self._clock.now_ms())
         expected = isinstance(error, CleaningFailed | OSError | KafkaError)
@@ -135,8 +155,19 @@ class LogCleaner:
             reason=reason,
             attempts=failure.attempts,
             retry_at_ms=failure.retry_at_ms,
+            logs_failing=len(self._machine.failures),
+            failures_total=self._machine.failures_total,
             exc_info=None if expected else error,
         )
+
+    async def _write_report(self) -> None:
+        failures, total = self._machine.failures, self._machine.failures_total
+        try:
+            await self._in_thread(partial(write_failures, self._store.directory, failures, total))
+        except OSError as error:  # the next look tries again; the broker's log has told of every failure
+            log.warning("the list of logs that cannot be compacted is not written", reason=str(error))
+        else:
+            self._reported = failures
 
     async def _clean(self, partition_log: PartitionLog, chosen: Cleanable, old: list[Segment]) -> None:
         store, config, begun = self._store, partition_log.config, self._clock.monotonic()

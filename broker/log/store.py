@@ -81,7 +81,7 @@ class LogStore:
     ) -> None:
         if flush_policy not in FLUSH_POLICIES:
             raise ValueError(f"flush.policy {flush_policy!r} is not one of {', '.join(FLUSH_POLICIES)}")
-        self._directory = directory
+        self.directory = directory
         self._clock = clock
         self._group_commit = flush_policy == "group"
         self.producer_id_expiration_ms = 86_400_000  # may be changed at any time
@@ -132,10 +132,10 @@ class LogStore:
 
     def _claim(self, node_id: int, cluster_id: str | None) -> FolderIdentity:
         try:
-            return claim_folder(self._directory, node_id, cluster_id, self._new_id())
+            return claim_folder(self.directory, node_id, cluster_id, self._new_id())
         except OSError as error:
             raise FolderRefused(
-                f"cannot write to {self._directory.path}: {error.strerror}; give the broker a writable folder"
+                f"cannot write to {self.directory.path}: {error.strerror}; give the broker a writable folder"
             ) from error
 
     @property
@@ -150,21 +150,21 @@ class LogStore:
 
         Blocks for as long as recovery takes: call it before serving, in a thread if something must go on meanwhile.
         """
-        clean = take_clean_shutdown(self._directory)
-        recovery_points = read_offsets(self._directory, RECOVERY_POINTS)
-        log_starts = read_offsets(self._directory, LOG_STARTS)
+        clean = take_clean_shutdown(self.directory)
+        recovery_points = read_offsets(self.directory, RECOVERY_POINTS)
+        log_starts = read_offsets(self.directory, LOG_STARTS)
         self._checkpointed = (recovery_points, log_starts)
-        cleaned = read_offsets(self._directory, CLEANED)
-        for name in self._directory.list():
-            if name == METADATA_FOLDER or not self._directory.is_directory(name):
+        cleaned = read_offsets(self.directory, CLEANED)
+        for name in self.directory.list():
+            if name == METADATA_FOLDER or not self.directory.is_directory(name):
                 continue
             if name.endswith(DELETE_SUFFIX):
-                self._directory.remove_tree(name)
+                self.directory.remove_tree(name)
                 continue
             topic_partition = parse_partition_folder(name)
             if topic_partition is None:
                 continue
-            folder = self._directory.subdirectory(name)
+            folder = self.directory.subdirectory(name)
             config = configs(topic_partition.topic)
             loaded = load(
                 folder,
@@ -180,7 +180,7 @@ class LogStore:
         self._correct_checkpoints()
         log.info(
             "log folder opened",
-            folder=self._directory.path,
+            folder=self.directory.path,
             partitions=len(self._logs),
             recovered=not clean and bool(self._logs),
             flush_policy="group" if self._group_commit else "os",
@@ -254,7 +254,7 @@ class LogStore:
         for partition_log in logs:
             partition_log.finish()
         self._write_checkpoints(self._recovery_points(), self._log_starts())
-        write_clean_shutdown(self._directory)
+        write_clean_shutdown(self.directory)
 
     def _failed(self, error: OSError) -> None:
         if self.failure is None:
@@ -310,12 +310,12 @@ class LogStore:
             else:
                 with ThreadPoolExecutor(max_workers=CREATE_THREADS) as pool:  # their syncs share the disk's journal
                     made = list(pool.map(partial(self._make_folder, topic_id=topic_id), topic_partitions))
-            self._directory.sync()
+            self.directory.sync()
         except OSError as error:
             for topic_partition in topic_partitions:
                 with contextlib.suppress(OSError):
-                    self._directory.remove_tree(str(topic_partition))
-            where = f"{self._directory.path}/{topic_partitions[0]}"
+                    self.directory.remove_tree(str(topic_partition))
+            where = f"{self.directory.path}/{topic_partitions[0]}"
             raise KafkaStorageError(f"cannot make {where}: {error.strerror}") from error
         return made
 
@@ -335,7 +335,7 @@ class LogStore:
             self._write_cleaned({key: offset for key, offset in self._cleaned.items() if key not in stale})
 
     def _make_folder(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> tuple[Directory, Segment]:
-        folder = self._directory.subdirectory(str(topic_partition))
+        folder = self.directory.subdirectory(str(topic_partition))
         write_topic_id(folder, topic_id)
         segment = Segment.create(folder, 0)
         folder.sync()
@@ -379,7 +379,7 @@ class LogStore:
                 name = str(partition_log.topic_partition)
                 deleted = f"{name[: _NAME_MAX - _UNIQUE_BYTES]}.{self._new_id().hex}{DELETE_SUFFIX}"
                 await self._flusher.between_rounds(partial(self._retire_folder, partition_log, name, deleted))
-                self._remove_later(partition_log.config, partial(self._directory.remove_tree, deleted))
+                self._remove_later(partition_log.config, partial(self.directory.remove_tree, deleted))
 
     def _detach(self, topic: str) -> "list[PartitionLog]":
         gone = [partition_log for key, partition_log in self._logs.items() if key.topic == topic]
@@ -391,8 +391,8 @@ class LogStore:
 
     def _retire_folder(self, partition_log: PartitionLog, name: str, deleted: str) -> None:
         partition_log.close_files()
-        self._directory.rename(name, deleted)
-        self._directory.sync()
+        self.directory.rename(name, deleted)
+        self.directory.sync()
 
     def apply_config(self, topic: str, config: LogConfig) -> None:
         """Let the partitions of `topic` follow new settings from now on."""
@@ -495,9 +495,9 @@ class LogStore:
     def _write_checkpoints(self, points: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
         written_points, written_starts = self._checkpointed
         if points != written_points:
-            write_offsets(self._directory, RECOVERY_POINTS, points)
+            write_offsets(self.directory, RECOVERY_POINTS, points)
         if starts != written_starts:
-            write_offsets(self._directory, LOG_STARTS, starts)
+            write_offsets(self.directory, LOG_STARTS, starts)
         self._checkpointed = (points, starts)
 
     # -- compaction
@@ -521,7 +521,7 @@ class LogStore:
         self._write_cleaned({key: offset for key, offset in offsets.items() if key in self._logs})
 
     def _write_cleaned(self, offsets: Mapping[TopicPartition, int]) -> None:
-        write_offsets(self._directory, CLEANED, offsets)
+        write_offsets(self.directory, CLEANED, offsets)
         self._cleaned = offsets
 
     async def replace_segments(self, partition_log: PartitionLog, old: "list[Segment]", cleaned: Segment) -> bool:

@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from core.runtime.clock import SystemClock
+from tidemill.doctor.cleaner import examine_cleaner
 from tidemill.doctor.cluster import examine_cluster, is_local
 from tidemill.doctor.judge import Finding, Level
 from tidemill.doctor.machine import examine_folder, examine_machine
@@ -32,13 +34,17 @@ def doctor(
             help="A broker of the cluster; several with commas.",
         ),
     ] = "127.0.0.1:9092",
-    data: Annotated[Path | None, typer.Option(help="Also check the disk under this data folder (log.dirs).")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Also check this data folder (log.dirs): the disk under it, and logs not compacted."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding.")] = False,
 ) -> None:
     """Check this machine and the way to a cluster, and say what to fix.
 
     Connects to the bootstrap address and to every address that the brokers advertise. With --data also checks space,
-    inodes and the time an fsync takes. Run it where the broker runs, and where its clients run.
+    inodes, the time an fsync takes, and names the logs that the broker cannot compact. Run it where the broker runs,
+    and where its clients run.
     """
     try:
         local = is_local(bootstrap_server)
@@ -48,6 +54,7 @@ def doctor(
     findings = examine_machine(loopback=local)
     if data is not None:
         findings += examine_folder(data)
+        findings += examine_cleaner(data, SystemClock().now_ms())
     findings += asyncio.run(examine_cluster(bootstrap_server))
     _print(findings, as_json=as_json)
     raise typer.Exit(1 if any(finding.level is Level.FAIL for finding in findings) else 0)

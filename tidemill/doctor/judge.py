@@ -4,6 +4,7 @@ Pure, so that every threshold has a row in a test. A finding is `fail` if a brok
 if they will work worse than they could or stop working later, else `ok`.
 """
 
+import datetime
 import enum
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ SYNC_FAIL_MS = 200.0
 SKEW_WARN_MS = 2_000
 SKEW_FAIL_MS = 3_600_000  # message.timestamp.after.max.ms: what lies further ahead is refused
 PYTHON_LEAST = (3, 11)
+CLEANER_SILENT_MS = 3_600_000  # the cleaner's longest pause between two attempts
 
 
 class Level(enum.StrEnum):
@@ -123,6 +125,50 @@ def data_folder(path: str, problem: str | None) -> Finding:
     if problem is not None:
         return _fail("data folder", f"{path}: {problem}", "make the folder and give it to the user of the broker")
     return _ok("data folder", f"{path} can be written")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanableLog:
+    """A log that the broker could not compact the last time it tried."""
+
+    name: str
+    reason: str
+    attempts: int
+    since_ms: int
+    retry_at_ms: int
+
+
+def cleaner(logs: Sequence[UncleanableLog], now_ms: int) -> Finding:
+    """Whether every log that is to be compacted can be; one that cannot grows without end."""
+    if not logs:
+        return _ok("log cleaner", "no log is known that cannot be compacted")
+    told = "; ".join(
+        f"{each.name}: {each.reason} (attempt {each.attempts}, the first at {_moment(each.since_ms)}, "
+        f"the next at {_moment(each.retry_at_ms)})"
+        for each in logs[:3]
+    )
+    text = f"cannot be compacted: {told}" + (f"; … ({len(logs)} logs)" if len(logs) > 3 else "")
+    if all(each.retry_at_ms + CLEANER_SILENT_MS < now_ms for each in logs):
+        advice = "nobody has tried again: start the broker of this folder, with log.cleaner.enable=true"
+        return _warn("log cleaner", text, advice)
+    return _warn(
+        "log cleaner",
+        text,
+        "they are served and grow; the broker goes on trying and logs every attempt. Make room on a full disk; for a "
+        "corrupt batch 'tidemill log verify' says what is lost, and 'tidemill log repair --quarantine' takes it out "
+        "while the broker is stopped",
+    )
+
+
+def cleaner_unknown(file: str, problem: str) -> Finding:
+    """The broker's list of such logs is there and cannot be read."""
+    advice = "run this as the user of the broker; a file that is damaged may be removed"
+    return _warn("log cleaner", f"{file} cannot be read: {problem}", advice)
+
+
+def _moment(wall_ms: int) -> str:
+    moment = datetime.datetime.fromtimestamp(wall_ms / 1000, datetime.UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
 def python(version: tuple[int, int, int], event_loop: str | None) -> list[Finding]:

@@ -113,15 +113,30 @@ def test_a_log_that_failed_is_left_alone_longer_and_longer_but_not_for_ever() ->
         assert chosen is not None and chosen.topic_partition == bad
         failure = machine.failed(bad, "corrupt", now)
         waits.append(failure.retry_at_ms - now)
+        assert failure.since_ms == NOW
+        assert machine.rests(bad, failure.retry_at_ms - 1) and not machine.rests(bad, failure.retry_at_ms)
         assert machine.failures == {bad: failure}
         chosen = machine.choose([log, other], failure.retry_at_ms - 1)
         assert chosen is not None and chosen.topic_partition.topic == "good", "the others go on"
         now = failure.retry_at_ms
     assert waits[:3] == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS]
     assert waits[-1] == RETRY_MS_MAX
-    machine.succeeded(bad)
+    over = machine.succeeded(bad)
+    assert over is not None and over.attempts == 12
+    assert machine.succeeded(bad) is None
     assert machine.failures == {}
-    assert machine.failed(bad, "corrupt", now).attempts == 1
+    again = machine.failed(bad, "corrupt", now)
+    assert (again.attempts, again.since_ms) == (1, now)
+    assert machine.failures_total == 13, "what is over still counts"
+
+
+def test_a_log_that_is_gone_is_not_remembered() -> None:
+    machine, one, two = CleanerMachine(), TopicPartition("a", 0), TopicPartition("b", 0)
+    for key in (one, two):
+        machine.failed(key, "corrupt", NOW)
+    machine.keep_only({two})
+    assert set(machine.failures) == {two}
+    assert machine.failed(one, "corrupt", NOW).attempts == 1, "a new one of that name begins anew"
 
 
 SIZES = st.lists(st.integers(0, 120), min_size=1, max_size=12)

@@ -3,17 +3,22 @@
 import asyncio
 import errno
 import itertools
+import json
 import random
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.log import cleaner as cleaner_module
 from broker.log import store as store_module
 from broker.log.checkpoints import CLEANED, read_offsets
+from broker.log.cleanable import LogState
 from broker.log.cleaner import CleanerSettings, LogCleaner
+from broker.log.cleaner_report import FAILURES
+from broker.log.compaction import CleaningFailed
 from broker.log.config import LogConfig
 from broker.log.partition import PartitionLog
 from broker.log.segment import segment_name
@@ -145,7 +150,7 @@ async def test_only_what_a_start_would_trust_is_cleaned(store: LogStore, clock: 
     await store.checkpoint()
     assert await cleaner.clean_dirtiest()
     assert store.cleaned_offset(KEY) == log.active.base_offset
-    assert read_offsets(store._directory, CLEANED) == {KEY: log.active.base_offset}
+    assert read_offsets(store.directory, CLEANED) == {KEY: log.active.base_offset}
     assert not await cleaner.clean_dirtiest()
     cleaner.close()
 
@@ -282,12 +287,128 @@ async def test_a_corrupt_batch_fences_its_log_visibly_and_is_tried_again(
     assert failure.reason.startswith(f"corrupt: {segment_name(0)}, a batch that does not match its CRC")
     assert not list((tmp_path / "b-0").glob("*.cleaned"))
     assert path.read_bytes() == data, "nothing was replaced"
+    (told,) = json.loads((tmp_path / FAILURES).read_text())["logs"]
+    assert (told["topic"], told["partition"], told["attempts"]) == ("b", 0, 1)
+    assert (told["reason"], told["retry_at_ms"]) == (failure.reason, NOW_MS + 15_000)
     data[200] ^= 1
     with path.open("r+b") as file:
         file.write(data)
     clock.advance(15_000)
+    with capture_logs() as lines:
+        assert await cleaner.clean_dirtiest()
+    assert ("a log can be compacted again", "b-0") in [(each["event"], each.get("partition")) for each in lines]
+    assert cleaner.failures == {}
+    assert not (tmp_path / FAILURES).exists()
+    cleaner.close()
+
+
+async def test_every_failure_is_logged_with_its_reason_its_next_attempt_and_how_many_there_were(
+    store: LogStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("a", "b"):
+        await produce(store.create(topic, uuid.UUID(int=1), 0, CONFIG), 60)
+    await store.checkpoint()
+    cleaner = cleaner_of(store, clock)
+
+    def broken(*_: object) -> int:
+        raise CleaningFailed("more keys than the map holds")
+
+    monkeypatch.setattr(cleaner_module, "fill", broken)
+    with capture_logs() as lines:
+        for _ in range(2):
+            while await cleaner.clean_dirtiest():
+                pass
+            clock.advance(15_000)
+    told = [each for each in lines if each["log_level"] == "error"]
+    assert {each["reason"] for each in told} == {"more keys than the map holds"}
+    assert sorted((each["partition"], each["attempts"], each["retry_at_ms"] - NOW_MS) for each in told) == [
+        ("a-0", 1, 15_000),
+        ("a-0", 2, 45_000),
+        ("b-0", 1, 15_000),
+        ("b-0", 2, 45_000),
+    ]
+    assert [(each["logs_failing"], each["failures_total"]) for each in told] == [(1, 1), (2, 2), (2, 3), (2, 4)]
+    cleaner.close()
+
+
+async def test_a_log_that_cannot_even_be_looked_at_keeps_nobody_else_from_being_cleaned(
+    store: LogStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = (store.create(topic, uuid.UUID(int=1), 0, CONFIG) for topic in ("a", "b"))
+    for log in (bad, good):
+        await produce(log, 60)
+    await store.checkpoint()
+    looks, real = [], cleaner_module._state
+
+    def look(store: LogStore, log: PartitionLog) -> LogState:
+        looks.append(log.topic_partition.topic)
+        if log is bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(store, log)
+
+    cleaner = cleaner_of(store, clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaner_module, "_state", look)
+        while await cleaner.clean_dirtiest():
+            pass
+    assert store.cleaned_offset(good.topic_partition) == good.active.base_offset
+    assert "Input/output error" in cleaner.failures[bad.topic_partition].reason
+    assert looks.count("a") == 1, "it rests like any other that failed"
+    clock.advance(15_000)
     assert await cleaner.clean_dirtiest()
     assert cleaner.failures == {}
+    cleaner.close()
+
+
+async def test_what_failed_is_forgotten_with_its_topic_and_with_the_start_of_a_broker(
+    store: LogStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    await produce(store.create("t", uuid.UUID(int=1), 0, CONFIG), 60)
+    await store.checkpoint()
+
+    def broken(*_: object) -> int:
+        raise CleaningFailed("no")
+
+    monkeypatch.setattr(cleaner_module, "fill", broken)
+    first = cleaner_of(store, clock)
+    assert await first.clean_dirtiest()
+    assert (tmp_path / FAILURES).exists()
+    first.close()
+    second = cleaner_of(store, clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(second, "_states", lambda _logs: ())
+        await second.clean_dirtiest()
+    assert not (tmp_path / FAILURES).exists(), "nothing has failed since this start"
+    assert await second.clean_dirtiest()
+    assert (tmp_path / FAILURES).exists()
+    await store.delete("t")
+    assert not await second.clean_dirtiest()
+    assert second.failures == {}
+    assert not (tmp_path / FAILURES).exists()
+    second.close()
+
+
+async def test_a_report_that_cannot_be_written_is_tried_again_and_stops_nothing(
+    store: LogStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    await produce(store.create("t", uuid.UUID(int=1), 0, CONFIG), 60)
+    await store.checkpoint()
+    cleaner = cleaner_of(store, clock)
+
+    def broken(*_: object) -> int:
+        raise CleaningFailed("no")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cleaner_module, "fill", broken)
+    with monkeypatch.context() as patch, capture_logs() as lines:
+        patch.setattr(cleaner_module, "write_failures", full)
+        assert await cleaner.clean_dirtiest()
+    assert [each["log_level"] for each in lines] == ["error", "warning"]
+    assert store.failure is None
+    assert not await cleaner.clean_dirtiest()
+    assert (tmp_path / FAILURES).exists()
     cleaner.close()
 
 
@@ -381,7 +502,7 @@ async def test_retention_and_deletion_come_first(
     assert again is not None and again is not log
     assert (again.log_end_offset, len(again.segments)) == (0, 1)
     assert store.cleaned_offset(KEY) is None
-    assert read_offsets(store._directory, CLEANED) == {}
+    assert read_offsets(store.directory, CLEANED) == {}
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
 
 

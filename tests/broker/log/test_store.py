@@ -43,7 +43,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[LogStore]:
 async def reopened(store: LogStore, clock: ManualClock) -> LogStore:
     """The folder of `store` after an orderly restart."""
     await store.close()
-    again = LogStore.at(store._directory.path, clock=clock, node_id=1)
+    again = LogStore.at(store.directory.path, clock=clock, node_id=1)
     again.open_all(lambda _topic: SMALL)
     return again
 

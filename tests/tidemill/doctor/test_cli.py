@@ -21,10 +21,13 @@ def doctor(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def test_a_broker_that_answers_is_reported_in_lines_and_in_json(tidemill_broker: "Service", tmp_path: Path) -> None:
     address = tidemill_broker.facts["address"]
+    (tmp_path / "meta.properties").touch()
+    (tmp_path / "cleaner-failures.json").touch()
     done = doctor("--bootstrap-server", address, "--data", str(tmp_path), "--json")
     findings = [json.loads(line) for line in done.stdout.splitlines()]
     by_check = {finding["check"]: finding["level"] for finding in findings}
     assert by_check["bootstrap"] == by_check["advertised address of node 1"] == by_check["data folder"] == "ok"
+    assert by_check["log cleaner"] == "warn"
     assert done.returncode == (1 if "fail" in by_check.values() else 0)
     text = doctor("--bootstrap-server", address).stdout
     assert f"ok   bootstrap: {address} answers in" in text

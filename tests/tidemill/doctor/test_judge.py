@@ -31,6 +31,9 @@ OK, WARN, FAIL = Level.OK, Level.WARN, Level.FAIL
         (judge.sync_latency("/d", [250.0]), FAIL),
         (judge.data_folder("/d", None), OK),
         (judge.data_folder("/d", "not a folder"), FAIL),
+        (judge.cleaner([], 0), OK),
+        (judge.cleaner([judge.UncleanableLog(name="t-0", reason="r", attempts=1, since_ms=0, retry_at_ms=9)], 5), WARN),
+        (judge.cleaner_unknown("/d/f", "no JSON"), WARN),
         (judge.python((3, 11, 2), "0.21")[0], OK),
         (judge.python((3, 10, 9), "0.21")[0], FAIL),
         (judge.python((3, 12, 0), "0.21")[1], OK),
@@ -61,3 +64,24 @@ def test_thresholds(finding: Finding, level: Level) -> None:
 def test_only_a_few_of_many_partitions_are_named() -> None:
     finding = judge.leaders([f"t-{number}" for number in range(100)], 200)
     assert finding.text == "100 of 200 partitions have no leader: t-0, t-1, t-2, …"
+
+
+def uncleanable(name: str, retry_at_ms: int = 75_000) -> judge.UncleanableLog:
+    return judge.UncleanableLog(name=name, reason="disk full", attempts=3, since_ms=5_000, retry_at_ms=retry_at_ms)
+
+
+def test_a_log_that_cannot_be_compacted_is_told_with_reason_and_times() -> None:
+    finding = judge.cleaner([uncleanable("t-0")], 60_000)
+    assert finding.text == (
+        "cannot be compacted: t-0: disk full (attempt 3, the first at 1970-01-01 00:00:05Z, "
+        "the next at 1970-01-01 00:01:15Z)"
+    )
+    many = judge.cleaner([uncleanable(f"t-{number}") for number in range(5)], 60_000)
+    assert many.text.endswith("; … (5 logs)") and "t-2" in many.text and "t-3" not in many.text
+
+
+def test_a_list_that_nobody_works_on_any_more_asks_for_the_broker() -> None:
+    for now_ms, alone in ((75_000, False), (75_000 + 3_600_000, False), (75_001 + 3_600_000, True)):
+        assert ("start the broker" in judge.cleaner([uncleanable("t-0")], now_ms).advice) is alone
+    late = judge.cleaner([uncleanable("t-0"), uncleanable("t-1", 10**8)], 10**8)
+    assert "start the broker" not in late.advice, "another log was tried lately"
