@@ -1,12 +1,14 @@
 """Messages to bytes and back, by (message, version)
 
-The work is done by the generated functions; this module finds them and turns every failure of malformed input into
-`DecodeError`, so that a caller has one exception to expect whatever a peer sends. Decoding takes bytes, bytearray or
-memoryview; `records` fields come back as memoryview slices of the input, strings and byte fields as copies. Encoding
-into chunks passes `records` through uncopied.
+The work is done by the generated functions; this module finds them, importing those of an API when one of its messages
+is first read or written. It turns every failure of malformed input into `DecodeError`, so that a caller has one
+exception to expect whatever a peer sends. Decoding takes bytes, bytearray or memoryview; `records` fields come back as
+memoryview slices of the input, strings and byte fields as copies. Encoding into chunks passes `records` through
+uncopied.
 """
 
 import struct
+from importlib import import_module
 from typing import TypeVar
 
 from .message import Buffer, Message
@@ -21,6 +23,7 @@ __all__ = [
     "encode",
     "encode_chunks",
     "encode_into",
+    "load_layouts",
 ]
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -30,11 +33,17 @@ class UnsupportedVersionError(DecodeError):
     """A version outside the window of the message."""
 
 
+def load_layouts(cls: type[MessageT]) -> type[MessageT]:
+    """Import the readers and writers of the API that `cls` belongs to, which fills its tables; return `cls`."""
+    import_module(f"{__package__}.layouts.{cls.__module__.rpartition('.')[2]}")
+    return cls
+
+
 def decode(
     cls: type[MessageT], version: int, buffer: bytes | bytearray | memoryview, offset: int = 0
 ) -> tuple[MessageT, int]:
     """Decode one message from `buffer` at `offset`; return it and the offset behind it."""
-    reader = cls.READERS.get(version)
+    reader = cls.READERS.get(version) or load_layouts(cls).READERS.get(version)
     if reader is None:
         raise UnsupportedVersionError(f"{cls.__name__} has no version {version}")
     if isinstance(buffer, bytearray):
@@ -61,7 +70,7 @@ def decode_exact(
 
 def encode_into(out: bytearray, message: Message, version: int) -> list[bytearray | Buffer]:
     """Append `message` to `out` and return all chunks in order; unless empty, `out` itself is the first."""
-    writer = message.WRITERS.get(version)
+    writer = message.WRITERS.get(version) or load_layouts(type(message)).WRITERS.get(version)
     if writer is None:
         raise EncodeError(f"{type(message).__name__} has no version {version}")
     chunks: list[bytearray | Buffer] = []

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from core.wire.api import ALL_APIS, Api, ApiKey, api, find_api
+from core.wire.codec import load_layouts
 
 
 def test_keys_have_kafkas_names() -> None:
@@ -30,6 +31,7 @@ def test_message_classes_cover_the_window(entry: Api) -> None:
     found = api(entry.key)
     window = range(found.min_version, found.max_version + 1)
     for cls in (found.request, found.response):
+        load_layouts(cls)
         assert list(cls.READERS) == list(window) == list(cls.WRITERS)
     assert found.request.__name__ == f"{found.name}Request"
     assert found.serves(found.min_version)
@@ -45,12 +47,23 @@ def test_header_versions() -> None:
     assert [versions.response_header_version(v) for v in (2, 3, 4)] == [0, 0, 0]
 
 
-def test_the_table_imports_no_message_module() -> None:
-    program = (
-        "import sys, core.wire.api, core.wire.framing\n"
-        "print([m for m in sys.modules if m.startswith('core.wire.messages.')])\n"
-        "core.wire.api.api(12).request\n"
-        "print([m for m in sys.modules if m.startswith('core.wire.messages.')])"
+def imported(package: str, program: str) -> list[str]:
+    """What `program` prints: it may ask for the modules of `package` that are imported so far with `show()`."""
+    show = f"def show(): print(*[m for m in sys.modules if m.startswith('core.wire.{package}.')])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{show}\n{program}"], capture_output=True, text=True, check=True, timeout=60
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines() == ["[]", "['core.wire.messages.heartbeat']"]
+    return done.stdout.splitlines()
+
+
+def test_the_table_imports_no_message_module() -> None:
+    program = "import core.wire.api, core.wire.framing; show(); core.wire.api.api(12).request; show()"
+    assert imported("messages", program) == ["", "core.wire.messages.heartbeat"]
+
+
+def test_an_api_pays_for_its_codec_when_it_is_first_spoken() -> None:
+    program = (
+        "from core.wire.codec import encode; from core.wire.messages import fetch, heartbeat\n"
+        "show(); encode(heartbeat.HeartbeatRequest(), 4); show()"
+    )
+    assert imported("layouts", program) == ["", "core.wire.layouts.heartbeat"]

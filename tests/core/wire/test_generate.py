@@ -16,18 +16,18 @@ def test_the_files_on_disk_are_up_to_date(capsys: pytest.CaptureFixture[str]) ->
 def test_check_names_what_differs_and_a_run_repairs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    directory = tmp_path / "messages"
-    monkeypatch.setattr(generate, "MESSAGES_DIRECTORY", directory)
+    monkeypatch.setattr(generate, "WIRE_DIRECTORY", tmp_path)
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
-    (directory / "fetch.py").write_text("changed")
-    (directory / "forgotten.py").write_text("")
-    (directory / "produce.py").unlink()
+    (tmp_path / "messages" / "fetch.py").write_text("changed")
+    (tmp_path / "messages" / "forgotten.py").write_text("")
+    (tmp_path / "layouts" / "produce.py").unlink()
     assert generate.main(["--check"]) == 1
-    assert "out of date: fetch.py, forgotten.py, produce.py;" in capsys.readouterr().err
+    says = "out of date: layouts/produce.py, messages/fetch.py, messages/forgotten.py;"
+    assert says in capsys.readouterr().err
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
-    assert not (directory / "forgotten.py").exists()
+    assert not (tmp_path / "messages" / "forgotten.py").exists()
 
 
 def test_versions_with_equal_bytes_share_a_codec() -> None:

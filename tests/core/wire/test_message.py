@@ -20,6 +20,8 @@ def test_a_message_cannot_be_changed() -> None:
         assert type(message) is HeartbeatRequest
         with pytest.raises(dataclasses.FrozenInstanceError):
             message.group_id = "other"
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            del message.group_id
         with pytest.raises((AttributeError, TypeError)):
             message.unknown = 1
 
