@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import peers
 from benchmarks.peers import Peer
+from mirror.formats import OffsetSync
 from tidemill import services
 from tidemill.services import Service
 
@@ -263,6 +264,7 @@ def test_mirrormakers_formatters_read_our_records(
     with mirroring(tmp_path, a, b, topic):
         until(lambda: committed(b, group, f"A.{topic}", 1) == [6], "the group is not carried")
         until(lambda: checkpointed_offset(b, group) == 6, "no checkpoint with the position is written")
+        until(lambda: synced_offset(a, topic) == 9, "no offset sync with the last record is written")
     # Read after the mirror has stopped: the tool goes on for as long as heartbeats come.
     lines = [line for line in formatted(b, "A.checkpoints.internal", "Checkpoint").splitlines() if group in line]
     heartbeats = formatted(b, "heartbeats", "Heartbeat")
@@ -282,6 +284,16 @@ def checkpointed_offset(address: str, group: str) -> int | None:
         return None  # the mirror has not made the topic yet
     found = [value for key, value, *_ in records if value is not None and group.encode() in (key or b"")]
     return struct.unpack_from(">hqq", found[-1])[2] if found else None
+
+
+def synced_offset(address: str, topic: str) -> int | None:
+    """The offset on the source in the newest offset sync of the topic."""
+    try:
+        records = read(address, "mm2-offset-syncs.B.internal", 0)
+    except KafkaException:
+        return None  # the mirror has not made the topic yet
+    syncs = [OffsetSync.decode(key, value) for key, value, *_ in records if key is not None and value is not None]
+    return next((sync.upstream_offset for sync in reversed(syncs) if sync.topic == topic), None)
 
 
 def formatted(address: str, topic: str, kind: str) -> str:
