@@ -9,15 +9,14 @@ Exit status: 0 after a stop, 1 when the data folder failed or the broker could n
 be used.
 """
 
+import argparse
 import asyncio
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import structlog
-import typer
 
 from broker.config import BROKER_CONFIG, BrokerConfig, ignored_keys, parse_address
 from core.config import ConfigError, environment_overrides, parse_assignments, parse_config_text
@@ -27,36 +26,51 @@ log = structlog.get_logger("tidemill.broker.cli")
 
 ENVIRONMENT_PREFIX = "TIDEMILL_BROKER_"
 
-app = typer.Typer(help="Run a Kafka-protocol broker.", no_args_is_help=True, add_completion=False)
+
+def _command_line() -> argparse.ArgumentParser:
+    """What `tidemill broker` understands: argparse, because a broker keeps in memory what its command line imported."""
+    parser = argparse.ArgumentParser("tidemill broker", description="Run a Kafka-protocol broker.", allow_abbrev=False)
+    parser.set_defaults(run=_show_help)
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    text = "Run one broker until it is told to stop."
+    command = commands.add_parser("start", help=text, description=text, allow_abbrev=False)
+    command.set_defaults(run=start)
+    add = command.add_argument
+    add("--config", metavar="FILE", type=Path, help="A server.properties or .toml file.")
+    add("--data", metavar="FOLDER", help="Folder of all data (log.dirs).")
+    add("--listen", metavar="HOST:PORT", help="HOST:PORT to accept clients on; port 0 takes a free one.")
+    add("--set", metavar="KEY=VALUE", action="append", dest="settings", help="key=value, as in server.properties.")
+    add("--log-format", metavar="FORMAT", default="text", help="text or json. [default: text]")
+    add("--log-level", metavar="LEVEL", default="info", help="debug, info, warning or error. [default: info]")
+    text = "Print every setting with its default and meaning."
+    commands.add_parser("config", help=text, description=text, allow_abbrev=False).set_defaults(run=show_config)
+    return parser
 
 
-@app.command()
-def start(
-    config: Annotated[Path | None, typer.Option(help="A server.properties or .toml file.")] = None,
-    data: Annotated[str | None, typer.Option(help="Folder of all data (log.dirs).")] = None,
-    listen: Annotated[str | None, typer.Option(help="HOST:PORT to accept clients on; port 0 takes a free one.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as in server.properties.")] = None,
-    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-) -> None:
-    """Run one broker until it is told to stop."""
+def start(options: argparse.Namespace) -> int:
+    """Run one broker until it is told to stop; returns the exit status."""
     try:
-        configure_log(log_format, log_level)
-        raw = gather(config, os.environ, settings or (), data, listen)
+        configure_log(options.log_format, options.log_level)
+        raw = gather(options.config, os.environ, options.settings or (), options.data, options.listen)
         parsed = BrokerConfig.parse(raw)
     except (ConfigError, ValueError) as error:
         for problem in error.problems if isinstance(error, ConfigError) else (str(error),):
-            typer.echo(f"tidemill broker: {problem}", err=True)
-        raise typer.Exit(2) from None
+            print(f"tidemill broker: {problem}", file=sys.stderr)
+        return 2
     for name, reason in ignored_keys(raw).items():
         log.info("setting has no effect", key=name, reason=reason)
-    raise typer.Exit(run(parsed))
+    return run(parsed)
 
 
-@app.command(name="config")
-def show_config() -> None:
+def show_config(_options: argparse.Namespace) -> int:
     """Print every setting with its default and meaning."""
-    typer.echo(BROKER_CONFIG.markdown())
+    print(BROKER_CONFIG.markdown())
+    return 0
+
+
+def _show_help(_options: argparse.Namespace) -> int:
+    app.print_help()
+    return 2
 
 
 def gather(
@@ -97,7 +111,7 @@ def run(config: BrokerConfig) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(config))
     except (StartRefused, FolderRefused, ConfigError) as error:
-        typer.echo(f"tidemill broker: {error}", err=True)
+        print(f"tidemill broker: {error}", file=sys.stderr)
         return 1
 
 
@@ -130,3 +144,7 @@ async def _serve(config: BrokerConfig) -> int:
         )
         return 1
     return 0
+
+
+app = _command_line()
+"""The entry point of `tidemill broker`."""

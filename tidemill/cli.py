@@ -1,17 +1,19 @@
 """The `tidemill` command: one door, parts loaded only when used
 
 Subcommands are found through the entry point group `tidemill.commands`, so this file imports nothing of the parts it
-starts and `tidemill broker start` never pays for Spark. An entry point loads to a Typer app (a group such as `broker
-start`) or to a plain function (a command such as `produce`).
+starts and `tidemill broker start` never pays for Spark. An entry point loads to a Typer app (a group such as `topic
+list`), to a plain function (a command such as `produce`), which Typer makes a command of, or to an argparse parser that
+sets `run` to a function from the parsed options to the exit status.
+
+The parser is for what runs for months: Typer and what it reads a command line with (pydantic) are 8 MB that stay, and
+a tenth of a second. So this file imports what only some commands use where they use it.
 """
 
+import argparse
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points, version
-
-import typer
-from rich.console import Console
-from rich.table import Table
+from typing import Any
 
 from tidemill import lifeline
 
@@ -57,13 +59,22 @@ def _run(point: EntryPoint, arguments: list[str]) -> None:
             "install the extra that brings it, for everything pip install 'tidemill[demo]'",
             1,
         )
+    if isinstance(target, argparse.ArgumentParser):
+        options = target.parse_args(arguments)
+        raise SystemExit(options.run(options))
+    _run_typer(point.name, target, arguments)
+
+
+def _run_typer(name: str, target: Any, arguments: list[str]) -> None:
+    import typer
+
     app = target
     if not isinstance(target, typer.Typer):
         app = typer.Typer(add_completion=False)
-        app.command(name=point.name)(target)
+        app.command(name=name)(target)
     else:
-        app.callback()(_group(SUMMARIES.get(point.name, "")))
-    typer.main.get_command(app)(args=arguments, prog_name=f"tidemill {point.name}")
+        app.callback()(_group(SUMMARIES.get(name, "")))
+    typer.main.get_command(app)(args=arguments, prog_name=f"tidemill {name}")
 
 
 def _group(summary: str) -> Callable[[], None]:
@@ -76,6 +87,9 @@ def _group(summary: str) -> Callable[[], None]:
 
 
 def _help(commands: dict[str, EntryPoint]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console()
     console.print("Usage: tidemill COMMAND [OPTIONS]\n", highlight=False)
     console.print("A streaming data platform in Python that speaks the Apache Kafka wire protocol.\n", highlight=False)

@@ -7,8 +7,7 @@ bounded: a batch that would grow past `max_bytes` is refused while at most that 
 
 import struct
 import zlib
-
-import cramjam
+from typing import Any
 
 from ..errors import CorruptMessage, MessageTooLarge, UnsupportedCompressionType
 
@@ -38,6 +37,13 @@ def codec_number(codec: str | int) -> int:
     return number
 
 
+def _cramjam() -> Any:
+    """The compression library: 1.6 MB, and a process that hands on batches as they are never needs it."""
+    import cramjam
+
+    return cramjam
+
+
 def compress(codec: str | int, data: bytes | memoryview) -> bytes:
     """Compress `data` with `codec`."""
     number = codec_number(codec)
@@ -50,7 +56,7 @@ def compress(codec: str | int, data: bytes | memoryview) -> bytes:
         return _compress_snappy(data)
     if number == 3:
         return _compress_lz4(data)
-    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+    return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL))
 
 
 def decompress(codec: str | int, data: bytes | memoryview, max_bytes: int) -> bytes:
@@ -78,7 +84,7 @@ def _corrupt(number: int, reason: object) -> CorruptMessage:
 def _compress_snappy(data: bytes | memoryview) -> bytes:
     parts = [_XERIAL_HEADER]
     for start in range(0, len(data), _SNAPPY_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + _SNAPPY_BLOCK_BYTES]))
+        block = bytes(_cramjam().snappy.compress_raw(data[start : start + _SNAPPY_BLOCK_BYTES]))
         parts.append(_BLOCK_SIZE.pack(len(block)))
         parts.append(block)
     return b"".join(parts)
@@ -88,7 +94,7 @@ def _compress_lz4(data: bytes | memoryview) -> bytes:
     parts = [_LZ4_HEADER]
     for start in range(0, len(data), _LZ4_BLOCK_BYTES):
         plain = bytes(data[start : start + _LZ4_BLOCK_BYTES])
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        block = bytes(_cramjam().lz4.compress_block(plain, store_size=False))
         if len(block) < len(plain):
             parts.append(len(block).to_bytes(4, "little"))
             parts.append(block)
@@ -148,25 +154,25 @@ def _snappy_block(block: bytes, room: int, max_bytes: int) -> bytes:
     if not block:
         raise _corrupt(2, "an empty block")
     try:
-        claimed: int = cramjam.snappy.decompress_raw_len(block)
+        claimed: int = _cramjam().snappy.decompress_raw_len(block)
         if claimed > _SNAPPY_RATIO_MAX * len(block):
             raise _corrupt(2, f"{len(block)} bytes cannot hold {claimed}")
         if claimed > room:
             raise _too_large(2, max_bytes)
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
+        return bytes(_cramjam().snappy.decompress_raw(block))
+    except _cramjam().DecompressionError as error:
         raise _corrupt(2, error) from error
 
 
 def _decompress_frames(number: int, data: bytes | memoryview, max_bytes: int) -> bytes:
     """Read LZ4 or Zstandard frames into a buffer that grows up to the limit."""
-    decompress_into = cramjam.lz4.decompress_into if number == 3 else cramjam.zstd.decompress_into
+    decompress_into = _cramjam().lz4.decompress_into if number == 3 else _cramjam().zstd.decompress_into
     size = min(max(_OUTPUT_BYTES_MIN, 4 * len(data)), max_bytes)
     while True:
         output = bytearray(size)
         try:
             length: int = decompress_into(data, output)
-        except cramjam.DecompressionError as error:
+        except _cramjam().DecompressionError as error:
             if _FULL not in str(error):
                 raise _corrupt(number, error) from error
             if size >= max_bytes:

@@ -143,6 +143,29 @@ def test_settings_that_cannot_be_used_are_status_2_and_one_line(arguments: tuple
     assert err.count("\n") == 1
 
 
+def test_wrong_usage_is_status_2_and_says_what_is_wrong() -> None:
+    status, err = refused("--nonsense")
+    assert status == 2
+    assert err.endswith("tidemill broker: error: unrecognized arguments: --nonsense\n")
+    status, err = refused("--dat", "/tmp")
+    assert status == 2, "a shortened option would change its meaning with the next option that is added"
+    done = subprocess.run(COMMAND[:-1], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "Run one broker until it is told to stop." in done.stdout
+
+
+def test_what_a_broker_does_not_use_is_not_in_its_memory() -> None:
+    code = (
+        "import sys, broker.node, tidemill.cli\n"
+        "try: tidemill.cli.main(['broker', 'start', '--set', 'nonsense'])\n"
+        "finally: print([m for m in ('typer', 'pydantic', 'cramjam') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "Expected key=value" in done.stderr
+    assert done.stdout == "[]\n"
+
+
 def test_the_strongest_source_wins(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text('[num]\npartitions = 2\n[log]\ndirs = ["/from/file"]\n')
