@@ -92,9 +92,7 @@ def pack_header(header: BatchHeader) -> bytes:
     return _HEADER.pack(*header)
 
 
-def accept_produced(
-    data: bytes | bytearray | memoryview, *, max_bytes: int, produce_version: int
-) -> BatchHeader | None:
+def accept_produced(data: bytes | bytearray | memoryview, max_bytes: int, produce_version: int) -> BatchHeader | None:
     """The header of the one batch in `data` if `core.records.validate.validate_produced_batch` would take it.
 
     This is the cheap way to say yes; whoever gets None asks there what is wrong.

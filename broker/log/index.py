@@ -44,6 +44,11 @@ class OffsetIndex:
     def __len__(self) -> int:
         return len(self._offsets)
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file that has all entries."""
+        return len(self._offsets) * OFFSET_ENTRY_BYTES
+
     def append(self, last_offset: int, position: int) -> None:
         """Add an entry; `last_offset` is relative to the base offset of the segment."""
         self._offsets.append(last_offset)

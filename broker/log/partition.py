@@ -182,7 +182,7 @@ class PartitionLog:
         config = self._config
         max_bytes = config.max_message_bytes
         batch: BatchHeader | BatchView | None
-        batch = accept_produced(data, max_bytes=max_bytes, produce_version=produce_version)
+        batch = accept_produced(data, max_bytes, produce_version)
         if batch is None:
             batch = validate_produced_batch(data, max_bytes=max_bytes, produce_version=produce_version)
         if origin == "client":
@@ -194,7 +194,8 @@ class PartitionLog:
                 self._judge_timestamps(batch, now_ms)
             if self._compacted:
                 validate_records(BatchView(data), compacted=True)
-        if batch.producer_id >= 0:
+        idempotent = batch.producer_id >= 0
+        if idempotent:
             original = self.producers.check(batch)
             if original is not None:
                 append_time = original.timestamp if config.append_time else NO_TIMESTAMP
@@ -215,10 +216,10 @@ class PartitionLog:
         self._write(data, max_timestamp, last_offset, now_ms)
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
             self._unsynced_epochs = True
-        if batch.producer_id >= 0:
+        if idempotent:
             self.producers.update(batch, base_offset, max_timestamp, now_ms)
         self.log_end_offset = last_offset + 1
-        self._hot_bytes += batch.size_bytes
+        self._hot_bytes += len(data)
         if self._hot_bytes >= HOT_BYTES:
             self._hot_from, self._hot_next, self._hot_bytes = self._hot_next, self.log_end_offset, 0
         self._appended()
@@ -239,18 +240,22 @@ class PartitionLog:
             )
 
     def _write(self, data: ByteBuffer, max_timestamp: int, last_offset: int, now_ms: int) -> None:
+        config, active = self._config, self._active
         try:
-            if self._roll_is_due(len(data), last_offset, now_ms):
+            if active.size_bytes and (
+                not active.fits(len(data), last_offset, config.segment_bytes, config.segment_index_bytes)
+                or (active.first_append_ms is not None and now_ms - active.first_append_ms > self._segment_ms_max)
+            ):
                 self.roll()
-            active = self._active
-            active.append(data, max_timestamp, last_offset, self._config.index_interval_bytes)
-            if self._disk_full:
-                self._disk_full = False
-                log.info("there is room again: appends go on", partition=str(self.topic_partition))
-            if active.first_append_ms is None:
-                active.first_append_ms = now_ms
+                active = self._active
+            active.append(data, max_timestamp, last_offset, config.index_interval_bytes)
         except OSError as error:
             raise self._storage_error(error) from error
+        if self._disk_full:
+            self._disk_full = False
+            log.info("there is room again: appends go on", partition=str(self.topic_partition))
+        if active.first_append_ms is None:
+            active.first_append_ms = now_ms
 
     def _storage_error(self, error: OSError) -> KafkaStorageError:
         """A full disk is waited out; any other error ends the folder."""
@@ -262,14 +267,6 @@ class PartitionLog:
         log.critical("write failed", partition=str(self.topic_partition), error=str(error))
         self._on_failure(error)
         return KafkaStorageError(f"cannot write to {self.directory.path}: {error.strerror}")
-
-    def _roll_is_due(self, size_bytes: int, last_offset: int, now_ms: int) -> bool:
-        active, config = self._active, self._config
-        if active.size_bytes == 0:
-            return False
-        if active.first_append_ms is not None and now_ms - active.first_append_ms > self._segment_ms_max:
-            return True
-        return not active.fits(size_bytes, last_offset, config.segment_bytes, config.segment_index_bytes)
 
     def roll(self) -> None:
         """Seal the active segment and begin the next one at the log end; nothing happens to an empty one."""

@@ -105,7 +105,7 @@ class Segment:
         return (
             self.size_bytes + size_bytes <= segment_bytes
             and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and (len(self.index) + 1) * OFFSET_ENTRY_BYTES <= index_bytes
+            and self.index.size_bytes + OFFSET_ENTRY_BYTES <= index_bytes
         )
 
     def append(self, data: ByteBuffer, max_timestamp: int, last_offset: int, index_interval_bytes: int) -> None:
@@ -116,18 +116,19 @@ class Segment:
         except OSError:
             self.file.truncate(position)
             raise
-        self.size_bytes = position + len(data)
+        self.size_bytes = end = position + len(data)
         self.next_offset = last_offset + 1
-        self._verified.add(position, self.size_bytes)
+        self._verified.add(position, end)
         self._note(max_timestamp, last_offset, position, index_interval_bytes)
 
     def _note(self, max_timestamp: int, last_offset: int, position: int, index_interval_bytes: int) -> None:
-        relative = last_offset - self.base_offset
         if max_timestamp > self._latest[0]:
             self._latest = (max_timestamp, last_offset)
-        index = self.index
+        index = self._index
+        if index is None:
+            index = self.index
         if position - index.last_position > index_interval_bytes:
-            index.append(relative, position)
+            index.append(last_offset - self.base_offset, position)
             self._note_time()
 
     def _note_time(self) -> None:
