@@ -10,6 +10,9 @@ A response holds whole batches only, straight from the files, never decoded. It 
 when a partition has an error to report or when `max_wait_ms` is over. Until then it is parked: it costs a future, a
 timer and one entry per partition, and no other request waits for it except later ones of the same connection.
 
+The requests of consumers take a short way, in which neither the general codec nor its messages occur (`FetchShortcut`);
+both ways meet in `serve`, and nobody can tell from the answer which one was taken.
+
 Bytes that are not in memory are read by threads first, so a consumer far behind holds up nobody else either.
 
 `max_bytes` and `partition_max_bytes` are kept, except that the first batch of the response is always whole (KIP-74).
@@ -23,8 +26,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, groupby
+from typing import cast
 
-from broker.dispatch import BrokerServices, RequestContext, Route
+from broker.dispatch import BrokerServices, Exchange, RequestContext, Route
 from broker.fetch_sessions import FetchTurn, Wanted
 from broker.log.epochs import UNKNOWN_EPOCH
 from broker.log.partition import PartitionLog
@@ -33,90 +37,125 @@ from broker.quorum.image import TopicImage
 from core.errors import KafkaError, OffsetOutOfRange
 from core.types import ZERO_UUID
 from core.wire.api import ApiKey
-from core.wire.messages.fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from core.wire.fetch_answer import NO_EPOCH, FetchAnswer, PartitionAnswer, TopicAnswer
+from core.wire.fetch_frame import AnyFetch, AnyPartitionFetch, read_fetch_frame
+from core.wire.framing import RequestHeader, encode_response
+from core.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 READ_COMMITTED = 1
 TOP_LEVEL_ERROR_VERSION = 7
 
-_NO_EPOCH = EpochEndOffset()
+_FETCH = int(ApiKey.FETCH)
 _turn = count()
+_new = tuple.__new__  # twice as fast as the NamedTuples' own constructors
 
 
 @dataclass(slots=True, kw_only=True)
 class _Read:
     """What was found of the wanted partitions, by their numbers."""
 
-    partitions: dict[int, PartitionData] = field(default_factory=dict)
+    partitions: dict[int, PartitionAnswer] = field(default_factory=dict)
     logs: dict[int, PartitionLog] = field(default_factory=dict)
     cold: list[Callable[[], None]] = field(default_factory=list)  # what has to be read from the disk first
     size_bytes: int = 0
     answer_now: bool = False  # an error or a diverging epoch, which the client must hear of at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Fetch:
     """A request in work: its limits, and what its session makes of it."""
 
-    broker: BrokerServices
-    request: FetchRequest
-    turn: FetchTurn
+    __slots__ = ("broker", "request", "turn")
+
+    def __init__(self, broker: BrokerServices, request: AnyFetch, turn: FetchTurn) -> None:
+        self.broker = broker
+        self.request = request
+        self.turn = turn
 
     def is_enough(self, read: _Read) -> bool:
         """Whether the answer is due without waiting."""
         request = self.request
-        return (
-            read.answer_now or read.size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or not read.partitions
-        )
+        return read.answer_now or read.size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or self.turn.is_empty
 
-    def response(self, read: _Read) -> FetchResponse:
+    def answer(self, read: _Read) -> FetchAnswer:
         """The answer; asked for once, because the session takes note of what the client is told."""
-        wanted = self.turn.wanted
-        data = [read.partitions[number] for number in range(len(wanted))]
-        session_id, numbers = self.broker.fetch_sessions.finish(self.turn, data, self.broker.clock.now_ms())
-        topics: list[FetchableTopicResponse] = []
+        wanted, partitions = self.turn.wanted, read.partitions
+        data = [partitions[number] for number in range(len(wanted))]
+        sessions = self.broker.fetch_sessions
+        session_id, numbers = sessions.finish(self.turn, data, self.broker.clock.now_ms(), read.logs)
+        topics: list[TopicAnswer] = []
+        if len(data) == 1 and numbers:
+            topics.append(_new(TopicAnswer, (wanted[0].topic, wanted[0].topic_id, data)))
+            return FetchAnswer(session_id, topics)
         for (name, topic_id), group in groupby(numbers, key=lambda number: wanted[number][:2]):
-            partitions = tuple(data[number] for number in group)
-            topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions))
-        return FetchResponse(session_id=session_id, responses=tuple(topics))
+            topics.append(_new(TopicAnswer, (name, topic_id, [data[number] for number in group])))
+        return FetchAnswer(session_id, topics)
 
 
 def handle(
     broker: BrokerServices, request: FetchRequest, ctx: RequestContext
-) -> "FetchResponse | asyncio.Future[FetchResponse]":
+) -> "FetchAnswer | asyncio.Future[FetchAnswer]":
+    """What the general codec has decoded."""
+    return serve(broker, request, ctx.api_version)
+
+
+def serve(broker: BrokerServices, request: AnyFetch, api_version: int) -> "FetchAnswer | asyncio.Future[FetchAnswer]":
     """Read what is there; if that is not enough yet, park."""
-    turn = broker.fetch_sessions.begin(request, ctx.api_version, broker.clock.now_ms())
-    fetch = _Fetch(broker=broker, request=request, turn=turn)
+    turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms(), broker.controller.image)
+    fetch = _Fetch(broker, request, turn)
     read = _read_all(fetch, may_block=False)
     if read.cold:
         return _answer_after_prefetch(fetch, read.cold)
     if fetch.is_enough(read):
-        return fetch.response(read)
-    answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+        return fetch.answer(read)
+    answer: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
     _Parked(fetch, read, answer)
     return answer
 
 
-def _answer_after_prefetch(fetch: _Fetch, cold: list[Callable[[], None]]) -> "asyncio.Future[FetchResponse]":
+class FetchShortcut:
+    """The fetches of one connection in one version, as consumers send them: a `broker.dispatch.Shortcut`."""
+
+    __slots__ = ("_broker", "_version")
+
+    def __init__(self, broker: BrokerServices, version: int) -> None:
+        self._broker = broker
+        self._version = version
+
+    def __call__(self, frame: memoryview) -> Exchange | None:
+        """Serve a request that is nothing but rows of numbers; None if there is more to it."""
+        request = read_fetch_frame(frame, self._version)
+        if request is None:
+            return None
+        header = _new(RequestHeader, (_FETCH, self._version, request.correlation_id, request.client_id))
+        exchange = Exchange(header, request, error_response)
+        try:
+            result = serve(self._broker, request, self._version)
+            if isinstance(result, FetchAnswer):
+                exchange.chunks = encode_response(_FETCH, self._version, request.correlation_id, result)
+            else:
+                exchange.pending = result
+        except Exception as error:  # the dispatcher makes a response of it, and a line in the log if need be
+            failed: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            exchange.pending = failed
+        return exchange
+
+
+def _answer_after_prefetch(fetch: _Fetch, cold: list[Callable[[], None]]) -> "asyncio.Future[FetchAnswer]":
     """Let threads read what is not in memory; nobody else waits for the disk meanwhile."""
-    answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
     fetch.broker.logs.prefetch(cold).add_done_callback(lambda _done: _go_on(fetch, answer))
     return answer
 
 
-def _go_on(fetch: _Fetch, answer: "asyncio.Future[FetchResponse]") -> None:
+def _go_on(fetch: _Fetch, answer: "asyncio.Future[FetchAnswer]") -> None:
     if answer.done():
         return
     try:
+        fetch.turn.look_again()
         read = _read_all(fetch)
         if fetch.is_enough(read):
-            answer.set_result(fetch.response(read))
+            answer.set_result(fetch.answer(read))
         else:
             _Parked(fetch, read, answer)
     except Exception as error:  # called by the loop: the client must hear of it all the same
@@ -128,7 +167,7 @@ def _read_all(fetch: _Fetch, *, may_block: bool = True) -> _Read:
     count = len(fetch.turn.wanted)
     first = next(_turn) % count if count and not fetch.turn.in_order else 0
     read = _Read()
-    _read_some(fetch, read, (*range(first, count), *range(first)), may_block)
+    _read_some(fetch, read, (*range(first, count), *range(first)) if first else range(count), may_block)
     return read
 
 
@@ -136,72 +175,85 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
     """Read partitions, some of them perhaps not for the first time."""
     broker, request, wanted = fetch.broker, fetch.request, fetch.turn.wanted
     budget = min(request.max_bytes, broker.config.fetch_max_bytes)
+    aborts = request.isolation_level == READ_COMMITTED
+    partitions = read.partitions
     image: TopicImage | None = None
     topic, topic_id = "", ZERO_UUID
     for number in numbers:
-        place = wanted[number]
-        before = read.partitions.get(number)
+        name, its_id, partition = wanted[number]
+        before = partitions.get(number)
         if before is not None:
-            read.size_bytes -= len(before.records or b"")
+            read.size_bytes -= len(before.records)
         try:
-            left = budget - read.size_bytes
-            if image is None or place.topic_id is not topic_id or place.topic != topic:  # else that of the one before
+            if image is None or its_id is not topic_id or name != topic:  # else that of the one before
                 image = None
-                image = find_topic(broker, place.topic, place.topic_id)
-                topic, topic_id = place.topic, place.topic_id
-            data = _read_one(broker, image, place.partition, number, request.isolation_level, left, read, may_block)
+                image = find_topic(broker, name, its_id)
+                topic, topic_id = name, its_id
+            partition_log, _ = find_log(broker, image, partition.partition, partition.current_leader_epoch)
+            high_watermark = partition_log.high_watermark
+            if (
+                partition.fetch_offset == high_watermark
+                and partition.last_fetched_epoch < 0
+                and not partition_log.closed
+            ):
+                read.logs[number] = partition_log
+                partitions[number] = _data(partition_log, partition.partition, b"", aborts)
+                continue
+            left = budget - read.size_bytes
+            partitions[number] = _read_one(partition_log, partition, number, aborts, left, read, may_block)
         except KafkaError as error:
             read.answer_now = True
-            data = _failed(broker, place, error)
-        read.partitions[number] = data
+            partitions[number] = _failed(broker, wanted[number], error)
 
 
 def _read_one(
-    broker: BrokerServices,
-    image: TopicImage,
-    partition: FetchPartition,
+    partition_log: PartitionLog,
+    partition: AnyPartitionFetch,
     number: int,
-    isolation_level: int,
+    aborts: bool,
     left: int,
     read: _Read,
     may_block: bool,
-) -> PartitionData:
-    partition_log, _ = find_log(broker, image, partition.partition, partition.current_leader_epoch)
+) -> PartitionAnswer:
     if partition.last_fetched_epoch >= 0:
         diverging = _diverging_epoch(partition_log, partition)
         if diverging is not None:
             read.answer_now = True
-            return _data(partition_log, partition.partition, b"", isolation_level, diverging)
+            return _data(partition_log, partition.partition, b"", aborts, diverging)
     size_bytes = min(partition.partition_max_bytes, left)
     if not may_block and (cold := partition_log.cold(partition.fetch_offset, size_bytes)) is not None:
         read.cold.append(cold)
-        return _data(partition_log, partition.partition, b"", isolation_level)
+        return _data(partition_log, partition.partition, b"", aborts)
     first = read.size_bytes == 0
     records = partition_log.read(partition.fetch_offset, size_bytes, at_least_one=first)
     read.size_bytes += len(records)
     read.logs[number] = partition_log
-    return _data(partition_log, partition.partition, records, isolation_level)
+    return _data(partition_log, partition.partition, records, aborts)
 
 
 def _data(
     partition_log: PartitionLog,
     partition: int,
     records: bytes | memoryview,
-    isolation_level: int,
-    diverging: EpochEndOffset | None = None,
-) -> PartitionData:
-    return PartitionData(
-        partition_index=partition,
-        high_watermark=partition_log.high_watermark,
-        last_stable_offset=partition_log.last_stable_offset,
-        log_start_offset=partition_log.log_start_offset,
-        aborted_transactions=() if isolation_level == READ_COMMITTED else None,
-        records=records,
-        diverging_epoch=diverging or _NO_EPOCH,
+    aborts: bool,
+    diverging: EpochEndOffset = NO_EPOCH,
+) -> PartitionAnswer:
+    return _new(
+        PartitionAnswer,
+        (
+            partition,
+            0,
+            partition_log.high_watermark,
+            partition_log.last_stable_offset,
+            partition_log.log_start_offset,
+            aborts,
+            records,
+            diverging,
+        ),
     )
 
 
-def _diverging_epoch(partition_log: PartitionLog, partition: FetchPartition) -> EpochEndOffset | None:
+def _diverging_epoch(partition_log: PartitionLog, partition: AnyPartitionFetch) -> EpochEndOffset | None:
     """Where the log of the one who asks ceases to be ours, if it does below the offset asked for (KIP-595)."""
     epoch, end_offset = partition_log.epochs.end_offset_for(partition.last_fetched_epoch, partition_log.log_end_offset)
     if epoch == UNKNOWN_EPOCH or (epoch == partition.last_fetched_epoch and end_offset >= partition.fetch_offset):
@@ -209,20 +261,22 @@ def _diverging_epoch(partition_log: PartitionLog, partition: FetchPartition) -> 
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
 
-def _failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> PartitionData:
+def _failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> PartitionAnswer:
     """An error; one about the offset also says which offsets there are."""
     partition_log = None
     number = wanted.partition.partition
     if isinstance(error, OffsetOutOfRange):
         image = find_topic(broker, wanted.topic, wanted.topic_id)
         partition_log = broker.logs.get(image.name, number)
-    return PartitionData(
+    return PartitionAnswer(
         partition_index=number,
         error_code=error.code,
         high_watermark=-1 if partition_log is None else partition_log.high_watermark,
+        last_stable_offset=-1,
         log_start_offset=-1 if partition_log is None else partition_log.log_start_offset,
-        aborted_transactions=(),
+        aborts=True,
         records=b"",
+        diverging_epoch=NO_EPOCH,
     )
 
 
@@ -230,28 +284,45 @@ class _Parked:
     """A fetch that waits for data or for its time to be over; nothing is left of it once `answer` is done.
 
     What was found before it was parked is kept, so that a record for one of a thousand partitions makes it look at
-    that one.
+    that one. All quiet partitions of a session have one way to wake it, and a glance at them says which it was.
     """
 
-    __slots__ = ("_fetch", "_read", "_timer", "_waits", "_woken", "answer")
+    __slots__ = ("_fetch", "_quiet", "_quiet_has_stirred", "_read", "_timer", "_waits", "_woken", "answer")
 
-    def __init__(self, fetch: _Fetch, read: _Read, answer: "asyncio.Future[FetchResponse]") -> None:
+    def __init__(self, fetch: _Fetch, read: _Read, answer: "asyncio.Future[FetchAnswer]") -> None:
         loop = asyncio.get_running_loop()
         self._fetch = fetch
         self._read = read
         self._woken: dict[int, None] = {}  # numbers of partitions, as they came
+        self._quiet_has_stirred = False
         self._timer = loop.call_later(fetch.request.max_wait_ms / 1000, self._finish)
-        self._waits = [(partition_log, partial(self._wake, number)) for number, partition_log in read.logs.items()]
+        self._waits: list[tuple[PartitionLog, Callable[[], None]]] = []
         self.answer = answer
         self.answer.add_done_callback(self._leave)
-        for partition_log, wake in self._waits:
+        for number in read.logs:
+            self._wait(number)
+        self._quiet = cast(list[PartitionLog], fetch.turn.quiet_logs())
+        wake = self._wake_quiet
+        for partition_log in self._quiet:
             partition_log.wait_for_data(wake)
+
+    def _wait(self, number: int) -> None:
+        partition_log, wake = self._read.logs[number], partial(self._wake, number)
+        partition_log.wait_for_data(wake)
+        self._waits.append((partition_log, wake))
 
     def _wake(self, number: int) -> None:
         """Something arrived: look once at the end of this turn of the loop, whatever else arrives in it."""
-        if not self._woken:
-            asyncio.get_running_loop().call_soon(self._look)
+        self._look_soon()
         self._woken[number] = None
+
+    def _wake_quiet(self) -> None:
+        self._look_soon()
+        self._quiet_has_stirred = True
+
+    def _look_soon(self) -> None:
+        if not self._woken and not self._quiet_has_stirred:
+            asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         self._answer(self._fetch.request.min_bytes)
@@ -267,20 +338,30 @@ class _Parked:
         if self.answer.done():
             return
         woken, self._woken = self._woken, {}
+        fetch, read = self._fetch, self._read
         try:
-            _read_some(self._fetch, self._read, woken)
-            if self._read.answer_now or self._read.size_bytes >= min_bytes:
-                self.answer.set_result(self._fetch.response(self._read))
+            stirred = fetch.turn.look_again() if self._quiet_has_stirred else range(0)
+            self._quiet_has_stirred = False
+            _read_some(fetch, read, (*woken, *stirred))
+            if read.answer_now or read.size_bytes >= min_bytes:
+                self.answer.set_result(fetch.answer(read))
+                return
+            for number in stirred:
+                if number in read.logs:
+                    self._wait(number)
         except Exception as error:  # called by the loop: the client must hear of it all the same
             self.answer.set_exception(error)
 
-    def _leave(self, _answer: "asyncio.Future[FetchResponse]") -> None:
+    def _leave(self, _answer: "asyncio.Future[FetchAnswer]") -> None:
         self._timer.cancel()
         for partition_log, wake in self._waits:
             partition_log.stop_waiting(wake)
+        wake = self._wake_quiet
+        for partition_log in self._quiet:
+            partition_log.stop_waiting(wake)
 
 
-def error_response(request: FetchRequest, error: KafkaError, api_version: int) -> FetchResponse:
+def error_response(request: AnyFetch, error: KafkaError, api_version: int) -> FetchResponse:
     """The top-level error code, and before version 7 the same error for every partition."""
     if api_version >= TOP_LEVEL_ERROR_VERSION:
         return FetchResponse(error_code=error.code)
@@ -300,4 +381,13 @@ def error_response(request: FetchRequest, error: KafkaError, api_version: int) -
     )
 
 
-ROUTES = (Route(key=ApiKey.FETCH, handle=handle, min_version=4, max_version=18, error_response=error_response),)
+ROUTES = (
+    Route(
+        key=ApiKey.FETCH,
+        handle=handle,
+        min_version=4,
+        max_version=18,
+        error_response=error_response,
+        shortcut=FetchShortcut,
+    ),
+)

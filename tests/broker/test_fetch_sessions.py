@@ -281,6 +281,81 @@ def test_names_that_no_topic_can_have_are_not_remembered() -> None:
     assert (len(cache), cache.partitions) == (0, 0)
 
 
+def quietened(cache: FetchSessions, logs: dict[int, "Log"], image: object = None) -> int:
+    """A session of partitions that have been read to their ends."""
+    turn = cache.begin(request({("t", number): log.end for number, log in logs.items()}), 12, 0, image)
+    data = [log.data(number, log.end) for number, log in logs.items()]
+    return cache.finish(turn, data, 0, logs).session_id
+
+
+def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> None:
+    cache = sessions()
+    logs = {number: Log(end=5, stable=5) for number in range(4)}
+    session_id = quietened(cache, logs)
+    epoch = itertools.count(1)
+
+    def ask(*changed: int) -> list[int]:
+        turn = cache.begin(request({("t", number): 5 for number in changed}, session_id, next(epoch)), 12, 0)
+        asked = [number for _, number in places(turn)]
+        assert len(turn.quiet_logs()) == len(logs) - len(asked)
+        assert not turn.is_empty
+        read = {place: logs[number] for place, number in enumerate(asked) if not logs[number].error}
+        cache.finish(turn, [logs[number].data(number, 5) for number in asked], 0, read)
+        return asked
+
+    assert ask() == []
+    logs[0].end, logs[1].start, logs[2].stable, logs[3].error = 6, 1, 6, 3
+    assert ask() == [0, 1, 2, 3]
+    assert ask() == [3, 0], "what has records to fetch or an error to tell is read until that is over"
+    logs[0].end = 5
+    logs[3].error = 0
+    assert ask() == [3, 0]
+    assert ask(2) == [2], "what is asked for anew is read"
+    assert ask() == []
+
+
+def test_another_image_of_the_cluster_ends_all_quiet() -> None:
+    cache = sessions()
+    first, second = object(), object()
+    session_id = quietened(cache, {number: Log() for number in range(2)}, first)
+    for epoch, image, count in ((1, first, 0), (2, second, 2), (3, second, 2)):
+        turn = cache.begin(request({}, session_id, epoch), 12, 0, image)
+        assert len(turn.wanted) == count
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [FetchPartition(fetch_offset=4), FetchPartition(fetch_offset=5, last_fetched_epoch=0)],
+    ids=["behind", "may diverge"],
+)
+def test_what_is_behind_or_may_diverge_is_never_quiet(partition: FetchPartition) -> None:
+    cache = sessions()
+    asked = FetchRequest(session_epoch=0, topics=(FetchTopic(topic="t", partitions=(partition,)),))
+    turn = cache.begin(asked, 12, 0)
+    log = Log(end=5, stable=5)
+    session_id = cache.finish(turn, [log.data(0, 5)], 0, {0: log}).session_id
+    assert len(cache.begin(request({}, session_id, 1), 12, 0).wanted) == 1
+
+
+def test_a_turn_can_look_again_at_what_was_quiet() -> None:
+    cache = sessions()
+    logs = {number: Log(end=5, stable=5) for number in range(3)}
+    session_id = quietened(cache, logs)
+    turn = cache.begin(request({("t", 1): 5}, session_id, 1), 12, 0)
+    assert (places(turn), list(turn.look_again())) == ([("t", 1)], [])
+    logs[2].end = logs[1].end = 7
+    assert (list(turn.look_again()), places(turn)) == ([1], [("t", 1), ("t", 2)])
+    assert (list(turn.look_again()), len(turn.quiet_logs())) == ([], 1)
+    data = [logs[number].data(number, 5) for number in (1, 2)]
+    assert list(cache.finish(turn, data, 0, {0: logs[1], 1: logs[2]}).numbers) == [0, 1]
+
+
+def test_a_turn_without_a_session_has_nothing_quiet() -> None:
+    turn = sessions().begin(request({("t", 0): 0}, epoch=-1), 12, 0)
+    assert (turn.quiet_logs(), list(turn.look_again()), turn.is_empty) == ([], [], False)
+    assert sessions().begin(request({}, epoch=-1), 12, 0).is_empty
+
+
 @dataclass
 class Log:
     """What a partition has, as the model of a broker sees it."""
@@ -289,6 +364,22 @@ class Log:
     end: int = 0
     stable: int = 0
     error: int = 0
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.stable
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.start
+
+    @property
+    def closed(self) -> bool:
+        return self.error != 0
 
     def data(self, number: int, offset: int) -> PartitionData:
         records = b"" if self.error else b"x" * max(0, self.end - offset)
@@ -327,9 +418,15 @@ class Client:
             self.session_id = self.epoch = 0
             return self.fetch(logs, now_ms)
         wanted = {(each.topic, each.partition.partition): each.partition.fetch_offset for each in turn.wanted}
-        assert wanted == self.offsets, "the session is what the client wants"
+        if turn.session is None:
+            assert wanted == self.offsets, "what the client wants"
+        else:
+            kept = [each.wanted for each in turn.session.partitions.values()]
+            offsets = {(each.topic, each.partition.partition): each.partition.fetch_offset for each in kept}
+            assert wanted.items() <= offsets.items() == self.offsets.items(), "the session is what the client wants"
         data = [logs[place].data(place[1], offset) for place, offset in wanted.items()]
-        answer = self.cache.finish(turn, data, now_ms)
+        read = {number: logs[place] for number, place in enumerate(wanted) if not logs[place].error}
+        answer = self.cache.finish(turn, data, now_ms, read)
         if full:
             self.told.clear()
         self.told = {place: known for place, known in self.told.items() if place in self.offsets}

@@ -1,18 +1,34 @@
 """Fetch over the wire: versions, limits, waiting"""
 
 import asyncio
+import dataclasses
+import itertools
+import struct
 import threading
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.config import BrokerConfig
+from broker.dispatch import Exchange
+from broker.handlers import fetch as fetch_module
+from broker.handlers.fetch import FetchShortcut
 from broker.log.segment import segment_name
+from broker.node import Broker, open_broker
+from broker.partitions import find_log
 from broker.quorum.metadata import TopicRef
+from broker.routes import ROUTES
 from core.error_code import ErrorCode
+from core.runtime.clock import ManualClock
 from core.runtime.disk import OsFile
 from core.types import ZERO_UUID
 from core.wire.api import ApiKey
-from core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from core.wire.framing import encode_request
+from core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tests.broker.broker_world import WireClient, broker_and_client, wire_client
 from tests.broker.handlers.data_path import (
     decoded,
@@ -303,3 +319,186 @@ async def test_a_damaged_batch_is_an_error_and_not_data(tmp_path: Path) -> None:
         codes = [(await fetch(client, topic, offset=offset)).error_code for offset in range(3)]
         assert codes == [0, ErrorCode.CORRUPT_MESSAGE, 0]
         assert [record.value for record in decoded(await fetch(client, topic, offset=2))] == [b"c" * 50]
+
+
+async def test_a_session_of_quiet_partitions_wakes_for_each_of_them_and_reads_only_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as producer:
+        topic = await make_topic(broker, partitions=20)
+        full = fetch_request(topic, dict.fromkeys(range(20), 0), 12, session_epoch=0)
+        session_id = (await client.ask(ApiKey.FETCH, 12, full)).session_id
+        looked: list[int] = []
+
+        def noted(broker: Any, image: Any, partition: int, epoch: int = -1) -> Any:
+            looked.append(partition)
+            return find_log(broker, image, partition, epoch)
+
+        monkeypatch.setattr(fetch_module, "find_log", noted)
+        batch = records(b"x" * 100)
+        nothing = FetchRequest(max_wait_ms=30_000, min_bytes=2 * len(batch), session_id=session_id, session_epoch=1)
+        parked = asyncio.ensure_future(client.ask(ApiKey.FETCH, 12, nothing))
+        await asyncio.sleep(0.05)
+        await produce(producer, topic, batch, partition=7)
+        await asyncio.sleep(0.05)
+        assert (parked.done(), looked) == (False, [7])
+        await produce(producer, topic, batch, partition=7)
+        response = await asyncio.wait_for(parked, 5)
+        assert [data.partition_index for data in response.responses[0].partitions] == [7]
+        assert len(decoded(response.responses[0].partitions[0])) == 2
+        assert set(looked) == {7}
+        assert not any(log._waiting for log in broker.logs), "nothing is left behind"
+
+
+async def test_a_moved_log_start_is_told_of_quiet_partitions_too(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=2)
+        await produce(client, topic, records(b"a"), partition=1)
+        full = fetch_request(topic, {0: 0, 1: 1}, 12, session_epoch=0)
+        session_id = (await client.ask(ApiKey.FETCH, 12, full)).session_id
+        log = broker.logs.get("t", 1)
+        assert log is not None
+        log.advance_log_start(1)
+        nothing = FetchRequest(session_id=session_id, session_epoch=1)
+        (data,) = (await client.ask(ApiKey.FETCH, 12, nothing)).responses[0].partitions
+        assert (data.partition_index, data.log_start_offset) == (1, 1)
+
+
+async def test_a_session_hears_of_the_deletion_of_a_quiet_topic(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        session_id = (await client.ask(ApiKey.FETCH, 12, fetch_request(topic, {0: 0}, 12, session_epoch=0))).session_id
+        nothing = FetchRequest(max_wait_ms=30_000, min_bytes=1, session_id=session_id, session_epoch=1)
+        parked = asyncio.ensure_future(client.ask(ApiKey.FETCH, 12, nothing))
+        await asyncio.sleep(0.05)
+        assert not parked.done()
+        await broker.controller.delete_topics([TopicRef(name="t")])
+        response = await asyncio.wait_for(parked, 5)
+        (data,) = response.responses[0].partitions
+        assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        again = await make_topic(broker)
+        await produce(client, again, records(b"new"))
+        nothing = FetchRequest(max_wait_ms=30_000, min_bytes=1, session_id=session_id, session_epoch=2)
+        (data,) = (await client.ask(ApiKey.FETCH, 12, nothing)).responses[0].partitions
+        assert [record.value for record in decoded(data)] == [b"new"]
+
+
+class Served:
+    """Counts what the short way served."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def shortcut(self, broker: Any, version: int) -> Any:
+        serve = FetchShortcut(broker, version)
+
+        def counting(frame: memoryview) -> Exchange | None:
+            exchange = serve(frame)
+            self.count += exchange is not None
+            return exchange
+
+        return counting
+
+
+@asynccontextmanager
+async def one(folder: Path, served: Served | None) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker whose fetches take the short way if there is somebody to count them, and a client of it."""
+    routes = tuple(
+        dataclasses.replace(route, shortcut=served.shortcut if served else None) if route.key == ApiKey.FETCH else route
+        for route in ROUTES
+    )
+    config = BrokerConfig.parse({"log.dirs": str(folder), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    numbers = itertools.count(1)
+    new_uuid = lambda: uuid.UUID(int=next(numbers) << 64)  # noqa: E731
+    async with (
+        open_broker(config, clock=ManualClock(), new_uuid=new_uuid, routes=routes) as broker,
+        wire_client(broker) as client,
+    ):
+        sessions = itertools.count(1)
+        broker.fetch_sessions._new_id = lambda: next(sessions)
+        topic = await make_topic(broker, partitions=3)
+        for value in (b"a" * 100, b"b" * 100, b"c"):
+            for partition in (0, 1):
+                await produce(client, topic, records(value), partition=partition)
+        yield broker, client
+
+
+def all_kinds(broker: Broker, version: int) -> list[FetchRequest]:
+    """Good requests and bad ones, with and without sessions, with and without what the short way does not read."""
+    topic = broker.controller.image.topics["t"]
+    by_id = version >= 13
+
+    def ask(offsets: dict[int, int], **more: Any) -> FetchRequest:
+        return fetch_request(topic, offsets, version, **({"max_wait_ms": 20} | more))
+
+    gone = dataclasses.replace(topic, name="gone", topic_id=uuid.UUID(int=3))
+    made = [ask({0: offset}) for offset in (0, 1, 2, 3, 4, -1)]
+    made += [ask({0: 0, 1: 1, 2: 0}, isolation_level=level) for level in (0, 1)]
+    made += [ask({0: 0, 1: 0}, max_bytes=limit) for limit in (0, 150, 2**31 - 1)]
+    made += [ask({0: 0}, min_bytes=10_000), ask({2: 0}, max_wait_ms=-5), ask({7: 0}), ask({}, max_wait_ms=30_000)]
+    made += [fetch_request(gone, {0: 0}, version), ask({0: 0}, rack_id="r"), ask({0: 0}, replica_id=5)]
+    odd: list[dict[str, Any]] = [{"last_fetched_epoch": 0}, {"last_fetched_epoch": 7}, {"current_leader_epoch": 9}]
+    for more in odd:
+        partition = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=10_000, **more)
+        place = FetchTopic(
+            topic="" if by_id else "t", topic_id=topic.topic_id if by_id else ZERO_UUID, partitions=(partition,)
+        )
+        made.append(FetchRequest(max_bytes=10_000, topics=(place,)))
+    if version >= 12:
+        made.append(ask({0: 0}, cluster_id="c"))
+    if version >= 7:
+        forgotten = ForgottenTopic(
+            topic="" if by_id else "t", topic_id=topic.topic_id if by_id else ZERO_UUID, partitions=(1,)
+        )
+        made.append(ask({0: 0, 1: 3, 2: 0}, session_epoch=0))
+        rounds: list[dict[int, int]] = [{}, {0: 2}, {0: 3}, {}, {1: 0}]
+        made += [ask(changed, session_id=1, session_epoch=number) for number, changed in enumerate(rounds, 1)]
+        made.append(ask({}, session_id=1, session_epoch=6, forgotten_topics_data=(forgotten,)))
+        made += [ask({}, session_id=1, session_epoch=3), ask({}, session_id=77, session_epoch=1)]
+        made += [ask({0: 0}, session_id=1, session_epoch=-1), ask({}, session_id=1, session_epoch=7)]
+    return made
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_nobody_can_tell_which_way_was_taken(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served()
+    async with (
+        one(tmp_path / "a", served) as (short, client),
+        one(tmp_path / "b", None) as (general, other),
+    ):
+        kinds = zip(all_kinds(short, version), all_kinds(general, version), strict=True)
+        for number, (left, right) in enumerate(kinds):
+            assert left == right
+            frame = encode_request(ApiKey.FETCH, version, number, "c", left)
+            monkeypatch.setattr(fetch_module, "_turn", itertools.count(number))
+            expected = await answer_bytes(other, frame)
+            monkeypatch.setattr(fetch_module, "_turn", itertools.count(number))
+            assert await answer_bytes(client, frame) == expected, f"request {number}: {left}"
+        assert served.count == number - (1 if version >= 12 else 0), "all but the first, and the one with a tag"
+
+
+async def answer_bytes(client: WireClient, frame: bytes) -> bytes:
+    client._writer.write(frame)
+    size = await client._reader.readexactly(4)
+    return size + await asyncio.wait_for(client._reader.readexactly(*struct.unpack(">i", size)), 5)
+
+
+async def test_an_unexpected_failure_on_the_short_way_is_answered_and_logged_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served()
+    async with one(tmp_path, served) as (broker, client):
+        topic = broker.controller.image.topics["t"]
+        assert (await client.ask(ApiKey.FETCH, 12, fetch_request(topic, {0: 0}, 12))).error_code == 0
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(fetch_module, "find_topic", fail)
+            response = await client.ask(ApiKey.FETCH, 12, fetch_request(topic, {0: 0}, 12))
+        assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (await client.ask(ApiKey.FETCH, 12, fetch_request(topic, {0: 0}, 12))).error_code == 0
+        assert served.count == 2
