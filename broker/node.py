@@ -26,7 +26,7 @@ from broker.dispatch import Dispatcher, Route
 from broker.fetch_sessions import FetchSessions
 from broker.folders import set_aside
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from broker.groups.machine import GroupLimits
+from broker.groups.table import GroupLimits
 from broker.live_settings import cleaner_settings, producer_id_expiration_ms, server_limits
 from broker.log.cleaner import LogCleaner
 from broker.log.config import LogConfig

@@ -13,7 +13,7 @@ Not here: any rule about groups (`broker.groups.machine`) and wire messages (`br
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
@@ -47,8 +47,9 @@ from broker.groups.events import (
     Tick,
     TopicsDeleted,
 )
-from broker.groups.machine import GroupLimits, GroupMachine
+from broker.groups.machine import GroupMachine
 from broker.groups.records import GroupFormatError, decode_record, encode_record
+from broker.groups.table import GroupLimits
 from core.error_code import ErrorCode
 from core.errors import KafkaError, error_for_code
 from core.records.batch import iter_batches
@@ -57,6 +58,8 @@ from core.records.record import NewRecord, Record, decode_records
 from core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.broker.groups")
+
+_Result = TypeVar("_Result")
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 REPLAY_READ_BYTES: Final = 4 * 2**20
@@ -200,45 +203,31 @@ class GroupCoordinator:
 
     async def join(self, request: JoinGroup) -> JoinResult:
         """Answered when the join phase ends."""
-        result = await self._ask(request)
-        assert isinstance(result, JoinResult)
-        return result
+        return await self._ask(request, JoinResult)
 
     async def sync(self, request: SyncGroup) -> SyncResult:
         """Answered when the leader's assignment is on the disk."""
-        result = await self._ask(request)
-        assert isinstance(result, SyncResult)
-        return result
+        return await self._ask(request, SyncResult)
 
     async def heartbeat(self, request: Heartbeat) -> ErrorCode:
         """Answered at once."""
-        result = await self._ask(request)
-        assert isinstance(result, ErrorResult)
-        return result.error
+        return (await self._ask(request, ErrorResult)).error
 
     async def leave(self, request: LeaveGroup) -> LeaveResult:
         """Answered at once."""
-        result = await self._ask(request)
-        assert isinstance(result, LeaveResult)
-        return result
+        return await self._ask(request, LeaveResult)
 
     async def commit(self, request: CommitOffsets) -> CommitResult:
         """Answered when the offsets are on the disk."""
-        result = await self._ask(request)
-        assert isinstance(result, CommitResult)
-        return result
+        return await self._ask(request, CommitResult)
 
     async def delete(self, request: DeleteGroup) -> ErrorCode:
         """Answered when the tombstones are on the disk."""
-        result = await self._ask(request)
-        assert isinstance(result, ErrorResult)
-        return result.error
+        return (await self._ask(request, ErrorResult)).error
 
     async def delete_offsets(self, request: DeleteOffsets) -> DeleteOffsetsResult:
         """Answered when the tombstones are on the disk."""
-        result = await self._ask(request)
-        assert isinstance(result, DeleteOffsetsResult)
-        return result
+        return await self._ask(request, DeleteOffsetsResult)
 
     async def committed_offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """A group's offsets, all of which are on the disk."""
@@ -284,11 +273,13 @@ class GroupCoordinator:
 
     # --- one turn
 
-    async def _ask(self, request: Request) -> Response:
+    async def _ask(self, request: Request, expected: type[_Result]) -> _Result:
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[request.request_id] = future
         self._turn(request)
-        return await future
+        result = await future
+        assert isinstance(result, expected)
+        return result
 
     def _turn(self, event: Event) -> None:
         now = self._now()

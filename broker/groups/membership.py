@@ -1,8 +1,8 @@
 """One group: its members, its round, its committed offsets
 
 Bookkeeping without policy: who is in, who waits for an answer, which protocol all can speak. Whether something may
-happen is decided by `broker.groups.machine`; this object only keeps itself consistent (an instance id belongs to one
-member, the leader is a member, the state moves along the table).
+happen is decided by `joining`, `rounds` and `commits`; this object only keeps itself consistent (an instance id belongs
+to one member, the leader is a member, the state moves along the table).
 """
 
 from collections import Counter

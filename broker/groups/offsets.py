@@ -5,7 +5,7 @@ deleted and which nobody has needed for the retention time (and the tombstones t
 group's members by the retention time (KIP-211); an offset committed without a group expires that long after its
 commit.
 
-Not here: who may commit (`broker.groups.machine` checks the member and its generation first).
+Not here: who may commit (`broker.groups.commits` checks the member and its generation first).
 """
 
 from collections.abc import Iterable

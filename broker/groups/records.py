@@ -20,6 +20,9 @@ _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 
+TEXT_BYTES_MAX: Final = 2**15 - 1
+"""A text has a 16-bit length here; flexible requests can carry longer ones."""
+
 
 class GroupFormatError(ValueError):
     """Bytes that are not a group record."""
@@ -135,6 +138,11 @@ def _text(value: str | None) -> bytes:
 
 def _data(value: bytes) -> bytes:
     return _I32.pack(len(value)) + value
+
+
+def storable(*texts: str | None) -> bool:
+    """Whether a record can hold these texts."""
+    return all(text is None or len(text.encode()) <= TEXT_BYTES_MAX for text in texts)
 
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:

@@ -23,8 +23,8 @@ from broker.groups.events import (
     Response,
     SyncResult,
 )
-from broker.groups.machine import GroupLimits
 from broker.groups.records import encode_record
+from broker.groups.table import GroupLimits
 from core.error_code import ErrorCode
 from tests.broker.groups.group_world import GroupWorld
 

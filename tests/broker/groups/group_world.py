@@ -32,8 +32,9 @@ from broker.groups.events import (
     Tick,
     TopicsDeleted,
 )
-from broker.groups.machine import GroupLimits, GroupMachine
+from broker.groups.machine import GroupMachine
 from broker.groups.records import CoordinatorRecord, decode_record, encode_record
+from broker.groups.table import GroupLimits
 from core.error_code import ErrorCode
 
 START_WALL_MS = 1_700_000_000_000
@@ -285,4 +286,4 @@ class GroupWorld:
         return members
 
     def generation(self, group: str = "g") -> int:
-        return self.machine._groups[group].generation_id
+        return self.machine._table.groups[group].generation_id

@@ -20,8 +20,8 @@ from broker.groups.events import (
     Protocol,
     SyncGroup,
 )
-from broker.groups.machine import GroupLimits
 from broker.groups.records import OffsetRecord, decode_record
+from broker.groups.table import GroupLimits
 from broker.log.cleaner import CleanerSettings, LogCleaner
 from broker.log.config import LogConfig
 from broker.log.store import LogStore
@@ -192,7 +192,7 @@ async def test_many_commits_at_once_share_rounds_of_fsync(tmp_path: Path) -> Non
 
 async def test_a_silent_member_is_removed_by_the_clock(tmp_path: Path) -> None:
     async with opened(tmp_path) as (coordinator, _):
-        coordinator._machine._limits = GroupLimits(initial_rebalance_delay_ms=0, min_session_timeout_ms=1)
+        coordinator._machine._table.limits = GroupLimits(initial_rebalance_delay_ms=0, min_session_timeout_ms=1)
         terms = {"session_timeout_ms": 50}
         joined = await coordinator.join(join(coordinator, **terms))
         await coordinator.sync(sync(coordinator, joined.member_id, 1))
@@ -203,11 +203,11 @@ async def test_a_silent_member_is_removed_by_the_clock(tmp_path: Path) -> None:
 
 async def test_a_bug_about_one_group_does_not_stop_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as (coordinator, _):
-        coordinator._machine._limits = GroupLimits(initial_rebalance_delay_ms=0, min_session_timeout_ms=1)
+        coordinator._machine._table.limits = GroupLimits(initial_rebalance_delay_ms=0, min_session_timeout_ms=1)
         joined = await coordinator.join(join(coordinator, session_timeout_ms=50))
         await coordinator.sync(sync(coordinator, joined.member_id, 1))
         broken = asyncio.Event()
-        time_is_up = coordinator._machine._time_is_up
+        time_is_up = coordinator._machine._rounds.time_is_up
 
         def fails_once(*arguments: Any) -> None:
             if not broken.is_set():
@@ -215,7 +215,7 @@ async def test_a_bug_about_one_group_does_not_stop_the_clock(tmp_path: Path, mon
                 raise ZeroDivisionError
             time_is_up(*arguments)
 
-        monkeypatch.setattr(coordinator._machine, "_time_is_up", fails_once)
+        monkeypatch.setattr(coordinator._machine._rounds, "time_is_up", fails_once)
         async with asyncio.timeout(10):
             await broken.wait()
             other = await coordinator.join(join(coordinator, group_id="h", session_timeout_ms=50))

@@ -1,6 +1,7 @@
 """Group records: round trips, the bytes of Kafka, damaged bytes."""
 
 import contextlib
+import struct
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from broker.groups.records import (
     OffsetTombstone,
     decode_record,
     encode_record,
+    storable,
 )
 
 texts = st.text(max_size=20)
@@ -125,3 +127,14 @@ def test_unknown_kinds_are_skipped_and_missing_keys_are_not() -> None:
     assert decode_record(b"\0\x09rest", b"value") is None
     with pytest.raises(GroupFormatError):
         decode_record(None, b"")
+
+
+@pytest.mark.parametrize(("text", "fits"), [("g" * 32_767, True), ("g" * 32_768, False), ("ü" * 16_384, False)])
+def test_what_is_called_storable_is_what_can_be_written(text: str, fits: bool) -> None:
+    assert storable(None, "", text) is fits
+    record = OffsetTombstone(group_id=text, topic="t", partition=0)
+    if fits:
+        assert decode_record(*encode_record(record)) == record
+    else:
+        with pytest.raises(struct.error):
+            encode_record(record)

@@ -1,0 +1,124 @@
+"""Requests about what a group has committed
+
+A commit has to come from a member of the current generation, or from somebody alone about a group without members;
+it is a sign of life. Deletions and expiry leave tombstones, so that the log says what the machine knows. A request is
+answered once its records are written; if they cannot be, it did not happen.
+
+Not here: which offsets of one group are accepted, deleted or due (`broker.groups.offsets`).
+"""
+
+from broker.groups import offsets as rules
+from broker.groups.events import (
+    CommitOffsets,
+    CommitResult,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteOffsetsResult,
+    ErrorResult,
+    Instant,
+    Response,
+    TopicsDeleted,
+)
+from broker.groups.identity import speaker
+from broker.groups.records import storable
+from broker.groups.rounds import Rounds
+from broker.groups.states import GroupState
+from broker.groups.table import Answer, GroupTable, Kept
+from core.error_code import ErrorCode
+
+
+class Commits:
+    """The part of the machine that keeps and drops offsets."""
+
+    def __init__(self, table: GroupTable, rounds: Rounds) -> None:
+        self._table = table
+        self._rounds = rounds
+
+    def commit(self, event: CommitOffsets, now: Instant) -> None:
+        """Keep offsets that somebody may commit."""
+        error = self._commit_problem(event, now)
+        errors, records = (
+            ((error,) * len(event.offsets), ())
+            if error is not ErrorCode.NONE
+            else rules.decide_commit(event, self._table.limits.offset_metadata_bytes_max, now)
+        )
+        if not records:
+            self._table.reply(event.request_id, CommitResult(errors=errors))
+            return
+        then = Answer(
+            group_id=event.group_id,
+            request_id=event.request_id,
+            response=CommitResult(errors=errors),
+            failed=CommitResult(errors=errors),
+        )
+        self._table.append(event.group_id, records, then)
+
+    def _commit_problem(self, event: CommitOffsets, now: Instant) -> ErrorCode:
+        if not storable(event.group_id) or event.group_id == "":
+            return ErrorCode.INVALID_GROUP_ID
+        alone = event.generation_id < 0 and event.member_id == "" and event.group_instance_id is None
+        group = self._table.groups.get(event.group_id)
+        if group is None:
+            return ErrorCode.NONE if alone else ErrorCode.ILLEGAL_GENERATION
+        if alone and group.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        _, member, error = speaker(self._table.groups, event)
+        if error is not ErrorCode.NONE or member is None:
+            return error
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self._rounds.alive(group, member, now)
+        return ErrorCode.NONE
+
+    def delete_group(self, event: DeleteGroup) -> None:
+        """Drop all that is known of a group without members."""
+        group = self._table.groups.get(event.group_id)
+        if group is None:
+            self._table.reply(event.request_id, ErrorResult(error=ErrorCode.GROUP_ID_NOT_FOUND))
+            return
+        if group.state is not GroupState.EMPTY:
+            self._table.reply(event.request_id, ErrorResult(error=ErrorCode.NON_EMPTY_GROUP))
+            return
+        done = ErrorResult(error=ErrorCode.NONE)
+        then = Answer(group_id=group.group_id, request_id=event.request_id, response=done, failed=done)
+        records = rules.forgotten(group)
+        if records:
+            self._table.append(group.group_id, records, then)
+        else:  # ids were handed out, nothing else
+            self._table.reply(event.request_id, done)
+
+    def delete_offsets(self, event: DeleteOffsets) -> None:
+        """Drop single offsets (KIP-496)."""
+        group = self._table.groups.get(event.group_id)
+        error = rules.deletion_problem(group)
+        if group is None or error is not ErrorCode.NONE:
+            self._table.reply(event.request_id, DeleteOffsetsResult(error=error))
+            return
+        errors, records = rules.decide_deletion(group, event.partitions)
+        done = DeleteOffsetsResult(error=ErrorCode.NONE, errors=errors)
+        if not records:
+            self._table.reply(event.request_id, done)
+            return
+        then = Answer(group_id=group.group_id, request_id=event.request_id, response=done, failed=done)
+        self._table.append(group.group_id, records, then)
+
+    def drop_topics(self, event: TopicsDeleted) -> None:
+        """Drop the offsets in topics that are gone."""
+        for group in list(self._table.groups.values()):
+            records = rules.of_deleted_topics(group, event.names)
+            if records:
+                self._table.append(group.group_id, records, Kept(group_id=group.group_id))
+
+    def expire(self, now: Instant) -> None:
+        """Drop what nobody has needed for the retention time."""
+        for group in list(self._table.groups.values()):
+            records = rules.expired(group, self._table.limits.offsets_retention_ms, now.wall_ms)
+            if records:
+                self._table.append(group.group_id, records, Kept(group_id=group.group_id))
+
+
+def refused(response: Response, error: ErrorCode) -> Response:
+    """What is answered instead of `response` when its records could not be written."""
+    if isinstance(response, CommitResult):
+        return CommitResult(errors=tuple(error if item is ErrorCode.NONE else item for item in response.errors))
+    return DeleteOffsetsResult(error=error) if isinstance(response, DeleteOffsetsResult) else ErrorResult(error=error)
