@@ -24,8 +24,7 @@ With `isolation_level` read_committed the same is returned: there are no transac
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import count, groupby
+from itertools import count
 from typing import cast
 
 from broker.dispatch import BrokerServices, Exchange, RequestContext, Route
@@ -83,11 +82,15 @@ class _Fetch:
         sessions = self.broker.fetch_sessions
         session_id, numbers = sessions.finish(self.turn, data, self.broker.clock.now_ms(), read.logs)
         topics: list[TopicAnswer] = []
-        if len(data) == 1 and numbers:
-            topics.append(_new(TopicAnswer, (wanted[0].topic, wanted[0].topic_id, data)))
-            return FetchAnswer(session_id, topics)
-        for (name, topic_id), group in groupby(numbers, key=lambda number: wanted[number][:2]):
-            topics.append(_new(TopicAnswer, (name, topic_id, [data[number] for number in group])))
+        rows: list[PartitionAnswer] = []
+        topic, topic_id = "", None
+        for number in numbers:
+            place = wanted[number]
+            if place.topic_id is not topic_id or place.topic != topic:
+                topic, topic_id = place.topic, place.topic_id
+                rows = []
+                topics.append(_new(TopicAnswer, (topic, topic_id, rows)))
+            rows.append(data[number])
         return FetchAnswer(session_id, topics)
 
 
@@ -283,45 +286,28 @@ def _failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> Partit
 class _Parked:
     """A fetch that waits for data or for its time to be over; nothing is left of it once `answer` is done.
 
-    What was found before it was parked is kept, so that a record for one of a thousand partitions makes it look at
-    that one. All quiet partitions of a session have one way to wake it, and a glance at them says which it was.
+    What was found before it was parked is kept. All partitions have one way to wake it, and a glance at their logs says
+    which of them have moved, so that a record for one of a thousand partitions makes it read that one.
     """
 
-    __slots__ = ("_fetch", "_quiet", "_quiet_has_stirred", "_read", "_timer", "_waits", "_woken", "answer")
+    __slots__ = ("_fetch", "_is_woken", "_logs", "_read", "_timer", "answer")
 
     def __init__(self, fetch: _Fetch, read: _Read, answer: "asyncio.Future[FetchAnswer]") -> None:
-        loop = asyncio.get_running_loop()
         self._fetch = fetch
         self._read = read
-        self._woken: dict[int, None] = {}  # numbers of partitions, as they came
-        self._quiet_has_stirred = False
-        self._timer = loop.call_later(fetch.request.max_wait_ms / 1000, self._finish)
-        self._waits: list[tuple[PartitionLog, Callable[[], None]]] = []
+        self._is_woken = False
+        self._timer = asyncio.get_running_loop().call_later(fetch.request.max_wait_ms / 1000, self._finish)
+        self._logs = [*read.logs.values(), *cast(list[PartitionLog], fetch.turn.quiet_logs())]
         self.answer = answer
         self.answer.add_done_callback(self._leave)
-        for number in read.logs:
-            self._wait(number)
-        self._quiet = cast(list[PartitionLog], fetch.turn.quiet_logs())
-        wake = self._wake_quiet
-        for partition_log in self._quiet:
+        wake = self._wake
+        for partition_log in self._logs:
             partition_log.wait_for_data(wake)
 
-    def _wait(self, number: int) -> None:
-        partition_log, wake = self._read.logs[number], partial(self._wake, number)
-        partition_log.wait_for_data(wake)
-        self._waits.append((partition_log, wake))
-
-    def _wake(self, number: int) -> None:
+    def _wake(self) -> None:
         """Something arrived: look once at the end of this turn of the loop, whatever else arrives in it."""
-        self._look_soon()
-        self._woken[number] = None
-
-    def _wake_quiet(self) -> None:
-        self._look_soon()
-        self._quiet_has_stirred = True
-
-    def _look_soon(self) -> None:
-        if not self._woken and not self._quiet_has_stirred:
+        if not self._is_woken:
+            self._is_woken = True
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
@@ -331,34 +317,36 @@ class _Parked:
         self._answer(0)
 
     def _answer(self, min_bytes: int) -> None:
-        """Look at what has woken it and answer if `min_bytes` are there by now.
+        """Look at what has moved and answer if `min_bytes` are there by now.
 
         Only a moved log start wakes nobody; the client hears of it with its next fetch.
         """
         if self.answer.done():
             return
-        woken, self._woken = self._woken, {}
+        self._is_woken = False
         fetch, read = self._fetch, self._read
         try:
-            stirred = fetch.turn.look_again() if self._quiet_has_stirred else range(0)
-            self._quiet_has_stirred = False
-            _read_some(fetch, read, (*woken, *stirred))
+            _read_some(fetch, read, (*_moved(read), *fetch.turn.look_again()))
             if read.answer_now or read.size_bytes >= min_bytes:
                 self.answer.set_result(fetch.answer(read))
-                return
-            for number in stirred:
-                if number in read.logs:
-                    self._wait(number)
         except Exception as error:  # called by the loop: the client must hear of it all the same
             self.answer.set_exception(error)
 
     def _leave(self, _answer: "asyncio.Future[FetchAnswer]") -> None:
         self._timer.cancel()
-        for partition_log, wake in self._waits:
+        wake = self._wake
+        for partition_log in self._logs:
             partition_log.stop_waiting(wake)
-        wake = self._wake_quiet
-        for partition_log in self._quiet:
-            partition_log.stop_waiting(wake)
+
+
+def _moved(read: _Read) -> list[int]:
+    """Partitions whose logs have more, or are of no use any more."""
+    partitions = read.partitions
+    return [
+        number
+        for number, partition_log in read.logs.items()
+        if partition_log.high_watermark != partitions[number].high_watermark or partition_log.closed
+    ]
 
 
 def error_response(request: AnyFetch, error: KafkaError, api_version: int) -> FetchResponse:

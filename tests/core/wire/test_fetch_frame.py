@@ -156,8 +156,8 @@ def test_damaged_frames_are_left_to_the_general_codec_or_read_as_it_reads_them(
         assert_same(found, damaged, version)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_beginning_of_a_frame_is_left_to_the_general_codec(version: int) -> None:
+def every_shape(version: int) -> bytes:
+    """A topic with one partition, one with several, one forgotten, a rack."""
     partition = FetchPartition(partition=1, fetch_offset=5)
     request = FetchRequest(
         topics=(
@@ -167,12 +167,30 @@ def test_every_beginning_of_a_frame_is_left_to_the_general_codec(version: int) -
         forgotten_topics_data=(ForgottenTopic(topic="c", topic_id=uuid.UUID(int=3), partitions=(1, 2)),),
         rack_id="r",
     )
-    frame = encoded(request, version)
+    return encoded(request, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_beginning_of_a_frame_is_left_to_the_general_codec(version: int) -> None:
+    frame = every_shape(version)
     assert read_fetch_frame(frame, version) is not None
     for end in range(len(frame)):
         assert read_fetch_frame(memoryview(frame)[:end], version) is None
     for tail in (b"\0", b"\1\1\0", bytes(6)):
         assert read_fetch_frame(frame + tail, version) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_changed_byte_is_left_to_the_general_codec_or_read_as_it_reads_it(version: int) -> None:
+    topics = [FetchTopic(partitions=(FetchPartition(),) * count) for count in (1, 2)]
+    short = [encoded(FetchRequest(topics=(topic,)), version) for topic in topics]
+    for frame in (every_shape(version), *short):
+        for at in range(8, len(frame)):
+            for value in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
+                changed = frame[:at] + bytes((value,)) + frame[at + 1 :]
+                found = read_fetch_frame(memoryview(changed), version)
+                if found is not None:
+                    assert_same(found, changed, version)
 
 
 @given(st.sampled_from(VERSIONS), st.binary(max_size=120))
