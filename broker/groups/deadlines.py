@@ -6,7 +6,7 @@ the shell asks when the next tick has to come.
 """
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -32,9 +32,7 @@ class Deadlines(Generic[KeyT]):
     def set(self, key: KeyT, at_ms: int) -> None:
         """Let `key` be due at `at_ms`, whatever it was before."""
         self._at[key] = at_ms
-        queued = self._queued.get(key)
-        if queued is None or at_ms < queued:
-            self._push(key, at_ms)
+        self._queue(key, at_ms)
 
     def clear(self, key: KeyT) -> None:
         """Forget `key`; no error if it is not set."""
@@ -46,20 +44,37 @@ class Deadlines(Generic[KeyT]):
             self._pop()
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int) -> list[KeyT]:
-        """Take out the keys whose time has come, earliest first."""
-        ready: list[tuple[int, int, KeyT]] = []
-        while self._heap and self._heap[0][0] <= now_ms:
-            _, sequence, key = self._pop()
-            at_ms = self._at.get(key)
-            if at_ms is None:
-                continue
-            if at_ms > now_ms:
-                self._push(key, at_ms)
-                continue
-            del self._at[key]
-            ready.append((at_ms, sequence, key))
-        return [key for _, _, key in sorted(ready, key=lambda entry: entry[:2])]
+    def due(self, now_ms: int) -> Iterator[KeyT]:
+        """Take out the keys whose time has come, one by one, earliest first.
+
+        What is done about one key may clear or move others: they are looked at only when it is their turn. A key that
+        is set again on the way is left for the next time, and so is the rest if the caller stops.
+        """
+        taken: set[KeyT] = set()
+        again: list[KeyT] = []
+        try:
+            while self._heap and self._heap[0][0] <= now_ms:
+                queued_ms, _, key = self._pop()
+                at_ms = self._at.get(key)
+                if at_ms is None:
+                    continue
+                if at_ms != queued_ms:
+                    self._queue(key, at_ms)
+                elif key in taken:
+                    again.append(key)
+                else:
+                    del self._at[key]
+                    taken.add(key)
+                    yield key
+        finally:
+            for key in again:
+                if key in self._at:
+                    self._queue(key, self._at[key])
+
+    def _queue(self, key: KeyT, at_ms: int) -> None:
+        queued_ms = self._queued.get(key)
+        if queued_ms is None or at_ms < queued_ms:
+            self._push(key, at_ms)
 
     def _push(self, key: KeyT, at_ms: int) -> None:
         self._sequence += 1

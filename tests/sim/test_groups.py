@@ -249,7 +249,8 @@ def disturb(seed: random.Random, world: CrashingWorld, consumers: list[Consumer]
     world.advance(seed.choice([10, 100, 1_000, 2_000]))
     chance = seed.random()
     if chance < 0.02:
-        world.advance(seed.choice([3_000, SESSION_MS, REBALANCE_MS]))
+        pass_time = seed.choice([world.advance, world.stall])
+        pass_time(seed.choice([3_000, SESSION_MS, REBALANCE_MS]))
     elif chance < 0.05 and len(consumers) < 6:
         instance = seed.choice([None, None, f"i{seed.randint(0, 2)}"])
         if instance is not None:  # a process that restarts; the old one may still run

@@ -91,6 +91,11 @@ class GroupWorld:
             self.step(Tick())
         self.elapsed_ms = end_ms
 
+    def stall(self, elapsed_ms: int) -> None:
+        """Let time pass while nobody looks at the clock: whatever is due comes up in one tick."""
+        self.elapsed_ms += elapsed_ms
+        self.step(Tick())
+
     def records(self) -> list[CoordinatorRecord]:
         """The log, decoded."""
         decoded = [decode_record(key, value) for key, value in self.log]

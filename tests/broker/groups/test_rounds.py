@@ -75,6 +75,16 @@ def test_a_member_that_waits_for_its_first_answer_is_not_silent_but_not_forever(
     assert world.joined(waiting).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_deadlines_that_come_up_together_do_not_end_a_round_twice(world: GroupWorld) -> None:
+    a, b = world.stable_group("a", "b", session_ms=10_000, rebalance_ms=12_000)
+    again = world.join(a, session_ms=10_000, rebalance_ms=12_000)
+    world.stall(15_000)  # b was silent too long, and the join phase is over
+    joined = world.joined(again)
+    assert (joined.error, [member.member_id for member in joined.members]) == (ErrorCode.NONE, [a])
+    assert world.state() == "CompletingRebalance"
+    assert world.joined(world.join(b)).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 # --- the sync phase
 
 
