@@ -133,7 +133,8 @@ _LOG = (
     _flag("log.cleaner.enable", True,
           "Compact topics whose cleanup.policy says so; __consumer_offsets is one. One thread does it, batch by batch: "
           "`log.cleaner.threads` and `log.cleaner.io.buffer.size` are read and have no effect."),
-    _long("log.cleaner.backoff.ms", 15_000, "Pause of the cleaner when no log is due.", 0, dynamic=True),
+    _long("log.cleaner.backoff.ms", 15_000, "Pause of the cleaner when no log is due; less than 10 counts as 10.", 0,
+          dynamic=True),
     _long("log.cleaner.dedupe.buffer.size", 128 * 2**20,
           "Most bytes of the cleaner's map of keys, 24 for each. It takes no more than the log at hand needs; a log "
           "with more keys is compacted in several rounds.", 2**20, dynamic=True),

@@ -15,7 +15,7 @@ the others from being cleaned now.
 """
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from core.types import TopicPartition
@@ -176,6 +176,10 @@ class CleanerMachine:
     def keep_only(self, logs: Container[TopicPartition]) -> None:
         """Forget the failures of all other logs: they are gone, or are not compacted any more."""
         self._failures = {key: failure for key, failure in self._failures.items() if key in logs}
+
+    def try_again(self, now_ms: int) -> None:
+        """Let every log that rests be due now: what it failed for may have been put right."""
+        self._failures = {key: replace(failure, retry_at_ms=now_ms) for key, failure in self._failures.items()}
 
     def failed(self, topic_partition: TopicPartition, reason: str, now_ms: int) -> CleaningFailure:
         """A log could not be cleaned: leave it alone for a while."""

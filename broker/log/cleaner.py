@@ -72,7 +72,10 @@ class LogCleaner:
 
     @property
     def settings(self) -> CleanerSettings:
-        """What holds now. A new rate or backoff holds at once, a new size of the map from the next round on."""
+        """What holds now. A new rate or backoff holds at once, a new size of the map from the next round on.
+
+        Logs that failed are tried again at once: a map that was too small is what an operator can put right here.
+        """
         return self._settings
 
     @settings.setter
@@ -80,6 +83,7 @@ class LogCleaner:
         if settings != self._settings:
             self._settings = settings
             self._pace.set_rate(settings.io_bytes_per_second_max)
+            self._machine.try_again(self._clock.now_ms())
             self._changed.set()
 
     @property

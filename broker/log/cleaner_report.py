@@ -1,8 +1,9 @@
-"""Which logs the cleaner cannot compact, written down for people and `tidemill doctor`
+"""The list of logs that cannot be compacted, for people and the doctor
 
 `cleaner-failures.json` lies in the data folder as long as there is something to tell: one entry per log that could not
 be compacted the last time, with the reason, how often it was tried, since when and when it is tried next, and the
-number of all failures since the start. The broker never reads it back: after a start everything is tried anew.
+number of all failures since the start. `tidemill doctor --data` shows it. The broker never reads it back: after a start
+everything is tried anew.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The throttle of the cleaner's thread, which is also where it notices a stop
+"""The throttle of the cleaner's thread, where it also notices a stop
 
 The thread says how many bytes it has read or written; every few batches it waits as long as they are worth at the rate
 that is allowed, at least for a moment, so that the event loop's thread gets the interpreter. A new rate ends a wait

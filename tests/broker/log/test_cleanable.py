@@ -139,6 +139,16 @@ def test_a_log_that_is_gone_is_not_remembered() -> None:
     assert machine.failed(one, "corrupt", NOW).attempts == 1, "a new one of that name begins anew"
 
 
+def test_a_log_that_rests_can_be_tried_again_before_its_time() -> None:
+    machine, log = CleanerMachine(), state(1, 9, 9)
+    first = machine.failed(log.topic_partition, "the map is too small", NOW)
+    assert machine.choose([log], NOW + 5) is None
+    machine.try_again(NOW + 5)
+    assert machine.choose([log], NOW + 5) is not None
+    again = machine.failed(log.topic_partition, "still", NOW + 5)
+    assert (again.attempts, again.since_ms) == (2, first.since_ms), "it goes on counting"
+
+
 SIZES = st.lists(st.integers(0, 120), min_size=1, max_size=12)
 
 

@@ -601,6 +601,26 @@ async def test_the_size_of_the_map_holds_from_the_next_round_on(store: LogStore,
     cleaner.close()
 
 
+async def test_a_map_that_was_too_small_is_made_larger_and_the_log_tried_at_once(
+    store: LogStore, clock: ManualClock
+) -> None:
+    log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
+    batch = build_batch([NewRecord(NOW_MS, b"k%d" % number, b"x") for number in range(200)])
+    for _ in range(5):
+        await log.durable(log.append(batch, now_ms=NOW_MS).last_offset)
+    await store.checkpoint()
+    cleaner = cleaner_of(store, clock, dedupe_buffer_bytes=24 * 64)
+    running = asyncio.ensure_future(cleaner.run())
+    async with asyncio.timeout(10):
+        while not cleaner.failures:  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.01)
+    cleaner.settings = CleanerSettings(dedupe_buffer_bytes=2**20)
+    await until_compacted(store, log)
+    assert cleaner.failures == {}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_no_backoff_at_all_leaves_the_event_loop_to_others(store: LogStore, clock: ManualClock) -> None:
     cleaner = cleaner_of(store, clock, backoff_ms=0)
     looks = 0
