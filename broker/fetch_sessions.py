@@ -22,6 +22,7 @@ Pure: `begin` when a request comes, `finish` when it is answered, with the time 
 """
 
 import uuid
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,14 +100,15 @@ class Answer(NamedTuple):
 class _Kept:
     """A partition of a session: what is wanted of it and what the client knows of it; -1 is nothing.
 
-    `quiet` is its log if nothing but that log can make it worth a read.
+    `quiet` is its log if nothing but that log can make it worth a read; a session whose client has gone away does not
+    keep the log of a deleted topic in memory.
     """
 
     __slots__ = ("high_watermark", "last_stable_offset", "log_start_offset", "quiet", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.quiet: Marks | None = None
+        self.quiet: weakref.ref[Marks] | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
@@ -118,7 +120,8 @@ class _Kept:
         self.high_watermark, self.last_stable_offset, self.log_start_offset = news
         partition = self.wanted.partition
         is_at_end = partition.fetch_offset == data.high_watermark and partition.last_fetched_epoch < 0
-        self.quiet = log if is_at_end and data.error_code == 0 and not data.records else None
+        is_quiet = is_at_end and data.error_code == 0 and not data.records
+        self.quiet = weakref.ref(log) if is_quiet and log is not None else None
         if data.error_code != 0:
             self.high_watermark = -1  # the end of the error is news too
             return True
@@ -163,7 +166,8 @@ class FetchTurn:
         """The logs that are not read as long as they stay as they are."""
         if self.session is None:
             return []
-        return [kept.quiet for kept in self.session.partitions.values() if kept.quiet is not None]
+        quiet = [kept.quiet() for kept in self.session.partitions.values() if kept.quiet is not None]
+        return [log for log in quiet if log is not None]
 
     def look_again(self) -> range:
         """Want those too that are quiet no more; their numbers."""
@@ -372,9 +376,10 @@ def _stir(partitions: Iterable[_Kept]) -> list[_Kept]:
     """Let those be quiet no more whose logs have anything new."""
     stirred: list[_Kept] = []
     for kept in partitions:
-        log = kept.quiet
-        if log is not None and (
-            log.high_watermark != kept.high_watermark
+        quiet = kept.quiet
+        if quiet is not None and (
+            (log := quiet()) is None
+            or log.high_watermark != kept.high_watermark
             or log.last_stable_offset != kept.last_stable_offset
             or log.log_start_offset != kept.log_start_offset
             or log.closed

@@ -2,6 +2,7 @@
 
 import itertools
 import uuid
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
@@ -317,7 +318,8 @@ def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> N
 def test_another_image_of_the_cluster_ends_all_quiet() -> None:
     cache = sessions()
     first, second = object(), object()
-    session_id = quietened(cache, {number: Log() for number in range(2)}, first)
+    logs = {number: Log() for number in range(2)}
+    session_id = quietened(cache, logs, first)
     for epoch, image, count in ((1, first, 0), (2, second, 2), (3, second, 2)):
         turn = cache.begin(request({}, session_id, epoch), 12, 0, image)
         assert len(turn.wanted) == count
@@ -348,6 +350,16 @@ def test_a_turn_can_look_again_at_what_was_quiet() -> None:
     assert (list(turn.look_again()), len(turn.quiet_logs())) == ([], 1)
     data = [logs[number].data(number, 5) for number in (1, 2)]
     assert list(cache.finish(turn, data, 0, {0: logs[1], 1: logs[2]}).numbers) == [0, 1]
+
+
+def test_a_session_keeps_no_log_alive() -> None:
+    cache = sessions()
+    logs = {0: Log(), 1: Log()}
+    session_id = quietened(cache, logs)
+    gone = weakref.ref(logs.pop(0))
+    assert gone() is None
+    turn = cache.begin(request({}, session_id, 1), 12, 0)
+    assert (places(turn), turn.quiet_logs()) == ([("t", 0)], [logs[1]])
 
 
 def test_a_turn_without_a_session_has_nothing_quiet() -> None:
