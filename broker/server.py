@@ -32,6 +32,7 @@ log = structlog.get_logger("tidemill.broker.server")
 
 BUFFER_IDLE_BYTES = 4 * 1024  # of a connection that has not sent much yet, or not for a while: there may be thousands
 BUFFER_BYTES = 64 * 1024  # holds a burst of small requests; larger frames grow it
+BUFFER_BUSY_BYTES = 128 * 1024  # of a connection that sends more than it holds: a tenth less CPU for batches of 16 KiB
 BUFFER_KEPT_BYTES_MAX = 2 * 1024 * 1024  # a buffer grown beyond this is given back when it is empty
 BUFFER_KEPT_SECONDS = 30.0  # and any larger than ordinary one when the client has been silent for so long
 SEND_BUFFER_BYTES_MAX = 1024 * 1024  # beyond this much unsent response no further request is started
@@ -324,12 +325,12 @@ class Connection(asyncio.BufferedProtocol):
         self._start_requests()
 
     def _make_room(self) -> None:
-        """Move what is left to the front, or grow with what has arrived."""
-        left = self._end - self._start
-        if left <= len(self._buffer) // 2:
+        """Move what is left to the front, or grow with what has arrived, or because it arrives so fast."""
+        left, size = self._end - self._start, len(self._buffer)
+        if left <= size // 2 and not BUFFER_BYTES <= size < BUFFER_BUSY_BYTES:
             self._buffer[:left] = self._buffer[self._start : self._end]
         else:
-            self._replace_buffer(max(len(self._buffer) * 2, BUFFER_BYTES))
+            self._replace_buffer(max(size * 2, BUFFER_BYTES))
         self._start, self._end = 0, left
 
     def _replace_buffer(self, size_bytes: int) -> None:

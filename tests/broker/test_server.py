@@ -11,6 +11,7 @@ import pytest
 
 from broker.dispatch import BrokerServices, Dispatcher, Exchange, Route
 from broker.server import (
+    BUFFER_BUSY_BYTES,
     BUFFER_IDLE_BYTES,
     PENDING_MAX,
     SEND_BUFFER_BYTES_MAX,
@@ -312,6 +313,21 @@ async def test_a_large_frame_is_not_allocated_before_it_arrives(connect: Any, se
     (connection,) = server.connections
     await until(lambda: connection._end == 4)
     assert len(connection._buffer) < LIMITS.socket_request_max_bytes / 2
+
+
+async def test_a_busy_connection_has_a_larger_buffer_and_a_silent_one_gives_it_back(
+    connect: Any, stage: Stage, server: Server
+) -> None:
+    client = await connect()
+    payloads = [bytes([number]) * 16_000 for number in range(200)]
+    client.writer.write(b"".join(produce(payload, number) for number, payload in enumerate(payloads)))
+    for number in range(len(payloads)):
+        assert (await client.response(ApiKey.PRODUCE, 3))[0] == number
+    assert stage.produced == payloads
+    (connection,) = server.connections
+    assert len(connection._buffer) == BUFFER_BUSY_BYTES
+    connection.shrink()
+    assert len(connection._buffer) == BUFFER_IDLE_BYTES
 
 
 async def test_a_client_that_does_not_read_is_not_served_on(connect: Any, stage: Stage, server: Server) -> None:
