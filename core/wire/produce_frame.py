@@ -126,7 +126,6 @@ def _behind_client_id(frame: bytes | memoryview) -> int:
 
 def _read_old(frame: bytes | memoryview, at: int) -> ProduceFrame | None:
     """Every count costs bytes that must be there, so a loop ends where the frame does, whatever the count says."""
-    end = len(frame)
     transactional, acks, timeout_ms, count = _OLD_SETTINGS.unpack_from(frame, at)
     if transactional != -1 or count < 0:
         return None
@@ -149,11 +148,11 @@ def _read_old(frame: bytes | memoryview, at: int) -> ProduceFrame | None:
             index, size = _TWO_INT32.unpack_from(frame, at)
             start = at + _TWO_INT32.size
             at = start + size
-            if size < 0 or at > end:
+            if size < 0:
                 return None
             spans.append((index, start, at))
         topics.append(_new_tuple(TopicSpans, (topic, spans)))
-    return ProduceFrame(acks, timeout_ms, topics, prefix_end) if at == end else None
+    return ProduceFrame(acks, timeout_ms, topics, prefix_end) if at == len(frame) else None
 
 
 def _read_flexible(frame: bytes | memoryview, at: int, *, by_id: bool) -> ProduceFrame | None:

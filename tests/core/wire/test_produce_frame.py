@@ -170,6 +170,17 @@ def test_requests_with_tags_are_left_to_the_general_codec(version: int) -> None:
         general = generally(tagged, version)
         assert general is not None and general[1] == len(tagged)
         assert read_produce_frame(tagged, version) is None
+        promised = frame[:at] + b"\1" + frame[at + 1 :]  # a tag that is not there
+        assert read_produce_frame(promised, version) is None
+
+
+@pytest.mark.parametrize("version", range(3, 9))
+def test_the_reading_never_goes_backwards(version: int) -> None:
+    partition = PartitionProduceData(index=1, records=None)
+    frame = encoded(ProduceRequest(topic_data=(TopicProduceData(name="t", partition_data=(partition,) * 2),)), version)
+    overlapping = frame[:-8] + bytes(7)  # whole, if the second partition begins with the last byte of the first
+    assert generally(overlapping, version) is None
+    assert read_produce_frame(overlapping, version) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
