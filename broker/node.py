@@ -14,11 +14,12 @@ import asyncio
 import errno
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import structlog
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from broker.config import BrokerConfig, ListenAddress
 from broker.dispatch import Dispatcher, Route
@@ -26,7 +27,6 @@ from broker.fetch_sessions import FetchSessions
 from broker.folders import set_aside
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.table import GroupLimits
-from broker.jobs import Job
 from broker.live_settings import cleaner_settings, producer_id_expiration_ms, server_limits
 from broker.log.cleaner import LogCleaner
 from broker.log.config import LogConfig
@@ -83,7 +83,7 @@ class Broker:
         self.producer_ids = ProducerIds(controller.allocate_producer_ids)
         self.dispatcher = Dispatcher(self, routes)
         self.servers: list[Server] = []
-        self.jobs = _jobs(self)
+        self.jobs = AsyncIOScheduler(job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None})
         self.stop = asyncio.Event()
         self.failure: OSError | None = None
         self._take_live_settings()
@@ -344,7 +344,6 @@ async def _working(broker: Broker) -> AsyncIterator[None]:
             running = [tasks.create_task(broker.controller.run()), tasks.create_task(broker.groups.run())]
             if broker.config.log_cleaner_enable:
                 running.append(tasks.create_task(broker.cleaner.run()))
-            running += [tasks.create_task(job.run(), name=job.name) for job in broker.jobs]
             try:
                 yield
             finally:
@@ -358,30 +357,45 @@ async def _working(broker: Broker) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _serving(broker: Broker) -> AsyncIterator[None]:
+    for name, seconds, work in _jobs(broker):
+        broker.jobs.add_job(_quiet_end(work), "interval", seconds=seconds, id=name, name=name)
+    broker.jobs.start()
     try:
         await _listen(broker)
         yield
     finally:
+        broker.jobs.shutdown(wait=False)
         for server in reversed(broker.servers):
             await server.__aexit__(None, None, None)
 
 
-def _jobs(broker: Broker) -> tuple[Job, ...]:
+def _quiet_end(work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """`work` for the scheduler, which cancels it when the broker stops and would report that as a failure."""
+
+    async def run() -> None:
+        with suppress(asyncio.CancelledError):
+            await work()
+
+    return run
+
+
+def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]]]]:
     async def enforce_retention() -> None:
         await broker.logs.enforce_retention(broker.clock.now_ms())
+
+    async def checkpoint() -> None:
+        await broker.logs.checkpoint()
 
     async def expire_offsets() -> None:
         broker.groups.expire_offsets()
 
     config = broker.config
-    retention_s = config.log_retention_check_interval_ms / 1000
-    expiry_s = config.offsets_retention_check_interval_ms / 1000
-    return (
-        Job(name="log-retention", interval_s=retention_s, work=enforce_retention),
-        Job(name="log-checkpoint", interval_s=CHECKPOINT_INTERVAL_S, work=broker.logs.checkpoint),
-        Job(name="group-expiry", interval_s=expiry_s, work=expire_offsets),
-        Job(name="missing-logs", interval_s=REPAIR_INTERVAL_S, work=broker.make_missing_logs),
-    )
+    return [
+        ("log-retention", config.log_retention_check_interval_ms / 1000, enforce_retention),
+        ("log-checkpoint", CHECKPOINT_INTERVAL_S, checkpoint),
+        ("group-expiry", config.offsets_retention_check_interval_ms / 1000, expire_offsets),
+        ("missing-logs", REPAIR_INTERVAL_S, broker.make_missing_logs),
+    ]
 
 
 async def _listen(broker: Broker) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,7 @@ async def test_identities_come_from_the_given_source(tmp_path: Path) -> None:
 
 async def test_the_jobs_have_names(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        assert {job.name for job in broker.jobs} == {
+        assert {job.id for job in broker.jobs.get_jobs()} == {
             "log-retention",
             "log-checkpoint",
             "group-expiry",
@@ -205,6 +206,7 @@ async def test_a_job_that_runs_when_the_broker_stops_is_no_failure(
 
     with monkeypatch.context() as patched:
         patched.setattr(LogStore, "enforce_retention", lambda self, _now_ms: endless(self))
-        async with running_broker(tmp_path, log_retention_check_interval_ms="1"):
+        async with running_broker(tmp_path) as broker:
+            broker.jobs.modify_job("log-retention", next_run_time=datetime.now(UTC))
             await begun.wait()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
