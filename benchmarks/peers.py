@@ -146,16 +146,21 @@ def java(
     arguments: Sequence[str],
     folder: Path,
     *,
-    heap: str = "1G",
+    heap: str = "2G",
+    first_heap: str = "256M",
     environ: Mapping[str, str] | None = None,
 ) -> Peer:
-    """Start a Java program of the Kafka distribution; its output goes to `folder/name.log`."""
+    """Start a Java program of the Kafka distribution; its output goes to `folder/name.log`.
+
+    The heap is by default what Kafka's own start scripts give Connect and MirrorMaker 2.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     logging = folder / "log4j2.properties"
     logging.write_text(LOGGING)
     log = folder / f"{name}.log"
     command = [
-        "java", f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+        "java", f"-Xms{first_heap}", f"-Xmx{heap}", "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
         f"-Dlog4j2.configurationFile={logging}", "-cp", f"{libraries('kafka', KAFKA)}/*", main, *arguments,
     ]  # fmt: skip
     with log.open("ab") as output:
@@ -210,7 +215,7 @@ def kafka_node(
     properties = folder / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     run_tool("kafka.tools.StorageTool", ["format", "-t", CLUSTER_ID, "-c", str(properties), "--ignore-formatted"])
-    peer = java("kafka", "kafka.Kafka", [str(properties)], folder, heap=heap)
+    peer = java("kafka", "kafka.Kafka", [str(properties)], folder, heap=heap, first_heap=heap)
     try:
         wait_for_port(peer, port)
         yield f"127.0.0.1:{port}", peer
@@ -247,7 +252,7 @@ def connect_worker(folder: Path, bootstrap: str, *, plugins: Path | None = None)
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "connect.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    peer = java("connect", "org.apache.kafka.connect.cli.ConnectDistributed", [str(properties)], folder, heap="2G")
+    peer = java("connect", "org.apache.kafka.connect.cli.ConnectDistributed", [str(properties)], folder)
     try:
         wait_for_port(peer, port)
         url = f"http://127.0.0.1:{port}"
@@ -265,7 +270,7 @@ def mirror_maker(folder: Path, properties: str) -> Iterator[Peer]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "mm2.properties"
     path.write_text(properties)
-    peer = java("mirror-maker", "org.apache.kafka.connect.mirror.MirrorMaker", [str(path)], folder, heap="2G")
+    peer = java("mirror-maker", "org.apache.kafka.connect.mirror.MirrorMaker", [str(path)], folder)
     try:
         yield peer
     finally:
