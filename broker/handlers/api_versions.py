@@ -1,7 +1,9 @@
 """ApiVersions (18): what this broker serves
 
-versions: 0-4 1  throttle time 2  no change 3  flexible; client software name and version; features as tagged fields 4
-features may have the minimum version 0
+versions: 0-4
+  1  throttle time
+  3  flexible; client software name and version; features as tagged fields
+  4  features may have the minimum version 0
 
 A version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the table all the same, so that the
 client can step down. Produce is advertised from version 0 although 0-2 are refused: older librdkafka takes their

@@ -1,6 +1,7 @@
 """DeleteRecords (21): let a partition begin later
 
-versions: 0-2 2  flexible
+versions: 0-2
+  2  flexible
 
 Everything below the given offset is gone for readers at once; files go when all of a segment lies below it. -1 stands
 for the high watermark. The new log start is durable before it is answered.

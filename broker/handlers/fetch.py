@@ -1,10 +1,16 @@
 """Fetch (1): record batches out of partitions, waiting for them if need be
 
-versions: 4-18 5  log start offset per partition 7  incremental fetch sessions (`broker.fetch_sessions`) 9  current
-leader epoch 11 rack of the client, preferred read replica
-(not used) 12 flexible; last fetched epoch, diverging epoch 13 topic ids for names 15 replica state in place of the
-replica id 16 endpoints of the current leaders as a tagged field 17 replica directory id 18 high watermark of the
-replica
+versions: 4-18
+  5  log start offset per partition
+  7  incremental fetch sessions (`broker.fetch_sessions`)
+  9  current leader epoch
+  11 rack of the client, preferred read replica (not used)
+  12 flexible; last fetched epoch, diverging epoch
+  13 topic ids for names
+  15 replica state in place of the replica id
+  16 endpoints of the current leaders as a tagged field
+  17 replica directory id
+  18 high watermark of the replica
 
 A response holds whole batches only, straight from the files, never decoded. It is due when `min_bytes` are there,
 when a partition has an error to report or when `max_wait_ms` is over. Until then it is parked: it costs a future, a

@@ -1,7 +1,10 @@
 """InitProducerId (22): an identity for an idempotent producer
 
-versions: 0-5 2  flexible 3  producer id and epoch of a producer that wants a new epoch 4  PRODUCER_FENCED for
-INVALID_PRODUCER_EPOCH 5  transactions of the second kind (not served)
+versions: 0-5
+  2  flexible
+  3  producer id and epoch of a producer that wants a new epoch
+  4  PRODUCER_FENCED for INVALID_PRODUCER_EPOCH
+  5  transactions of the second kind (not served)
 
 Every idempotent producer gets a fresh id with epoch 0; a client that sends its old id gets a fresh one too, as on
 Apache Kafka. A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: every client takes that for

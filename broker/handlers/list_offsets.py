@@ -1,8 +1,14 @@
 """ListOffsets (2): offsets by time
 
-versions: 1-11 2  isolation level, throttle time 4  current leader epoch in the request, leader epoch in the response
-6  flexible 7  -3: the record with the largest timestamp (KIP-734) 8  -4: earliest local offset 9  -5: latest tiered
-offset 10 timeout 11 -6: earliest offset not tiered yet
+versions: 1-11
+  2  isolation level, throttle time
+  4  current leader epoch in the request, leader epoch in the response
+  6  flexible
+  7  -3: the record with the largest timestamp (KIP-734)
+  8  -4: earliest local offset
+  9  -5: latest tiered offset
+  10 timeout
+  11 -6: earliest offset not tiered yet
 
 -1 is the high watermark, -2 the log start. Nothing is tiered: -4 is the log start, -5 and -6 have no offset. A
 timestamp of 0 or later asks for the first record with that time or a later one; when there is none the offset is -1.
