@@ -2,7 +2,7 @@
 
 Latency of one record at a time (acks=all, page cache) and of reading a megabyte from the middle, on a log that is
 filled step by step; the same at growing numbers of partitions; and the time from start to ready on what was built,
-after a clean stop and after kill -9. `TIDEMILL_BENCH_GB` (default 1,10) and `TIDEMILL_BENCH_PARTITIONS`
+after a clean stop and after kill -9, at last with 10 GB in 1,000 partitions. `TIDEMILL_BENCH_GB` (default 1,10) and `TIDEMILL_BENCH_PARTITIONS`
 (default 10,1000,5000) set the steps; 50 GB need the disk for it. Ours alone: the peer's figures are broker_grid's.
 """
 
@@ -26,7 +26,12 @@ SETTINGS = {"flush.policy": "os", "log.retention.hours": "-1"}
 def run(folder: Path, *, with_peers: bool, rounds: int) -> None:
     """Measure; prints one JSON object."""
     del with_peers, rounds  # one broker, one pass: the log only grows
-    emit("broker_growth", {"log": by_size(folder / "size"), "partitions": by_partitions(folder / "partitions")})
+    found = {
+        "log": by_size(folder / "size"),
+        "partitions": by_partitions(folder / "partitions"),
+        "1000 partitions, 10 GB": together(folder / "together"),
+    }
+    emit("broker_growth", found)
 
 
 def by_size(home: Path) -> dict[str, dict[str, float]]:
@@ -70,6 +75,17 @@ def by_partitions(home: Path) -> dict[str, dict[str, float]]:
     finally:
         broker.stop()
     return result
+
+
+def together(home: Path) -> dict[str, float]:
+    """Restart times with many partitions that all hold something."""
+    broker = services.broker("growth", home / "data", settings=SETTINGS, log=home / "broker.log").start()
+    try:
+        create(broker, "together", 1000)
+        fill(broker, "together", 10_000_000_000)
+        return restarts(broker)
+    finally:
+        broker.stop()
 
 
 def steps(variable: str, default: str) -> list[int]:
