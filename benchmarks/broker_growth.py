@@ -2,8 +2,9 @@
 
 Latency of one record at a time (acks=all, page cache) and of reading a megabyte from the middle, on a log that is
 filled step by step; the same at growing numbers of partitions; and the time from start to ready on what was built,
-after a clean stop and after kill -9, at last with 10 GB in 1,000 partitions. `TIDEMILL_BENCH_GB` (default 1,10) and `TIDEMILL_BENCH_PARTITIONS`
-(default 10,1000,5000) set the steps; 50 GB need the disk for it. Ours alone: the peer's figures are broker_grid's.
+after a clean stop and after kill -9, at last with 10 GB in 1,000 partitions. `TIDEMILL_BENCH_GB` (default 1,10) and
+`TIDEMILL_BENCH_PARTITIONS` (default 10,1000,5000) set the steps; 50 GB need the disk for it. Ours alone: the peer's
+figures are broker_grid's.
 """
 
 import os
