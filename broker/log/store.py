@@ -104,6 +104,7 @@ class LogStore:
         self._cleaned: Mapping[TopicPartition, int] = {}  # as the folder has it
         self._checkpointed: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]] = ({}, {})
         self._closed = False
+        self._opened: bool | None = None  # what was in the folder; None if nobody asked for it
         self.failure: OSError | None = None
         self.identity = self._claim(node_id, cluster_id)
 
@@ -150,6 +151,7 @@ class LogStore:
 
         Blocks for as long as recovery takes: call it before serving, in a thread if something must go on meanwhile.
         """
+        self._opened = False
         clean = take_clean_shutdown(self.directory)
         recovery_points = read_offsets(self.directory, RECOVERY_POINTS)
         log_starts = read_offsets(self.directory, LOG_STARTS)
@@ -177,6 +179,7 @@ class LogStore:
             )
             self._logs[topic_partition] = self._partition(topic_partition, folder, config, loaded)
         self._cleaned = cleaned
+        self._opened = True
         self._correct_checkpoints()
         log.info(
             "log folder opened",
@@ -226,7 +229,8 @@ class LogStore:
             return
         self._closed = True
         logs = list(self._logs.values())
-        if self.failure is None:
+        # A folder that was not opened, or not to its end, has logs that nobody looked at: they are not closed in order.
+        if self.failure is None and (self._opened or (self._opened is None and logs)):
             try:
                 for partition_log in logs:
                     self._flusher.add(partition_log)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
+from broker.log.checkpoints import CLEAN_SHUTDOWN
 from broker.log.identity import FolderRefused
 from broker.log.store import LogStore
 from broker.node import StartRefused, open_broker
@@ -47,6 +48,25 @@ async def test_an_address_in_use_is_refused_in_a_sentence(tmp_path: Path) -> Non
                 pass
     async with running_broker(tmp_path / "b"):
         pass  # nothing was left locked
+
+
+async def test_a_start_that_is_refused_does_not_mark_logs_that_it_never_opened_as_closed_in_order(
+    tmp_path: Path,
+) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.controller.create_topics([NewTopic(name="a")])
+    (tmp_path / CLEAN_SHUTDOWN).unlink()
+    log = tmp_path / FOLDER / FILE
+    whole = log.read_bytes()
+    log.write_bytes(b"?" + whole)
+    with pytest.raises(StartRefused):
+        async with running_broker(tmp_path):
+            pass
+    assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+    log.write_bytes(whole)
+    async with running_broker(tmp_path):
+        pass
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
 
 
 async def test_a_corrupt_metadata_log_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
