@@ -80,6 +80,10 @@ class OffsetsLog(Protocol):
     def log_start_offset(self) -> int:
         """First offset that is."""
 
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the last append; -1 when there was none."""
+
     def append(self, data: Any, *, now_ms: int, leader_epoch: int = 0, origin: str = "client") -> Any:
         """Store one batch."""
 
@@ -303,7 +307,10 @@ class GroupCoordinator:
         try:
             partition, partition_log = self._log_of(action.group_id)
             last_offset = partition_log.append(
-                self._batch(action, now), now_ms=now.wall_ms, origin="coordinator"
+                self._batch(action, now),
+                now_ms=now.wall_ms,
+                leader_epoch=max(partition_log.leader_epoch, 0),  # epochs never go back: Kafka may have led here before
+                origin="coordinator",
             ).last_offset
         except KafkaError as error:
             log.warning("group change not written", group=action.group_id, reason=str(error))

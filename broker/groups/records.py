@@ -2,7 +2,8 @@
 
 A key says what the record is about (1: a committed offset, 2: a group's metadata), a null value takes it away. Keys
 are written in version 1 and 2 and values in version 3 (offsets that expire at a fixed time: version 1), which every
-Kafka since 2.1 reads; older value versions are read too, so a log copied from Kafka loads.
+Kafka since 2.1 reads; older value versions are read too, and so is version 4 of offsets (compact lengths, tagged
+fields), which Kafka 4.3 writes, so a log copied from Kafka loads.
 
 Not here: what the records mean (`broker.groups.machine`).
 """
@@ -15,6 +16,7 @@ _OFFSET_KEY_VERSIONS: Final = (0, 1)
 _GROUP_KEY_VERSION: Final = 2
 _VALUE_VERSION: Final = 3
 _EXPIRING_VALUE_VERSION: Final = 1
+_FLEXIBLE_VALUE_VERSION: Final = 4  # its tagged field, the topic's id, is not kept
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -128,6 +130,29 @@ class _Reader:
     def data(self) -> bytes:
         return self._take(self.i32())
 
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise GroupFormatError("varint is too long")
+
+    def compact_text(self) -> str:
+        size = self.varint() - 1
+        if size < 0:
+            raise GroupFormatError("null where text is required")
+        try:
+            return self._take(size).decode()
+        except UnicodeDecodeError:
+            raise GroupFormatError("text is not UTF-8") from None
+
+    def pass_tagged_fields(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self._take(self.varint())
+
 
 def _text(value: str | None) -> bytes:
     if value is None:
@@ -194,13 +219,16 @@ def _offset_value(record: OffsetRecord) -> bytes:
 
 def _read_offset(group_id: str, topic: str, partition: int, reader: _Reader) -> OffsetRecord:
     version = reader.i16()
-    if not 0 <= version <= _VALUE_VERSION:
+    if not 0 <= version <= _FLEXIBLE_VALUE_VERSION:
         raise GroupFormatError(f"offset value version {version} is not supported")
+    flexible = version >= _FLEXIBLE_VALUE_VERSION
     offset = reader.i64()
     leader_epoch = reader.i32() if version >= 3 else -1
-    metadata = reader.text()
+    metadata = reader.compact_text() if flexible else reader.text()
     committed = reader.i64()
     expires = reader.i64() if version == 1 else -1
+    if flexible:
+        reader.pass_tagged_fields()
     return OffsetRecord(
         group_id=group_id,
         topic=topic,

@@ -294,6 +294,19 @@ async def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> No
         assert (await coordinator.committed_offsets("g"))["t", 0].offset == 9
 
 
+async def test_epochs_of_the_log_do_not_go_back(tmp_path: Path) -> None:
+    """Kafka may have led the partition before us, under later epochs than our first."""
+    async with opened(tmp_path) as (coordinator, logs):
+        partition_log = logs.get(OFFSETS_TOPIC, partition_of("g", PARTITIONS))
+        assert partition_log is not None
+        await coordinator.commit(commit(coordinator, 1))
+        later = build_batch([NewRecord(timestamp=0, key=b"\0\x63", value=b"")])
+        partition_log.append(later, now_ms=0, leader_epoch=6, origin="coordinator")
+        await coordinator.commit(commit(coordinator, 2))
+        epochs = [view.leader_epoch for view in iter_batches(partition_log.read(0, 10_000))]
+        assert epochs == [0, 6, 6]
+
+
 async def test_expiry_and_topic_deletion_write_tombstones(tmp_path: Path) -> None:
     clock = ManualClock()
     async with opened(tmp_path, clock) as (coordinator, _):

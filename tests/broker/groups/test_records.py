@@ -1,6 +1,7 @@
 """Group records: round trips, the bytes of Kafka, damaged bytes."""
 
 import contextlib
+import dataclasses
 import struct
 
 import pytest
@@ -138,3 +139,27 @@ def test_what_is_called_storable_is_what_can_be_written(text: str, fits: bool) -
     else:
         with pytest.raises(struct.error):
             encode_record(record)
+
+
+def test_an_offset_of_kafka_4_3_is_read_without_its_tagged_field() -> None:
+    """As a node wrote it: version 4, compact text, the topic's id in tagged field 0."""
+    key = bytes.fromhex("0001 0002 6731 0003 6f6e65 00000001")
+    value = bytes.fromhex(
+        "0004 0000000000000032 00000000 01 000001a200635f47 01 00 10 dcd1207fbe4c42e4888a0562da9ee3fc"
+    )
+    expected = OffsetRecord(
+        group_id="g1",
+        topic="one",
+        partition=1,
+        offset=50,
+        leader_epoch=0,
+        metadata="",
+        commit_timestamp_ms=0x1A200635F47,
+    )
+    assert decode_record(key, value) == expected
+    assert decode_record(key, value[:14] + b"\x03hi" + value[15:]) == dataclasses.replace(expected, metadata="hi")
+    for size in range(len(value)):
+        with pytest.raises(GroupFormatError):
+            decode_record(key, value[:size])
+    with pytest.raises(GroupFormatError, match="version 5"):
+        decode_record(key, b"\0\5" + value[2:])
