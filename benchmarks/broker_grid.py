@@ -1,8 +1,8 @@
 """The broker beside Apache Kafka over a grid of client settings: alternating rounds, each alone on the machine
 
 `make bench-broker`. Both brokers meet the same official clients under the same durability policy, page cache or fsync
-before every acknowledgement (Kafka: `flush.messages=1`). Every round starts each broker afresh, in turn, and walks all
-rows. A row moves one or two settings away from a base; `TIDEMILL_BENCH_GRID=full` walks the whole cross product.
+before every acknowledgement (Kafka: `flush.messages=1`). Every round starts each broker afresh, in turn, lets it get
+warm on the base row, which a JVM needs, and walks all rows. A row moves one or two settings away from a base; `TIDEMILL_BENCH_GRID=full` walks the whole cross product.
 Ratios are ours over theirs within a round; the spread over the rounds is printed with them.
 """
 
@@ -25,7 +25,7 @@ from benchmarks import peers
 from benchmarks.broker import Target, kafka, ours
 from benchmarks.measure import emit, measured, rss_mb
 
-PAYLOAD_MB = {16_384: 120, 1_048_576: 250}
+PAYLOAD_MB = {16_384: 200, 1_048_576: 500}
 """MB of records a throughput row sends, by batch.size."""
 LATENCY_RECORDS_S = 5_000  # the pace at which latency is taken, far below what either broker can do
 LATENCY_RECORDS = 25_000
@@ -107,6 +107,7 @@ def one_round(home: Path, start: Callable[[Path], AbstractContextManager[Target]
         process: Figures = {"start_s": time.monotonic() - begin}
         time.sleep(1)
         process["rss_idle_mb"] = rss_mb(target.pid)
+        in_topic(target, BASE, produce)
         for row in rows():
             figures[f"librdkafka {row}"] = in_topic(target, row, produce)
             if java:
