@@ -1,13 +1,15 @@
-"""`tidemill log`: look at, check and repair a log without a broker
+"""`tidemill log`: look at, check, repair and adopt a log without a broker
 
-All three take a data folder or the folder of one partition. `dump` and `verify` only read and may be run beside a
-broker; `repair` needs the folder for itself. Results go to standard output, progress and complaints to standard error.
+`dump`, `verify` and `repair` take a data folder or the folder of one partition; the first two only read and may be run
+beside a broker. `adopt` takes the data folder of an Apache Kafka node. It and `repair` need the folder for themselves.
+Results go to standard output, progress and complaints to standard error.
 
 Exit status: 0 all is well (or is now), 1 something is wrong with the data, 2 the folder cannot be worked on.
 """
 
 import dataclasses
 import datetime
+import fcntl
 import json
 import os
 import sys
@@ -19,16 +21,21 @@ from typing import Annotated
 import structlog
 import typer
 
+from broker.adopt import AdoptRefused
+from broker.adopt import carry_out as carry_out_adoption
+from broker.adopt import plan as plan_adoption
 from broker.log.audit import AuditOptions, PartitionFacts, audit, segment_bases
 from broker.log.dump import Row, dump_data_files, dump_partition
 from broker.log.identity import FolderRefused
 from broker.log.repair import SIDE_FOLDER, RepairPlan, carry_out, plan, quarantine
 from broker.log_folder import LogFolder, NotALog, PartitionFolder, look
 from core.runtime.clock import SystemClock
-from core.runtime.disk import OsDirectory, lock_directory
+from core.runtime.disk import OsDirectory, is_locked, lock_directory
 from core.runtime.overlay import Change, Cut, OverlayDirectory, Removed, Renamed
 
-app = typer.Typer(help="Look at, check and repair a log without a broker.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Look at, check, repair and adopt a log without a broker.", no_args_is_help=True, add_completion=False
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A data folder (log.dirs) or the folder of one partition.")]
 Compacted = Annotated[
@@ -154,6 +161,40 @@ def repair(
                     whole = False
                 left |= not whole
     raise typer.Exit(1 if left else 0)
+
+
+@app.command()
+def adopt(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The data folder (log.dirs) of an Apache Kafka node.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken over and do nothing.")] = False,
+    keep_uncommitted: Annotated[
+        bool,
+        typer.Option(
+            "--keep-uncommitted",
+            help="Accept that records of transactions that were not committed are served like all others.",
+        ),
+    ] = False,
+) -> None:
+    """Make the data folder of an Apache Kafka node ours, once and for good.
+
+    For a cluster of one KRaft node, stopped: topics with their ids and settings, records, leader epochs, committed
+    offsets of groups, the next producer id. Kafka's own metadata log is kept beside ours, but there is no way back:
+    never start Kafka on the folder again. After a crash, run it again.
+    """
+    with _complaints(directory):
+        if not directory.is_dir():
+            raise NotALog(f"{directory} is not a folder")
+        data = OsDirectory(directory.resolve())
+        with _exclusive(data):
+            adoption = plan_adoption(data, keep_uncommitted=keep_uncommitted)
+            if not dry_run:
+                carry_out_adoption(data, adoption, _clock.now_ms())
+        for line in adoption.taken:
+            print(f"{'would be ' if dry_run else ''}taken: {line}")
+        for line in adoption.not_taken:
+            print(f"not taken: {line}")
 
 
 def _look(directory: Path, *, compacted: bool) -> LogFolder:
@@ -312,12 +353,25 @@ def _locked(folder: LogFolder, *, dry_run: bool) -> Iterator[None]:
 
 
 @contextmanager
+def _exclusive(data: OsDirectory) -> Iterator[None]:
+    """The folder for this process alone, against brokers of ours and against Apache Kafka's."""
+    if is_locked(data.path):
+        raise NotALog(f"a broker has {data.path} open: stop it first")
+    descriptor = lock_directory(data)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind of lock that a JVM looks for
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def _complaints(directory: Path) -> Iterator[None]:
     """Turn what cannot be worked on into one line; the log's own warnings would only repeat the verdicts."""
     with structlog.testing.capture_logs():
         try:
             yield
-        except NotALog as error:
+        except (NotALog, AdoptRefused) as error:
             _say(str(error))
             raise typer.Exit(2) from None
         except BrokenPipeError:

@@ -13,12 +13,10 @@ from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, LOG_STARTS, RECOVERY
 from broker.log.identity import META
 from broker.log.store import METADATA_FOLDER, parse_partition_folder
 from broker.quorum.image import ClusterImage, ImageError, apply_batch
-from broker.quorum.store import MetadataCorruptError, MetadataStore
+from broker.quorum.store import KAFKA_STATE, MetadataCorruptError, MetadataStore
 from core.runtime.disk import is_locked
 from core.runtime.overlay import OverlayDirectory
 from core.types import TopicPartition
-
-_KAFKA_QUORUM_STATE = "quorum-state"  # a file that Apache Kafka keeps beside its metadata log and we do not
 
 
 class NotALog(Exception):
@@ -126,5 +124,5 @@ def _metadata_problem(data: OverlayDirectory) -> str | None:
         for batch in MetadataStore(data).load().batches:
             image = apply_batch(image, batch)
     except (MetadataCorruptError, ImageError) as error:
-        return None if data.subdirectory(METADATA_FOLDER).exists(_KAFKA_QUORUM_STATE) else str(error)
+        return None if data.subdirectory(METADATA_FOLDER).exists(KAFKA_STATE) else str(error)
     return None

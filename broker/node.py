@@ -35,7 +35,7 @@ from broker.producer_ids import ProducerIds
 from broker.quorum.controller import Controller
 from broker.quorum.metadata import ClusterImage, NewTopic, Rules, TopicImage
 from broker.quorum.records import BrokerEndpoint
-from broker.quorum.store import MetadataCorruptError, MetadataStore
+from broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
 from broker.routes import ROUTES
 from broker.server import RequestMemory, Server
 from broker.topic_config import Layers, topic_settings
@@ -273,8 +273,12 @@ async def open_broker(
 
 
 def _open_controller(config: BrokerConfig, clock: Clock, new_uuid: Callable[[], uuid.UUID]) -> Controller:
+    directory = OsDirectory(config.data_dir)
+    foreign = why_not_ours(directory)
+    if foreign is not None:
+        raise StartRefused(foreign)
     try:
-        store = MetadataStore(OsDirectory(config.data_dir))
+        store = MetadataStore(directory)
         controller = Controller(store, clock=clock, rules=_rules(config), node_id=config.node_id, new_uuid=new_uuid)
         controller.load()
     except MetadataCorruptError as error:

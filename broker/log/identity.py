@@ -59,7 +59,7 @@ def claim_folder(directory: Directory, node_id: int, cluster_id: str | None, fre
         ]
         directory.replace(META, "\n".join([*lines, ""]).encode())
         return identity
-    identity = _read_meta(directory)
+    identity = read_identity(directory)
     if identity.node_id != node_id:
         raise FolderRefused(
             f"{directory.path} belongs to node.id {identity.node_id}, not {node_id}: "
@@ -89,7 +89,8 @@ def read_topic_id(directory: Directory) -> uuid.UUID | None:
         raise FolderRefused(f"{directory.path}/{PARTITION_METADATA} has no topic_id: restore the file") from error
 
 
-def _read_meta(directory: Directory) -> FolderIdentity:
+def read_identity(directory: Directory) -> FolderIdentity:
+    """What `meta.properties` says; raises FolderRefused."""
     rows = _pairs(directory.read(META), "=")
     try:
         if rows["version"] != "1":

@@ -122,7 +122,9 @@ MetadataRecord: TypeAlias = (
 
 
 @dataclass(slots=True)
-class _Cursor:
+class Cursor:
+    """A place in the bytes of a record; whoever reads past the end gets MetadataFormatError."""
+
     buffer: bytes
     position: int = 0
     end: int = field(init=False)
@@ -131,6 +133,7 @@ class _Cursor:
         self.end = len(self.buffer)
 
     def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
         start, stop = self.position, self.position + size
         if size < 0 or stop > self.end:
             raise MetadataFormatError("record ends in the middle of a field")
@@ -138,6 +141,7 @@ class _Cursor:
         return self.buffer[start:stop]
 
     def varint(self) -> int:
+        """An unsigned varint of at most 35 bits."""
         value = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -151,7 +155,7 @@ class _Cursor:
 
 class _Type(NamedTuple):
     write: Callable[[bytearray, Any], None]
-    read: Callable[[_Cursor], Any]
+    read: Callable[[Cursor], Any]
 
 
 def _put_varint(out: bytearray, value: int) -> None:
@@ -178,7 +182,7 @@ def _write_text(out: bytearray, value: str | None) -> None:
     out += raw
 
 
-def _read_nullable_text(cursor: _Cursor) -> str | None:
+def _read_nullable_text(cursor: Cursor) -> str | None:
     length = cursor.varint()
     try:
         return None if length == 0 else cursor.take(length - 1).decode()
@@ -186,7 +190,7 @@ def _read_nullable_text(cursor: _Cursor) -> str | None:
         raise MetadataFormatError("text is not UTF-8") from None
 
 
-def _read_text(cursor: _Cursor) -> str:
+def _read_text(cursor: Cursor) -> str:
     text = _read_nullable_text(cursor)
     if text is None:
         raise MetadataFormatError("null where text is required")
@@ -199,7 +203,7 @@ def _array(item: _Type) -> _Type:
         for value in values:
             item.write(out, value)
 
-    def read(cursor: _Cursor) -> tuple[Any, ...]:
+    def read(cursor: Cursor) -> tuple[Any, ...]:
         count = cursor.varint() - 1
         if not 0 <= count <= cursor.end - cursor.position:
             raise MetadataFormatError(f"array of {count} elements does not fit in the record")
@@ -214,7 +218,7 @@ def _struct(cls: type[Any], rows: Sequence[tuple[str, _Type]]) -> _Type:
             kind.write(out, getattr(value, name))
         out.append(0)  # no tagged fields
 
-    def read(cursor: _Cursor) -> Any:
+    def read(cursor: Cursor) -> Any:
         value = cls(**{name: kind.read(cursor) for name, kind in rows})
         for _ in range(cursor.varint()):  # tagged fields of newer writers
             cursor.varint()
@@ -278,7 +282,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 def decode_record(value: bytes) -> MetadataRecord:
     """The record that `value` holds; raises MetadataFormatError."""
-    cursor = _Cursor(value)
+    cursor = Cursor(value)
     frame = cursor.varint()
     if frame != _FRAME_VERSION:
         raise MetadataFormatError(f"frame version {frame} is not supported")

@@ -26,6 +26,10 @@ FOLDER: Final = "__cluster_metadata-0"
 FILE: Final = "00000000000000000000.log"
 LEADER_EPOCH: Final = 1
 """A quorum of one has had one leader."""
+KAFKA_ASIDE: Final = "__cluster_metadata-0.kafka"
+"""Where `tidemill log adopt` puts the metadata log that Apache Kafka wrote."""
+KAFKA_STATE: Final = "quorum-state"
+"""A file that Apache Kafka keeps beside its metadata log and we do not."""
 
 _LENGTH_END = 12  # base offset and length fields, which the length does not count
 _MAGIC_AT = 16
@@ -47,6 +51,25 @@ class LoadedLog:
     torn_bytes: int
 
 
+def why_not_ours(data: Directory) -> str | None:
+    """What to say when the topics of `data` are still in Apache Kafka's own metadata log; None when they are not."""
+    if data.is_directory(FOLDER):
+        if not data.subdirectory(FOLDER).exists(KAFKA_STATE):
+            return None
+        what = "was written by Apache Kafka"
+    elif data.is_directory(KAFKA_ASIDE):
+        what = "was written by Apache Kafka and is half taken over"
+    else:
+        return None
+    return f"{data.path} {what}: `tidemill log adopt {data.path}` takes its topics over, once and for good"
+
+
+def encode_batch(records: Sequence[MetadataRecord], base_offset: int, now_ms: int) -> bytes:
+    """One decision as it is on the disk."""
+    values = [NewRecord(timestamp=now_ms, key=None, value=encode_record(record)) for record in records]
+    return build_batch(values, base_offset=base_offset, leader_epoch=LEADER_EPOCH)
+
+
 class MetadataStore:
     """Appends decisions; one writer at a time."""
 
@@ -66,7 +89,7 @@ class MetadataStore:
         data = self._file.read_at(0, self._size)
         batches: list[tuple[MetadataRecord, ...]] = []
         end = 0
-        for view, end in _sound_batches(data):
+        for view, end in sound_batches(data):
             if view.base_offset != self.offset_end:
                 raise self._corrupt(end - view.size_bytes, f"offset {view.base_offset} follows {self.offset_end}")
             try:
@@ -87,8 +110,7 @@ class MetadataStore:
         """
         if self._failed:
             raise MetadataStoreError(self._failed)
-        values = [NewRecord(timestamp=now_ms, key=None, value=encode_record(record)) for record in records]
-        batch = build_batch(values, base_offset=self.offset_end, leader_epoch=LEADER_EPOCH)
+        batch = encode_batch(records, self.offset_end, now_ms)
         try:
             self._file.write_at(self._size, batch)
         except OSError as error:
@@ -117,7 +139,7 @@ class MetadataStore:
             self._failed = f"the metadata log is damaged by a failed write ({error}): repair the disk and start again"
 
     def _cut_tail(self, data: bytes, end: int) -> None:
-        later = _later_batch(data, end + 1)
+        later = later_batch(data, end + 1)
         if later is not None:
             raise self._corrupt(end, f"the batch there is damaged but a sound one follows at byte {later}")
         self._file.truncate(end)
@@ -130,7 +152,7 @@ class MetadataStore:
         )
 
 
-def _sound_batches(data: bytes) -> Iterator[tuple[BatchView, int]]:
+def sound_batches(data: bytes) -> Iterator[tuple[BatchView, int]]:
     """Batches with a matching CRC from the start, each with the position after it; stops before the first bad one."""
     position = 0
     while (view := _sound_batch(data, position)) is not None:
@@ -148,7 +170,7 @@ def _sound_batch(data: bytes, position: int) -> BatchView | None:
     return view if view.verify_crc() else None
 
 
-def _later_batch(data: bytes, start: int) -> int | None:
+def later_batch(data: bytes, start: int) -> int | None:
     """Position of a sound batch at or after `start`, wherever it begins."""
     for position in range(start, len(data) - HEADER_BYTES + 1):
         if data[position + _MAGIC_AT] == 2 and _sound_batch(data, position) is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from broker.log.identity import encode_id, read_topic_id
 from broker.log.repair import SIDE_FOLDER
 from broker.log_cli import app
 from core.records.builder import build_batch
@@ -18,6 +19,7 @@ from core.records.record import NewRecord
 from core.runtime.disk import OsDirectory, is_locked, lock_directory
 from tests.broker.broker_world import broker_and_client
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, records
+from tests.broker.quorum import kafka_records as kafka
 
 runner = CliRunner()
 
@@ -172,7 +174,7 @@ def test_a_folder_in_use_may_be_looked_at_but_not_repaired(data: Path) -> None:
     assert not is_locked(data)
 
 
-@pytest.mark.parametrize("command", ["dump", "verify", "repair"])
+@pytest.mark.parametrize("command", ["dump", "verify", "repair", "adopt"])
 def test_what_is_no_log_is_one_line_and_status_two(tmp_path: Path, command: str) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         result = run(command, path)
@@ -204,5 +206,32 @@ def test_a_folder_one_may_not_read_is_one_line(data: Path) -> None:
 def test_the_command_is_found_and_explains_itself() -> None:
     command = [sys.executable, "-m", "tidemill.cli", "log", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    for word in ("dump", "verify", "repair"):
+    for word in ("dump", "verify", "repair", "adopt"):
         assert word in done.stdout
+
+
+def test_adopt_takes_a_folder_of_kafkas_and_says_what(data: Path) -> None:
+    topic_id = read_topic_id(OsDirectory(data / "t-0"))
+    assert topic_id is not None
+    count = len(list((data).glob("t-*")))
+    values = [kafka.topic("t", topic_id), *(kafka.partition(number, topic_id) for number in range(count))]
+    metadata = data / "__cluster_metadata-0"
+    (metadata / "00000000000000000000.log").write_bytes(kafka.batch([*values, kafka.frame(14, 0, b"")]))
+    (metadata / "quorum-state").write_bytes(b'{"currentVoters":[{"voterId":1}]}')
+    before = tree(data)
+    result = run("adopt", "--dry-run", data)
+    assert result.exit_code == 0, result.output
+    assert f"would be taken: topic t, id {encode_id(topic_id)}, partitions {count}\n" in result.stdout
+    assert tree(data) == before
+    descriptor = lock_directory(OsDirectory(data))
+    try:
+        result = run("adopt", data)
+        assert (result.exit_code, "stop it first" in result.output) == (2, True)
+    finally:
+        os.close(descriptor)
+    result = run("adopt", data)
+    assert result.exit_code == 0, result.output
+    assert "not taken: client quotas: 1 records" in result.stdout
+    assert run("verify", data).exit_code == 0
+    result = run("adopt", data)
+    assert (result.exit_code, "already" in result.output) == (2, True)

@@ -1,0 +1,367 @@
+"""A data folder of Apache Kafka made ours, once and for good
+
+Partition folders need nothing: we keep Kafka's layout. What is Kafka's own is the metadata log, so it is read, a log of
+ours that leads to the same topics, settings and producer ids is written beside it, and the two change places:
+
+    1. ours is written to `__cluster_metadata-0.adopting` and synced
+    2. Kafka's is renamed to `__cluster_metadata-0.kafka`, which nothing opens and nothing deletes
+    3. ours is renamed to `__cluster_metadata-0`
+
+Before the last rename the folder is refused by our broker, and the step may be taken again from wherever a crash left
+it: everything is made anew from Kafka's log, under either of its names.
+
+What Kafka knew and we do not keep is said, never dropped in silence; where records would be served that Kafka's
+consumers do not see, or partitions would come out empty, the step is refused.
+"""
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.config import BROKER_CONFIG, NO_EFFECT
+from broker.groups.records import GroupFormatError, OffsetRecord, OffsetTombstone
+from broker.groups.records import decode_record as decode_group_record
+from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets, write_offsets
+from broker.log.identity import META, FolderIdentity, FolderRefused, encode_id, read_identity, read_topic_id
+from broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, ImageError, apply_batch
+from broker.quorum.kafka_metadata import (
+    KafkaCluster,
+    KafkaMetadataError,
+    KafkaPartition,
+    KafkaTopic,
+    cluster_of,
+    files_needed,
+)
+from broker.quorum.records import ConfigRecord, MetadataRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
+from broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, encode_batch, sound_batches
+from broker.topic_config import TOPIC_CONFIG
+from core.config import ConfigError, ConfigTable
+from core.errors import KafkaError
+from core.records.record import Record, decode_records
+from core.runtime.disk import Directory
+from core.types import TopicPartition
+
+STAGING: Final = "__cluster_metadata-0.adopting"
+
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
+_TRANSACTIONS_TOPIC: Final = "__transaction_state"
+_RESERVED_DIRECTORIES: Final = 100  # directory ids below say "unassigned" and the like
+_TRANSACTION_VALUE = struct.Struct(">hqhib")  # version, producer id, epoch, timeout, status
+_NOT_COMMITTED: Final = frozenset({1, 3, 7})  # status: ongoing, about to be aborted, about to be fenced
+
+
+class AdoptRefused(Exception):
+    """The folder cannot be taken over; the message is one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """What is going to be done with a folder."""
+
+    batches: tuple[tuple[MetadataRecord, ...], ...]
+    compacted: tuple[TopicPartition, ...]
+    taken: tuple[str, ...]
+    not_taken: tuple[str, ...]
+
+
+# --- deciding
+
+
+def plan(data: Directory, *, keep_uncommitted: bool = False) -> Adoption:
+    """Read everything and change nothing; raises AdoptRefused.
+
+    `keep_uncommitted` accepts that records of transactions that were not committed are served like all others.
+    """
+    source = _source(data)
+    try:
+        identity = read_identity(data)
+        cluster = _read_cluster(source)
+        _check_one_node(source, identity, cluster)
+        for topic in cluster.topics:
+            _check_folders(data, topic)
+    except (FolderRefused, KafkaMetadataError) as error:
+        raise AdoptRefused(str(error)) from None
+    uncommitted = _uncommitted(data, cluster)
+    if uncommitted and not keep_uncommitted:
+        raise AdoptRefused(
+            f"{'; '.join(uncommitted)}: this broker has no transactions and would serve those records like all others; "
+            "--keep-uncommitted accepts that"
+        )
+    not_taken = [f"{what}: {count} records" for what, count in sorted(cluster.not_taken.items())]
+    batches = tuple(_batches(cluster, identity.node_id, not_taken))
+    _check_image(batches, cluster)
+    groups = _group_offsets(data, cluster, not_taken)
+    if any(topic.name == _TRANSACTIONS_TOPIC for topic in cluster.topics):
+        not_taken.append("transactional ids: their topic is kept as it is, but there are no transactions here")
+    not_taken += [f"which records were not committed ({each})" for each in uncommitted]
+    return Adoption(
+        batches=batches,
+        compacted=tuple(_compacted(cluster)),
+        taken=(*_taken(identity, batches), *groups),
+        not_taken=tuple(not_taken),
+    )
+
+
+def _source(data: Directory) -> Directory:
+    """Kafka's folder, under the name that it has now."""
+    if not data.exists(META):
+        raise AdoptRefused(f"{data.path} is no data folder: it has no {META}")
+    if data.is_directory(FOLDER):
+        folder = data.subdirectory(FOLDER)
+        if not folder.exists(KAFKA_STATE):
+            done = " already" if data.is_directory(KAFKA_ASIDE) else ": its metadata log is not Apache Kafka's"
+            raise AdoptRefused(f"{data.path} is Tidemill's{done}, there is nothing to do")
+        if data.exists(KAFKA_ASIDE):
+            raise AdoptRefused(
+                f"{data.path}/{KAFKA_ASIDE} is in the way, from an earlier time: move it elsewhere first"
+            )
+        return folder
+    if data.is_directory(KAFKA_ASIDE):
+        return data.subdirectory(KAFKA_ASIDE)
+    raise AdoptRefused(
+        f"{data.path} has no {FOLDER}: give the folder in log.dirs (or metadata.log.dir) of a KRaft node that is both "
+        "broker and controller"
+    )
+
+
+def _read_cluster(source: Directory) -> KafkaCluster:
+    names = files_needed(source.list())
+    if not names:
+        raise KafkaMetadataError(f"{source.path} holds no metadata log")
+    return cluster_of({name: source.read(name) for name in names})
+
+
+def _check_one_node(source: Directory, identity: FolderIdentity, cluster: KafkaCluster) -> None:
+    try:
+        state = json.loads(source.read(KAFKA_STATE))
+        voters = {int(voter["voterId"]) for voter in state.get("currentVoters") or ()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise KafkaMetadataError(f"{source.path}/{KAFKA_STATE} cannot be read: restore the file") from None
+    others = sorted((voters | cluster.nodes) - {identity.node_id})
+    if others:
+        raise KafkaMetadataError(
+            f"the cluster has nodes besides {identity.node_id} ({', '.join(map(str, others))}), and only a cluster of "
+            "one node is taken over: unregister those that are gone, or copy the topics with `tidemill mirror`"
+        )
+    for topic in cluster.topics:
+        for partition in topic.partitions:
+            _check_place(topic.name, partition, identity)
+
+
+def _check_place(topic: str, partition: KafkaPartition, identity: FolderIdentity) -> None:
+    label = f"partition {topic}-{partition.partition_id}"
+    if partition.replicas != (identity.node_id,):
+        raise KafkaMetadataError(
+            f"{label} has the replicas {list(partition.replicas)}: move it to node {identity.node_id} alone with "
+            "kafka-reassign-partitions first"
+        )
+    for directory in partition.directories:
+        if directory.int >= _RESERVED_DIRECTORIES and directory != identity.directory_id:
+            raise KafkaMetadataError(
+                f"{label} is in another of Kafka's log.dirs (directory.id {encode_id(directory)}): move it to this one "
+                "with kafka-reassign-partitions first"
+            )
+
+
+def _check_folders(data: Directory, topic: KafkaTopic) -> None:
+    for partition in topic.partitions:
+        name = f"{topic.name}-{partition.partition_id}"
+        if data.is_directory(name) and read_topic_id(data.subdirectory(name)) in (None, topic.topic_id):
+            continue
+        raise KafkaMetadataError(
+            f"partition {name} has no folder here and would be empty: start Kafka on the folder once more, stop it in "
+            "order, and look where the partition is"
+        )
+
+
+def _uncommitted(data: Directory, cluster: KafkaCluster) -> list[str]:
+    """Where records of transactions are that were not committed."""
+    aborted = [
+        name
+        for topic in cluster.topics
+        for partition in topic.partitions
+        if _has_aborted(data.subdirectory(name := f"{topic.name}-{partition.partition_id}"))
+    ]
+    found = [f"aborted transactions in {', '.join(aborted)}"] if aborted else []
+    states: dict[bytes, int] = {}
+    for record in _records(data, cluster, _TRANSACTIONS_TOPIC):
+        value = record.value or b""
+        whole = len(value) >= _TRANSACTION_VALUE.size
+        states[bytes(record.key or b"")] = _TRANSACTION_VALUE.unpack_from(value)[-1] if whole else 0
+    count = sum(state in _NOT_COMMITTED for state in states.values())
+    return [*found, *([f"{count} transactions are not over"] if count else [])]
+
+
+def _has_aborted(folder: Directory) -> bool:
+    return any(name.endswith(".txnindex") and folder.read(name) for name in folder.list())
+
+
+def _records(data: Directory, cluster: KafkaCluster, topic_name: str) -> Iterator[Record]:
+    """Every record of an internal topic, as far as its segments can be read."""
+    for topic in cluster.topics:
+        for partition in topic.partitions if topic.name == topic_name else ():
+            folder = data.subdirectory(f"{topic_name}-{partition.partition_id}")
+            for name in folder.list():
+                if not name.endswith(".log"):
+                    continue
+                for view, _ in sound_batches(folder.read(name)):
+                    try:
+                        found = [] if view.is_control else decode_records(view)
+                    except KafkaError as error:
+                        raise AdoptRefused(f"{folder.path}/{name} cannot be read: {error}") from None
+                    yield from found
+
+
+def _batches(cluster: KafkaCluster, node_id: int, not_taken: list[str]) -> Iterator[tuple[MetadataRecord, ...]]:
+    """Our log; what has no place in it is told to `not_taken`."""
+    for topic in cluster.topics:
+        yield (
+            TopicRecord(name=topic.name, topic_id=topic.topic_id),
+            *(_led_by(node_id, partition) for partition in topic.partitions),
+            *_settings(TOPIC_CONFIG, RESOURCE_TOPIC, topic.name, topic.configs, not_taken),
+        )
+    for name, configs in sorted(cluster.broker_configs.items()):
+        if name not in ("", str(node_id)):
+            not_taken.append(f"settings of broker {name}, which is not this node: {', '.join(sorted(configs))}")
+            continue
+        records = _settings(BROKER_CONFIG, RESOURCE_BROKER, name, configs, not_taken)
+        if records:
+            yield records
+    if cluster.next_producer_id:
+        yield (ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=cluster.next_producer_id),)
+
+
+def _led_by(node_id: int, partition: KafkaPartition) -> PartitionRecord:
+    """The partition under a new leadership: ours, so that its epoch is in no batch yet."""
+    return PartitionRecord(
+        partition_id=partition.partition_id,
+        topic_id=partition.topic_id,
+        replicas=(node_id,),
+        isr=(node_id,),
+        leader=node_id,
+        leader_epoch=partition.leader_epoch + 1,
+        partition_epoch=partition.partition_epoch + 1,
+    )
+
+
+def _settings(
+    table: ConfigTable, resource_type: int, resource: str, configs: Mapping[str, str], not_taken: list[str]
+) -> tuple[ConfigRecord, ...]:
+    whose = f"topic {resource}" if resource_type == RESOURCE_TOPIC else f"broker {resource or 'default'}"
+    records = []
+    for name, value in sorted(configs.items()):
+        problem = _why_no_setting(table, name, value)
+        if problem is None:
+            records.append(ConfigRecord(resource_type=resource_type, resource_name=resource, name=name, value=value))
+        else:
+            not_taken.append(f"{name} of {whose}: {problem}")
+    return tuple(records)
+
+
+def _why_no_setting(table: ConfigTable, name: str, value: str) -> str | None:
+    if name not in table:
+        return NO_EFFECT.get(name, "not a setting here")
+    if not table[name].dynamic:
+        return "cannot be changed while running; set it in the file"
+    try:
+        table[name].parse(value)
+    except ConfigError as error:
+        return "; ".join(error.problems)
+    return None
+
+
+def _check_image(batches: tuple[tuple[MetadataRecord, ...], ...], cluster: KafkaCluster) -> None:
+    """What a start will make of our log is what Kafka's led to."""
+    image = ClusterImage()
+    try:
+        for batch in batches:
+            image = apply_batch(image, batch)
+    except ImageError as error:
+        raise AdoptRefused(f"the metadata log contradicts itself: {error}") from None
+    assert {name: len(topic.partitions) for name, topic in image.topics.items()} == {
+        topic.name: len(topic.partitions) for topic in cluster.topics
+    }
+    assert image.next_producer_id == cluster.next_producer_id
+
+
+def _compacted(cluster: KafkaCluster) -> Iterator[TopicPartition]:
+    for topic in cluster.topics:
+        if "compact" in topic.configs.get("cleanup.policy", ""):
+            for partition in topic.partitions:
+                yield TopicPartition(topic.name, partition.partition_id)
+
+
+def _group_offsets(data: Directory, cluster: KafkaCluster, not_taken: list[str]) -> list[str]:
+    """The line about committed offsets, which stay where they are; what of them a start cannot read is told."""
+    offsets: set[tuple[str, str, int]] = set()
+    unread: Counter[str] = Counter()
+    for record in _records(data, cluster, _OFFSETS_TOPIC):
+        try:
+            found = decode_group_record(record.key, record.value)
+        except GroupFormatError as error:
+            unread[f"group records that cannot be read ({error})"] += 1
+            continue
+        match found:
+            case OffsetRecord():
+                offsets.add((found.group_id, found.topic, found.partition))
+            case OffsetTombstone():
+                offsets.discard((found.group_id, found.topic, found.partition))
+            case None:
+                unread["members of groups of the newer protocols (their offsets are taken)"] += 1
+    not_taken += [f"{what}: {count} records" for what, count in sorted(unread.items())]
+    groups = {group_id for group_id, _, _ in offsets}
+    return [f"committed offsets: {len(offsets)} of {len(groups)} groups"]
+
+
+def _taken(identity: FolderIdentity, batches: tuple[tuple[MetadataRecord, ...], ...]) -> Iterator[str]:
+    yield f"cluster {identity.cluster_id}, node {identity.node_id}, directory {encode_id(identity.directory_id)}"
+    for batch in batches:
+        settings = ", ".join(f"{each.name}={each.value}" for each in batch if isinstance(each, ConfigRecord))
+        match batch[0]:
+            case TopicRecord(name=name, topic_id=topic_id):
+                count = sum(isinstance(each, PartitionRecord) for each in batch)
+                yield f"topic {name}, id {encode_id(topic_id)}, partitions {count}{settings and ', ' + settings}"
+            case ConfigRecord(resource_name=name):
+                yield f"settings of {f'broker {name}' if name else 'all brokers'}: {settings}"
+            case ProducerIdsRecord(next_producer_id=first):
+                yield f"producer ids, of which the next is {first}"
+
+
+# --- doing
+
+
+def carry_out(data: Directory, adoption: Adoption, now_ms: int) -> None:
+    """Put our metadata log in the place of Kafka's; a crash on the way is finished by doing it all again."""
+    content = bytearray()
+    offset = 0
+    for batch in adoption.batches:
+        content += encode_batch(batch, offset, now_ms)
+        offset += len(batch)
+    data.subdirectory(STAGING).replace(FILE, bytes(content))
+    data.sync()
+    if data.is_directory(FOLDER):
+        data.rename(FOLDER, KAFKA_ASIDE)
+        data.sync()
+    _expect_gaps(data, adoption.compacted)
+    data.rename(STAGING, FOLDER)
+    data.sync()
+
+
+def _expect_gaps(data: Directory, compacted: tuple[TopicPartition, ...]) -> None:
+    """Say which logs have gaps between offsets, which a start would else take for the end of a torn log.
+
+    Kafka compacts all but the last segment, and may have died before it wrote down that it did.
+    """
+    cleaned = read_offsets(data, CLEANED)
+    points = read_offsets(data, RECOVERY_POINTS)
+    for partition in compacted:
+        cleaned.setdefault(partition, 0)
+        names = data.subdirectory(f"{partition.topic}-{partition.partition}").list()
+        last = max((int(name[:-4]) for name in names if name.endswith(".log")), default=0)
+        points[partition] = max(points.get(partition, 0), last)
+    write_offsets(data, CLEANED, cleaned)
+    if not data.exists(CLEAN_SHUTDOWN):
+        write_offsets(data, RECOVERY_POINTS, points)
