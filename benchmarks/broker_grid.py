@@ -2,8 +2,9 @@
 
 `make bench-broker`. Both brokers meet the same official clients under the same durability policy, page cache or fsync
 before every acknowledgement (Kafka: `flush.messages=1`). Every round starts each broker afresh, in turn, lets it get
-warm on the base row, which a JVM needs, and walks all rows. A row moves one or two settings away from a base; `TIDEMILL_BENCH_GRID=full` walks the whole cross product.
-Ratios are ours over theirs within a round; the spread over the rounds is printed with them.
+warm on the base row, which a JVM needs, and walks all rows. A row moves one or two settings away from a base;
+`TIDEMILL_BENCH_GRID=full` walks the whole cross product. Ratios are ours over theirs within a round; the spread over
+the rounds is printed with them.
 """
 
 import itertools
