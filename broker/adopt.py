@@ -19,6 +19,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from broker.config import BROKER_CONFIG, NO_EFFECT
@@ -28,6 +29,7 @@ from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, rea
 from broker.log.identity import META, FolderIdentity, FolderRefused, encode_id, read_identity, read_topic_id
 from broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, ImageError, apply_batch
 from broker.quorum.kafka_metadata import (
+    LOG_SUFFIX,
     KafkaCluster,
     KafkaMetadataError,
     KafkaPartition,
@@ -99,7 +101,7 @@ def plan(data: Directory, *, keep_uncommitted: bool = False) -> Adoption:
     not_taken += [f"which records were not committed ({each})" for each in uncommitted]
     return Adoption(
         batches=batches,
-        compacted=tuple(_compacted(cluster)),
+        compacted=tuple(_compacted(data, cluster)),
         taken=(*_taken(identity, batches), *groups),
         not_taken=tuple(not_taken),
     )
@@ -205,7 +207,7 @@ def _records(data: Directory, cluster: KafkaCluster, topic_name: str) -> Iterato
         for partition in topic.partitions if topic.name == topic_name else ():
             folder = data.subdirectory(f"{topic_name}-{partition.partition_id}")
             for name in folder.list():
-                if not name.endswith(".log"):
+                if not name.endswith(LOG_SUFFIX):
                     continue
                 for view, _ in sound_batches(folder.read(name)):
                     try:
@@ -287,11 +289,40 @@ def _check_image(batches: tuple[tuple[MetadataRecord, ...], ...], cluster: Kafka
     assert image.next_producer_id == cluster.next_producer_id
 
 
-def _compacted(cluster: KafkaCluster) -> Iterator[TopicPartition]:
+def _compacted(data: Directory, cluster: KafkaCluster) -> Iterator[TopicPartition]:
+    """Partitions that Kafka compacts, or, by a default of its file or an earlier setting, must have compacted."""
+    clean = data.exists(CLEAN_SHUTDOWN)
+    points = read_offsets(data, RECOVERY_POINTS)
     for topic in cluster.topics:
-        if "compact" in topic.configs.get("cleanup.policy", ""):
-            for partition in topic.partitions:
-                yield TopicPartition(topic.name, partition.partition_id)
+        by_setting = "compact" in topic.configs.get("cleanup.policy", "")
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_id)
+            if by_setting or (not clean and _has_gaps(data.subdirectory(str(partition)), points.get(partition, 0))):
+                yield partition
+
+
+def _has_gaps(folder: Directory, recovery_point: int) -> bool:
+    """Whether offsets are missing, with nothing torn, in segments that a start would check from end to end.
+
+    Kafka serves such a log; a start of ours would cut it off at the first gap.
+    """
+    names = [name for name in folder.list() if name.endswith(LOG_SUFFIX)]
+    for name, following in pairwise(names):  # the last one is never compacted
+        if _first_offset(following) <= recovery_point:
+            continue
+        data = folder.read(name)
+        due, end = _first_offset(name), 0
+        for view, position in sound_batches(data):
+            if view.base_offset > due:
+                return True
+            due, end = view.last_offset + 1, position
+        if end == len(data) and due < _first_offset(following):
+            return True
+    return False
+
+
+def _first_offset(segment: str) -> int:
+    return int(segment.removesuffix(LOG_SUFFIX))
 
 
 def _group_offsets(data: Directory, cluster: KafkaCluster, not_taken: list[str]) -> list[str]:
@@ -359,8 +390,8 @@ def _expect_gaps(data: Directory, compacted: tuple[TopicPartition, ...]) -> None
     points = read_offsets(data, RECOVERY_POINTS)
     for partition in compacted:
         cleaned.setdefault(partition, 0)
-        names = data.subdirectory(f"{partition.topic}-{partition.partition}").list()
-        last = max((int(name[:-4]) for name in names if name.endswith(".log")), default=0)
+        names = data.subdirectory(str(partition)).list()
+        last = max((_first_offset(name) for name in names if name.endswith(LOG_SUFFIX)), default=0)
         points[partition] = max(points.get(partition, 0), last)
     write_offsets(data, CLEANED, cleaned)
     if not data.exists(CLEAN_SHUTDOWN):

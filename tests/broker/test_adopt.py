@@ -186,6 +186,32 @@ def test_logs_that_kafka_compacted_are_known_to_have_gaps(data: Path) -> None:
     assert points["orders", 0] == 0
 
 
+@pytest.mark.parametrize(
+    ("first", "compacted"),
+    [
+        (kafka.batch([b"", b""]) + kafka.batch([b""], 2), False),
+        (kafka.batch([b"", b""]) + kafka.batch([b""], 2)[:-1], False),  # torn, which recovery judges
+        (kafka.batch([b"", b""]), True),
+        (kafka.batch([b""]) + kafka.batch([b""], 2), True),
+        (kafka.batch([b"", b""], 1), True),
+        (b"", True),
+    ],
+    ids=["whole", "torn", "end", "middle", "beginning", "empty"],
+)
+def test_after_a_kill_gaps_tell_of_compaction_that_no_setting_tells_of(
+    data: Path, first: bytes, compacted: bool
+) -> None:
+    (data / CLEAN_SHUTDOWN).unlink()
+    folder = data / "orders-0"
+    (folder / "00000000000000000000.log").write_bytes(first)
+    (folder / "00000000000000000003.log").write_bytes(kafka.batch([b""], 3))
+    take_over(data)
+    directory = OsDirectory(data)
+    partition = TopicPartition("orders", 0)
+    assert (partition in read_offsets(directory, CLEANED)) is compacted
+    assert read_offsets(directory, RECOVERY_POINTS).get(partition, 0) == (3 if compacted else 0)
+
+
 def test_what_is_not_taken_is_said(data: Path) -> None:
     add(
         data,
