@@ -10,6 +10,7 @@ TOML beside them; an unknown key is an error that names the nearest known one.
 
 import difflib
 import enum
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -101,9 +102,12 @@ class ConfigKey:
                 return self._integer(text)
             case ConfigType.DOUBLE:
                 try:
-                    return float(text)
+                    number = float(text)
                 except ValueError:
-                    raise ConfigError([f"Invalid value {text!r} for configuration {self.name}: not a number"]) from None
+                    number = math.nan
+                if math.isfinite(number):  # nan would pass every comparison with a limit
+                    return number
+                raise ConfigError([f"Invalid value {text!r} for configuration {self.name}: not a number"])
             case ConfigType.LIST:
                 return tuple(part.strip() for part in text.split(",") if part.strip())
             case _:

@@ -38,6 +38,12 @@ def test_defaults_fill_what_is_not_given() -> None:
     assert values == {"node.id": 7, "log.dirs": ("data",), "flush.policy": "group", "ratio": 0.5, "auto": True}
 
 
+@pytest.mark.parametrize("text", ["half", "nan", "inf", "-Infinity", ""])
+def test_a_double_is_a_number(text: str) -> None:
+    with pytest.raises(ConfigError, match="not a number"):
+        TABLE.parse({"node.id": "7", "ratio": text})
+
+
 def test_every_problem_is_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         TABLE.parse({"flush.polcy": "os", "flush.policy": "never", "ratio": "2", "auto": "yes"})
