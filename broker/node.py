@@ -37,7 +37,7 @@ from broker.quorum.metadata import ClusterImage, NewTopic, Rules, TopicImage
 from broker.quorum.records import BrokerEndpoint
 from broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
 from broker.routes import ROUTES
-from broker.server import RequestMemory, Server
+from broker.server import ConnectionCounts, RequestMemory, Server
 from broker.topic_config import Layers, topic_settings
 from core.errors import KafkaError
 from core.runtime.clock import Clock, SystemClock
@@ -405,7 +405,7 @@ def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]
 async def _listen(broker: Broker) -> None:
     config = broker.config
     limits = server_limits(config, broker.config_layers())
-    memory = RequestMemory(config.queued_max_request_bytes)
+    memory, counts = RequestMemory(config.queued_max_request_bytes), ConnectionCounts()
     for address in config.listen:
         server = Server(
             broker.dispatcher,
@@ -414,6 +414,7 @@ async def _listen(broker: Broker) -> None:
             listener=address.name,
             limits=limits,
             memory=memory,
+            counts=counts,
         )
         try:
             await server.__aenter__()

@@ -50,7 +50,7 @@ _CONGESTION_ON_LOOPBACK = b"cubic"  # BBR paces loopback traffic down to a fract
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """What one listener lets its clients use, named after Kafka's keys."""
+    """What clients may use, named after Kafka's keys."""
 
     socket_request_max_bytes: int = 100 * 2**20
     connections_max_idle_ms: int = 600_000
@@ -100,8 +100,35 @@ class RequestMemory:
         return self.held_bytes == 0 or self.held_bytes + size_bytes <= self.limit_bytes
 
 
+class ConnectionCounts:
+    """How many connections there are, in all and from each address."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.per_host: dict[str, int] = {}
+
+    def enter(self, host: str, limits: ServerLimits) -> bool:
+        """Count one more from `host`, unless there are too many already."""
+        of_host = self.per_host.get(host, 0)
+        if self.count >= limits.max_connections or of_host >= limits.max_connections_per_ip:
+            return False
+        self.count += 1
+        self.per_host[host] = of_host + 1
+        return True
+
+    def leave(self, host: str) -> None:
+        """One that had entered is gone."""
+        self.count -= 1
+        self.per_host[host] -= 1
+        if not self.per_host[host]:
+            del self.per_host[host]
+
+
 class Server:
-    """One listener; an async context manager that serves from enter to exit. Listeners may share their `memory`."""
+    """One listener; an async context manager that serves from enter to exit.
+
+    Listeners of one broker share their `memory` and count connections together, in `counts`.
+    """
 
     def __init__(
         self,
@@ -112,13 +139,14 @@ class Server:
         listener: str = "PLAINTEXT",
         limits: ServerLimits | None = None,
         memory: RequestMemory | None = None,
+        counts: ConnectionCounts | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self.listener = listener
         self.limits = limits or ServerLimits()
         self.memory = memory or RequestMemory(self.limits.queued_max_request_bytes)
+        self.counts = counts or ConnectionCounts()
         self.connections: set[Connection] = set()
-        self.connections_per_host: dict[str, int] = {}
         self.connections_made = 0
         self.stopping = False
         self.drained = asyncio.Event()  # set whenever a connection has nothing left in work while stopping
@@ -241,19 +269,14 @@ class Connection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         host = str(address[0])
-        of_host = server.connections_per_host.get(host, 0)
-        if (
-            server.stopping
-            or len(server.connections) >= server.limits.max_connections
-            or of_host >= server.limits.max_connections_per_ip
-        ):
-            log.warning("connection refused: too many", client=host, connections=len(server.connections))
+        if server.stopping or not server.counts.enter(host, server.limits):
+            if not server.stopping:
+                log.warning("connection refused: too many", client=host, connections=server.counts.count)
             self._transport.abort()
             self._transport = None
             return
         server.connections_made += 1
         server.connections.add(self)
-        server.connections_per_host[host] = of_host + 1
         self._peer = Peer(
             client_host=host,
             listener=server.listener,
@@ -270,12 +293,7 @@ class Connection(asyncio.BufferedProtocol):
         server = self._server
         if self in server.connections:
             server.connections.discard(self)
-            host = self._peer.client_host
-            left = server.connections_per_host.get(host, 1) - 1
-            if left > 0:
-                server.connections_per_host[host] = left
-            else:
-                server.connections_per_host.pop(host, None)
+            server.counts.leave(self._peer.client_host)
         self._give_memory_back()
         if self._memory_awaited:
             server.memory.stop_waiting(self._let_in)

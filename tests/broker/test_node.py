@@ -205,7 +205,7 @@ async def test_the_jobs_have_names(tmp_path: Path) -> None:
         }
 
 
-async def test_all_listeners_share_the_memory_for_large_requests(tmp_path: Path) -> None:
+async def test_all_listeners_share_the_memory_and_the_counts_of_connections(tmp_path: Path) -> None:
     listeners = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
     security = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
     settings = {"listeners": listeners, "listener_security_protocol_map": security}
@@ -213,6 +213,7 @@ async def test_all_listeners_share_the_memory_for_large_requests(tmp_path: Path)
         assert len(broker.servers) == 2
         assert {server.memory.limit_bytes for server in broker.servers} == {12345}
         assert broker.servers[0].memory is broker.servers[1].memory
+        assert broker.servers[0].counts is broker.servers[1].counts
 
 
 async def test_a_job_that_runs_when_the_broker_stops_is_no_failure(

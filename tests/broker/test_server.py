@@ -16,6 +16,7 @@ from broker.server import (
     PENDING_MAX,
     SEND_BUFFER_BYTES_MAX,
     Connection,
+    ConnectionCounts,
     RequestMemory,
     Server,
     ServerLimits,
@@ -400,7 +401,7 @@ async def test_a_thousand_connections_get_their_answers_and_hold_little(stage: S
         for client in clients:
             client.writer.close()
         await until(lambda: not server.connections)
-        assert server.connections_per_host == {}
+        assert (server.counts.count, server.counts.per_host) == (0, {})
 
 
 def server_is_full(server: Server) -> bool:
@@ -498,7 +499,7 @@ async def test_futures_of_a_client_that_went_away_are_cancelled(connect: Any, st
     client.writer.transport.abort()
     await until(lambda: stage.futures[1].cancelled())
     assert not server.connections
-    assert server.connections_per_host == {}
+    assert (server.counts.count, server.counts.per_host) == (0, {})
 
 
 async def test_a_coroutine_of_a_client_that_went_away_runs_to_its_end(connect: Any, stage: Stage) -> None:
@@ -523,6 +524,27 @@ async def test_connections_are_capped(stage: Stage) -> None:
         again = Client(*await asyncio.open_connection("127.0.0.1", server.port))
         again.writer.write(heartbeat(1))
         assert (await again.response())[0] == 1
+
+
+async def test_the_caps_hold_for_all_listeners_together(stage: Stage) -> None:
+    limits, counts = ServerLimits(max_connections=3, max_connections_per_ip=2), ConnectionCounts()
+    async with (
+        Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits, counts=counts) as one,
+        Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits, counts=counts) as other,
+    ):
+        clients = [Client(*await asyncio.open_connection("127.0.0.1", each.port)) for each in (one, other)]
+        await until(lambda: counts.count == 2)
+        refused = Client(*await asyncio.open_connection("127.0.0.1", other.port))
+        assert await refused.is_closed()
+        elsewhere = Client(*await asyncio.open_connection("127.0.0.1", other.port, local_addr=("127.0.0.2", 0)))
+        await until(lambda: counts.count == 3)
+        assert counts.per_host == {"127.0.0.1": 2, "127.0.0.2": 1}
+        too_many = Client(*await asyncio.open_connection("127.0.0.1", one.port, local_addr=("127.0.0.3", 0)))
+        assert await too_many.is_closed()
+        for client in (*clients, elsewhere):
+            client.writer.close()
+        await until(lambda: counts.count == 0)
+    assert counts.per_host == {}
 
 
 async def test_idle_connections_are_closed_and_waiting_ones_are_not(stage: Stage) -> None:
