@@ -32,6 +32,103 @@ TABLES = (
 """(heading, where the settings are given, module, table in it)."""
 
 
+CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python", "kcat", "Java")
+LIBRARIES = CLIENTS[:3]
+
+FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "produce and consume: every codec, keys, headers; each reads what the others wrote",
+        "test_clients.py::test_what_one_client_writes_every_client_reads",
+        CLIENTS[:4],
+    ),
+    (
+        "the same with librdkafka on the other side",
+        "test_java_clients.py::test_the_console_tools_and_librdkafka_read_each_other",
+        ("confluent-kafka", "Java"),
+    ),
+    ("records without key and headers", "test_clients.py::test_records_without_key_and_headers", CLIENTS[:4]),
+    ("compressed batches stay compressed", "test_clients.py::test_compression_arrives_compressed", CLIENTS[:4]),
+    (
+        "one group of several libraries, each leading it",
+        "test_groups_clients.py::test_three_libraries_share_a_topic",
+        LIBRARIES,
+    ),
+    (
+        "a shared group, handed over",
+        "test_groups_clients.py::test_kcat_shares_a_topic_and_hands_it_over",
+        ("confluent-kafka", "kcat"),
+    ),
+    (
+        "a group goes on where it was",
+        "test_java_clients.py::test_a_group_of_the_console_consumer_goes_on_where_it_was",
+        ("Java",),
+    ),
+    (
+        "a group survives kill -9 of the broker",
+        "test_groups_clients.py::test_a_group_goes_on_after_the_broker_was_killed",
+        LIBRARIES,
+    ),
+    (
+        "static members",
+        "test_groups_clients.py::test_a_static_member_comes_back_without_a_rebalance",
+        ("confluent-kafka",),
+    ),
+    ("fetch sessions", "test_fetch_sessions_clients.py::test_kafka_python_reads_through_a_session", ("kafka-python",)),
+    (
+        "fetch sessions",
+        "test_fetch_sessions_clients.py::test_kafkas_console_consumer_reads_through_a_session",
+        ("Java",),
+    ),
+    (
+        "idempotent producer, kill -9 of the broker: nothing lost, nothing twice",
+        "test_broker_crash.py::test_no_acknowledged_record_is_lost_or_duplicated",
+        ("confluent-kafka",),
+    ),
+    (
+        "idempotent producer, perf tools",
+        "test_java_clients.py::test_the_perf_tools_move_what_they_are_asked_to",
+        ("Java",),
+    ),
+    (
+        "every record's partition and offset, as the verifiable tools see it",
+        "test_java_clients.py::test_the_verifiable_tools_agree_on_every_record",
+        ("Java",),
+    ),
+    ("topic settings", "test_admin_clients.py::test_settings_of_a_topic_with_confluent_kafka", ("confluent-kafka",)),
+    (
+        "settings and resources",
+        "test_admin_clients.py::test_settings_and_resources_with_kafka_python",
+        ("kafka-python",),
+    ),
+    (
+        "topics, settings and groups",
+        "test_kafka_tools.py::test_topics_settings_and_groups_are_managed_with_kafkas_tools",
+        ("Java",),
+    ),
+    ("log folders", "test_admin_clients.py::test_log_folders_with_kafka_python", ("kafka-python",)),
+    (
+        "replicas, leaders, quorum",
+        "test_admin_clients.py::test_replicas_leaders_and_the_quorum_with_kafka_python",
+        ("kafka-python",),
+    ),
+    (
+        "reassignments, elections, log folders, quorum",
+        "test_kafka_tools.py::test_the_node_is_looked_after_with_kafkas_tools",
+        ("Java",),
+    ),
+    (
+        "dump of our files",
+        "test_kafka_tools.py::test_our_metadata_and_group_files_are_read_by_kafkas_dump_tool",
+        ("Java",),
+    ),
+    (
+        "error codes of admin answers beside Apache Kafka's own, frame by frame",
+        "test_admin_kafka.py::test_every_answer_has_the_codes_of_kafkas_answer",
+        (),
+    ),
+)
+"""(what, the test that shows it, with which clients)."""
+
 REMOVED_IN_KAFKA_4 = frozenset(range(4, 8))
 """Keys that brokers used among themselves before KRaft."""
 
@@ -71,16 +168,12 @@ def compatibility() -> str:
     served = {route.key for route in ROUTES}
     missing = [f"{key.name} ({key.value})" for key in ApiKey if key not in served and key not in REMOVED_IN_KAFKA_4]
     clients = [
-        "| client | verified by |",
-        "|---|---|",
-        "| confluent-kafka (librdkafka), aiokafka, kafka-python, kcat | "
-        "`tests/integration/test_clients.py`: every writer with every codec, read by every reader |",
-        "| one consumer group shared by three libraries | `tests/integration/test_groups_clients.py` |",
-        "| admin calls of confluent-kafka and kafka-python | `tests/integration/test_admin_clients.py` |",
-        "| error codes of admin answers beside Apache Kafka's own | `tests/integration/test_admin_kafka.py` |",
-        "| Apache Kafka's command-line tools (Java) | `tests/integration/test_kafka_tools.py`: topics, configs, "
-        "consumer-groups, reassign-partitions, leader-election, log-dirs, metadata-quorum, dump-log |",
+        f"| feature | {' | '.join(CLIENTS)} | verified by `tests/integration/` |",
+        f"|---|{'---|' * len(CLIENTS)}---|",
     ]
+    for feature, test, with_clients in FEATURES:
+        cells = ("✓" if client in with_clients else "" for client in CLIENTS)
+        clients.append(f"| {feature} | {' | '.join(cells)} | `{test}` |")
     return "\n".join(
         [
             "# Compatibility",
@@ -94,6 +187,9 @@ def compatibility() -> str:
             f"Not served and not advertised: {', '.join(missing)}.",
             "",
             "## Clients",
+            "",
+            "Every ✓ is a test that runs in CI with the real client; an empty cell is not tested. "
+            "Java stands for Apache Kafka's console, perf and admin tools, which CI fetches with Maven.",
             "",
             *clients,
             "",

@@ -1,16 +1,18 @@
-"""confluent-kafka, aiokafka and kafka-python as members of one group: they share a topic and take over from each other.
+"""confluent-kafka, aiokafka, kafka-python and kcat as members of one group: they share a topic and take over.
 
-Each library runs in a thread of its own and reports what it owns and what it read. Any of the three may lead the
+Each runs in a thread of its own and reports what it owns and what it read. Any of the three libraries may lead the
 group and assign for the others.
 """
 
 import asyncio
 import itertools
+import re
 import socket
+import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,6 +142,49 @@ class Aiokafka(Member):
             await consumer.stop()
 
 
+class Kcat(Member):
+    """The command, which tells of its assignments on standard error."""
+
+    def work(self) -> None:
+        settings = {
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": "100",
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": "10000",
+            "heartbeat.interval.ms": "500",
+        }
+        options = [word for name, value in settings.items() for word in ("-X", f"{name}={value}")]
+        command = ["kcat", "-G", self.group, "-b", self.address, "-u", "-f", "%p %o\n", *options, self.topic]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None and process.stderr is not None
+            hearing = threading.Thread(target=self._hear, args=(process.stderr,))
+            reading = threading.Thread(target=self._read, args=(process.stdout,))
+            hearing.start()
+            reading.start()
+            self.leave.wait()
+            process.terminate()  # it commits and leaves
+            hearing.join()
+            reading.join()
+        self.owned = frozenset()
+
+    def _hear(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            if ": assigned: " in line:
+                self.owned |= partitions_in(line)
+            elif ": revoked: " in line:
+                self.owned -= partitions_in(line)
+
+    def _read(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            partition, offset = map(int, line.split())
+            self.read.append((partition, offset))
+
+
+def partitions_in(line: str) -> frozenset[int]:
+    """The numbers in `topic [0], topic [1]`."""
+    return frozenset(int(number) for number in re.findall(r"\[(\d+)\]", line))
+
+
 LIBRARIES: tuple[type[Member], ...] = (Confluent, KafkaPython, Aiokafka)
 
 
@@ -233,6 +278,23 @@ def test_three_libraries_share_a_topic(
     positions = reader.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=30)
     reader.close()
     assert [position.offset for position in positions] == [30] * PARTITIONS
+
+
+def test_kcat_shares_a_topic_and_hands_it_over(
+    address: str, topic: str, kcat: Path, start: Callable[[type[Member]], Member]
+) -> None:
+    members = [start(Kcat), start(Confluent)]
+    settle(members)
+    write(address, topic, 20)
+    wait_for(lambda: sum(len(member.read) for member in members) >= 120, "not everything was read")
+    leaver, stays = members
+    leaver.stop()
+    settle([stays])
+    write(address, topic, 10)
+    wait_for(lambda: sum(len(member.read) for member in members) >= 180, "not everything was read")
+    read = sorted(leaver.read + stays.read)
+    assert read == [(partition, offset) for partition in range(PARTITIONS) for offset in range(30)], "every record once"
+    assert leaver.read
 
 
 def test_a_static_member_comes_back_without_a_rebalance(address: str, topic: str) -> None:
