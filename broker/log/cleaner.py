@@ -30,7 +30,7 @@ from core.types import TopicPartition
 from . import swap
 from .cleanable import Cleanable, CleanerMachine, CleaningFailure, LogState, SegmentState, groups
 from .cleaner_report import write_failures
-from .compaction import CleaningFailed, Rules, SourceSegment, compact, fill
+from .compaction import CleaningFailed, Rules, SourceSegment, compact, fill, last_of_producers
 from .config import LONG_MAX
 from .header import plausible_size, read_header
 from .offset_map import OffsetMap
@@ -188,11 +188,14 @@ class LogCleaner:
         )
         span = (chosen.first_dirty, chosen.uncleanable)
         covered = await self._in_thread(partial(fill, partition_log.directory, dirty, span, offset_map, self._pace))
+        everything = [_source(segment) for segment in old]
+        last = await self._in_thread(partial(last_of_producers, partition_log.directory, everything))
+        known = {state.producer_id for state in partition_log.producers}
         rules = Rules(
             now_ms=self._clock.now_ms(),
             delete_retention_ms=config.delete_retention_ms,
             covered_offset=covered,
-            producers={state.producer_id: state.batches[-1].last_offset for state in partition_log.producers},
+            producers={producer_id: offset for producer_id, offset in last.items() if producer_id in known},
         )
         states = [SegmentState(base_offset=each.base_offset, size_bytes=each.size_bytes) for each in old]
         states.append(SegmentState(base_offset=chosen.uncleanable, size_bytes=0))

@@ -12,8 +12,9 @@ out, record by record:
 
 What stays keeps its offset, its time and its batch: base offset, last offset delta, leader epoch, producer id, epoch
 and base sequence never change, a compressed batch is compressed again with its codec, a batch that lost nothing is
-copied byte by byte. A batch that lost everything goes, except the last one of a producer that is still known: its
-header stays, as it says which sequence number is due after a restart.
+copied byte by byte. A batch that lost everything goes, except the last one, in what is compacted, of a producer that is
+still known: its header stays, as it says which sequence number is due after a restart. A later batch of that producer
+does not do instead while a power cut may still take it away.
 
 Every byte read is checked against its CRC; a batch that fails ends the work with CleaningFailed and nothing is
 replaced. Batches of transactions do so too: which of them were aborted is not known on this broker. Blocking; runs in
@@ -76,7 +77,7 @@ class Rules:
     now_ms: int
     delete_retention_ms: int
     covered_offset: int  # the map knows every key below; what lies beyond stays
-    producers: Mapping[int, int]  # producer id -> offset of its last record
+    producers: Mapping[int, int]  # producer id -> offset of its last record in what is compacted
 
 
 def fill(
@@ -111,6 +112,24 @@ def fill(
                 )
             covered = header.last_offset + 1
     return end
+
+
+def last_of_producers(directory: Directory, sources: Sequence[SourceSegment]) -> dict[int, int]:
+    """The offset of the last record of every producer in `sources`, going by the headers alone."""
+    found: dict[int, int] = {}
+    for source in sources:
+        name = segment_name(source.base_offset)
+        file: File = directory.open(name)
+        try:
+            walked = walk(file, 0, source.size_bytes, verify=False, due=source.base_offset, dense=source.dense)
+            for _, header in walked:
+                if header.producer_id >= 0:
+                    found[header.producer_id] = header.last_offset
+        except BadBatch as bad:
+            raise CleaningFailed(f"corrupt: {name}, {bad}") from bad
+        finally:
+            file.close()
+    return found
 
 
 def compact(

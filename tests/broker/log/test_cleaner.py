@@ -214,6 +214,32 @@ async def test_a_producer_whose_records_are_all_superseded_goes_on_with_its_sequ
     await store.close()
 
 
+async def test_a_producer_is_known_even_if_its_newest_batch_is_lost_after_a_cleaning(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    store = opened(tmp_path, clock)
+    log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
+    first = build_batch([NewRecord(NOW_MS, b"k1", b"x")], producer_id=9, producer_epoch=0, base_sequence=0)
+    await log.durable(log.append(first, now_ms=NOW_MS).last_offset)
+    await produce(log, 100)
+    newest = build_batch([NewRecord(NOW_MS, b"k1", b"y")], producer_id=9, producer_epoch=0, base_sequence=1)
+    end = log.append(newest, now_ms=NOW_MS).base_offset
+    await clean_all(store, clock)
+    assert log.segments[-1].base_offset <= end, "what is not settled is not compacted"
+    await store.close()
+    with (tmp_path / "t-0" / segment_name(log.segments[-1].base_offset)).open("r+b") as active:
+        active.truncate(0)  # a power cut, before anybody was told that it is stored
+    for snapshot in (tmp_path / "t-0").glob("*.snapshot"):
+        snapshot.unlink()
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    store = opened(tmp_path, clock)
+    found = store.get("t", 0)
+    assert found is not None
+    assert found.append(first, now_ms=NOW_MS).duplicate
+    assert not found.append(newest, now_ms=NOW_MS).duplicate
+    await store.close()
+
+
 async def test_bytes_handed_out_before_stay_what_they_were(store: LogStore, clock: ManualClock) -> None:
     config = LogConfig(cleanup_policy=("compact",), segment_bytes=400_000, file_delete_delay_ms=0)
     log = store.create("t", uuid.UUID(int=1), 0, config)
