@@ -151,6 +151,13 @@ def configuration() -> str:
     return "\n".join(parts)
 
 
+CLIENT_FAULTS = (
+    "kafka-python 3.0.12: when the time of a `poll` is over between the leader's JoinGroup and its SyncGroup of a "
+    "rebalance caused by new metadata, the consumer takes no assignment, sends no heartbeat and is silent until its "
+    "session ends. Polls of some seconds until the first assignment keep clear of it.",
+)
+
+
 def compatibility() -> str:
     """The page of served APIs and verified clients."""
     from broker.routes import ROUTES
@@ -192,6 +199,10 @@ def compatibility() -> str:
             "Java stands for Apache Kafka's console, perf and admin tools, which CI fetches with Maven.",
             "",
             *clients,
+            "",
+            "Faults of clients that a test had to go round, seen against Apache Kafka too:",
+            "",
+            *(f"- {fault}" for fault in CLIENT_FAULTS),
             "",
         ]
     )

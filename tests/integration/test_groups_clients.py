@@ -102,12 +102,13 @@ class KafkaPython(Member):
             session_timeout_ms=10_000,
             heartbeat_interval_ms=500,
         )
-        # A leader without the topic's metadata assigns nothing and joins again at once when it has it; on a loaded
-        # machine kafka-python 3.0 is then silent now and then, with both joins answered.
-        assert consumer.partitions_for_topic(self.topic)
         consumer.subscribe([self.topic])
         while not self.leave.is_set():
-            for position, records in consumer.poll(timeout_ms=100).items():
+            # A leader joins again at once when the topic's metadata comes. When kafka-python 3.0.12 gives that up
+            # between its JoinGroup and SyncGroup because the poll's time is over, it never takes the assignment nor
+            # sends a heartbeat again (with Apache Kafka too), so the polls until the first assignment are long.
+            timeout_ms = 100 if consumer.assignment() else 5_000
+            for position, records in consumer.poll(timeout_ms=timeout_ms).items():
                 self.read += [(position.partition, record.offset) for record in records]
                 consumer.commit()
             self.owned = frozenset(position.partition for position in consumer.assignment())
