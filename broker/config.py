@@ -105,8 +105,9 @@ _LOG = (
     _int("log.segment.bytes", 2**30, "Size at which a segment is closed.", 14, dynamic=True, importance=_HIGH),
     _long("log.roll.ms", None, "Age at which a segment is closed; overrides log.roll.hours.", dynamic=True),
     _int("log.roll.hours", 168, "Age at which a segment is closed, in hours.", 1),
-    _long("log.roll.jitter.ms", None, "Random time taken off log.roll.ms.", dynamic=True, importance=_LOW),
-    _int("log.roll.jitter.hours", 0, "Random time taken off log.roll.hours.", 0, importance=_LOW),
+    _long("log.roll.jitter.ms", None, "Most time taken off log.roll.ms, so that segments are not all closed at once.",
+          dynamic=True, importance=_LOW),
+    _int("log.roll.jitter.hours", 0, "The same in hours.", 0, importance=_LOW),
     _int("log.index.interval.bytes", 4096, "Bytes of log per entry of the offset index.", 0, dynamic=True),
     _int("log.index.size.max.bytes", 10 * 2**20, "Most bytes of one offset index.", 4, dynamic=True),
     _long("log.segment.delete.delay.ms", 60_000, "Time between marking a segment deleted and removing its file.", 0,
@@ -122,7 +123,7 @@ _LOG = (
     _long("log.flush.interval.messages", _LONG_MAX, "Records between forced flushes under flush.policy=os.", 1,
           dynamic=True),
     _long("log.flush.interval.ms", None, "Time between forced flushes under flush.policy=os.", dynamic=True),
-    _flag("log.preallocate", False, "Reserve the space of a segment when it is opened.", dynamic=True),
+    _flag("log.preallocate", False, "No effect: room is set aside in steps while a segment grows.", dynamic=True),
     _long("log.cleaner.delete.retention.ms", 86_400_000, "How long a compacted topic keeps a tombstone.", 0,
           dynamic=True),
     _long("log.cleaner.min.compaction.lag.ms", 0, "Age below which a record is not compacted.", 0, dynamic=True),
@@ -145,6 +146,20 @@ _LOG = (
               dynamic=True, doc="Most bytes the cleaner reads and writes in a second, together.", valid=in_range(1)),
     _text("compression.type", "producer", "Codec of stored batches; producer keeps the one that arrived.", dynamic=True,
           valid=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+    *(
+        ConfigKey(name=f"compression.{codec}.level", type=ConfigType.INT, default=default, valid=valid, dynamic=True,
+                  doc=f"Level used when compression.type is {codec}{what}.", importance=_LOW)
+        for codec, default, valid, what in (
+            ("gzip", -1, in_range(-1, 9), "; -1 is gzip's own default"),
+            ("lz4", 9, in_range(1, 17), "; no effect: lz4 is always the fast one"),
+            ("zstd", 3, in_range(-131072, 22), ""),
+        )
+    ),
+    _text("log.record.validation", "header",
+          "header: a produced batch is judged by its header, CRC and counts. records: its records are walked too, as "
+          "Apache Kafka does, and a batch that no consumer could read is refused; costs about 0.2 us a record and the "
+          "decompression. Compacted topics always do.",
+          dynamic=True, valid=one_of("header", "records")),
     _int("message.max.bytes", 1_048_588, "Largest record batch.", 0, dynamic=True, importance=_HIGH),
     _int("min.insync.replicas", 1, "Replicas that must hold a record before acks=all is answered.", 1, dynamic=True,
          importance=_HIGH),

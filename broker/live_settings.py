@@ -1,9 +1,9 @@
 """Broker settings that take effect while the broker runs
 
 Most dynamic settings reach the logs as part of what holds for a topic (`broker.topic_config`). Those here belong to the
-node itself: what its listeners let clients use, how its cleaner works, how long it knows an idle producer. They are
-read once at start-up, so that a restart does not forget them, and again whenever the image brings other broker
-settings. Connections that are open already stay open.
+node itself: what its listeners let clients use, how its cleaner works, how long it knows an idle producer, how closely
+its logs look at what is produced. They are read once at start-up, so that a restart does not forget them, and again
+whenever the image brings other broker settings. Connections that are open already stay open.
 """
 
 from typing import cast
@@ -38,6 +38,11 @@ def cleaner_settings(layers: Layers) -> CleanerSettings:
 def producer_id_expiration_ms(layers: Layers) -> int:
     """How long a producer may be silent before its sequence numbers are forgotten."""
     return _whole(layers, "producer.id.expiration.ms")
+
+
+def record_validation(layers: Layers) -> str:
+    """How much of a produced batch is looked at: `header` or `records`."""
+    return cast(str, layers.walk(BROKER_CONFIG["log.record.validation"])[0].value)
 
 
 def _whole(layers: Layers, name: str) -> int:

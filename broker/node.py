@@ -27,7 +27,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.folders import set_aside
 from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from broker.groups.table import GroupLimits
-from broker.live_settings import cleaner_settings, producer_id_expiration_ms, server_limits
+from broker.live_settings import cleaner_settings, producer_id_expiration_ms, record_validation, server_limits
 from broker.log.cleaner import LogCleaner
 from broker.log.config import LogConfig
 from broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
@@ -153,7 +153,9 @@ class Broker:
 
     def log_config(self, topic: TopicImage | None) -> LogConfig:
         """The settings that a topic's logs obey."""
-        return LogConfig.of(topic_settings(topic.configs if topic else {}, self.config_layers()))
+        layers = self.config_layers()
+        settings = topic_settings(topic.configs if topic else {}, layers)
+        return LogConfig.of({**settings, "record.validation": record_validation(layers)})
 
     async def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Make the logs what the image says; a log that cannot be made now is tried again later."""

@@ -49,6 +49,11 @@ FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("records without key and headers", "test_clients.py::test_records_without_key_and_headers", CLIENTS[:4]),
     ("compressed batches stay compressed", "test_clients.py::test_compression_arrives_compressed", CLIENTS[:4]),
     (
+        "topics with a codec of their own",
+        "test_clients.py::test_a_topic_with_a_codec_of_its_own_holds_only_that",
+        CLIENTS[:4],
+    ),
+    (
         "one group of several libraries, each leading it",
         "test_groups_clients.py::test_three_libraries_share_a_topic",
         LIBRARIES,

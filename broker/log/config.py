@@ -8,6 +8,7 @@ removes segments by age and size (`retention`); with both, both.
 """
 
 import dataclasses
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -37,12 +38,22 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
     delete_retention_ms: int = 86_400_000
+    segment_jitter_ms: int = 0
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_zstd_level: int = 3
+    record_validation: str = "header"  # not of a topic: the broker's `log.record.validation`
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> "LogConfig":
         """Pick the log's settings out of the typed settings of a topic (`retention.ms` -> `retention_ms`)."""
         names = {field.name.replace("_", "."): field.name for field in dataclasses.fields(cls)}
         return cls(**{names[key]: value for key, value in settings.items() if key in names})  # type: ignore[arg-type]
+
+    @property
+    def walks_records(self) -> bool:
+        """Whether the records of a produced batch are looked at, not only its header."""
+        return self.record_validation == "records" or self.compacted
 
     @property
     def compacted(self) -> bool:
@@ -58,6 +69,11 @@ class LogConfig:
     def segment_ms_max(self) -> int:
         """Age at which a segment is closed; a record that must be compacted soon may not stay in the active one."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
+    def roll_after_ms(self, segment: str) -> int:
+        """Age at which this segment is closed: less its share of the jitter, which is the same whenever asked."""
+        jitter_ms = min(self.segment_jitter_ms, self.segment_ms)
+        return self.segment_ms_max - (zlib.crc32(segment.encode()) % jitter_ms if jitter_ms else 0)
 
     @property
     def append_time(self) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from core.records.batch import (
     ATTRIBUTES_AT,
+    BATCH_LENGTH_AT,
     CODEC_MASK,
     CONTROL_BIT,
     CRC_AT,
@@ -25,6 +26,8 @@ from core.records.validate import ZSTD_PRODUCE_VERSION
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
+_CRC = struct.Struct(">I")
+_LENGTH = struct.Struct(">i")
 _ZSTD = CODECS["zstd"]
 _new_header = tuple.__new__  # twice as fast as the NamedTuple's own constructor, once per batch
 
@@ -132,7 +135,19 @@ def crc_matches(buffer: bytes | bytearray | memoryview, position: int, header: B
 
 def set_create_time(batch: bytearray | memoryview) -> None:
     """Make the batch one whose producer set the time, and renew its CRC."""
+    _change_attributes(batch, TIMESTAMP_TYPE_BIT, 0)
+
+
+def with_records(header: bytes | bytearray | memoryview, records: bytes, codec: int) -> bytearray:
+    """A batch with this header but for codec, length and CRC, and with these records, compressed by `codec`."""
+    batch = bytearray(header) + records
+    _LENGTH.pack_into(batch, BATCH_LENGTH_AT, len(batch) - LOG_OVERHEAD_BYTES)
+    _change_attributes(batch, CODEC_MASK, codec)
+    return batch
+
+
+def _change_attributes(batch: bytearray | memoryview, mask: int, bits: int) -> None:
+    """Replace the attributes within `mask` and renew the CRC, which covers everything from them on."""
     crc, attributes = _CRC_AND_ATTRIBUTES.unpack_from(batch, CRC_AT)
-    _CRC_AND_ATTRIBUTES.pack_into(batch, CRC_AT, crc, attributes & ~TIMESTAMP_TYPE_BIT)
-    crc = crc32c(memoryview(batch)[ATTRIBUTES_AT:])
-    _CRC_AND_ATTRIBUTES.pack_into(batch, CRC_AT, crc, attributes & ~TIMESTAMP_TYPE_BIT)
+    _CRC_AND_ATTRIBUTES.pack_into(batch, CRC_AT, crc, attributes & ~mask | bits)
+    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))

@@ -9,8 +9,9 @@ Under `flush.policy=group` the high watermark is what is durable: a consumer (or
 power cut could still take back. Under `os` it follows the log end, as on an Apache Kafka node without replicas.
 
 `append` checks the header and CRC of a batch, asks the producer states whether it is new, stamps offset and leader
-epoch into the caller's bytes and writes them. Nothing is changed when it raises. Records are looked at only in topics
-that are to be compacted, where one without a key could never be. Not here: who may append, acks, waiting for
+epoch into the caller's bytes and writes them. Nothing is changed when it raises. Records are looked at only where
+somebody wants it: in topics that are to be compacted, where one without a key could never be; in those with a codec of
+their own (`recode`); and everywhere under `log.record.validation=records`. Not here: who may append, acks, waiting for
 replicas.
 """
 
@@ -25,7 +26,7 @@ from typing import NamedTuple
 import structlog
 
 from core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
-from core.records.batch import BatchView, stamp, stamp_append_time
+from core.records.batch import CODEC_MASK, BatchView, stamp, stamp_append_time
 from core.records.validate import validate_produced_batch, validate_records
 from core.runtime.disk import ByteBuffer, Directory
 from core.types import TopicPartition
@@ -38,6 +39,7 @@ from .flusher import Flusher, FlushWork, Sync
 from .header import BatchHeader, accept_produced, set_create_time
 from .lookup import first_at_or_after, with_max_timestamp
 from .producers import ProducerState, ProducerStates
+from .recode import recoded, wanted_codec
 from .segment import SNAPSHOT_SUFFIX, Segment, segment_name
 
 log = structlog.get_logger("tidemill.broker.log")
@@ -90,6 +92,7 @@ class PartitionLog:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = directory
+        self._active = segments[-1]
         self.config = config
         self.epochs = epochs
         self.producers = producers
@@ -97,7 +100,6 @@ class PartitionLog:
         self.segments = segments
         self.closed = False
         self._bases = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
         self._flusher = flusher
         self._durable_before_visible = durable_before_visible
         self._on_failure = on_failure
@@ -128,8 +130,9 @@ class PartitionLog:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._append_time, self._compacted = config.append_time, config.compacted  # asked for each batch
-        self._segment_ms_max = config.segment_ms_max
+        self._append_time, self._walks_records = config.append_time, config.walks_records  # asked for each batch
+        self._codec = wanted_codec(config)
+        self._plan_roll()
 
     @property
     def high_watermark(self) -> int:
@@ -192,8 +195,8 @@ class PartitionLog:
                 or now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms
             ):
                 self._judge_timestamps(batch, now_ms)
-            if self._compacted:
-                validate_records(BatchView(data), compacted=True)
+            if self._walks_records:
+                validate_records(BatchView(data), compacted=config.compacted)
         idempotent = batch.producer_id >= 0
         if idempotent:
             original = self.producers.check(batch)
@@ -202,7 +205,9 @@ class PartitionLog:
                 return AppendResult(
                     original.base_offset, original.last_offset, append_time, self.log_start_offset, True
                 )
-        if type(data) is not bytearray and (type(data) is not memoryview or data.readonly):
+        if self._codec is not None and batch.attributes & CODEC_MASK != self._codec and origin == "client":
+            data = recoded(data, self._codec, config)
+        elif type(data) is not bytearray and (type(data) is not memoryview or data.readonly):
             data = bytearray(data)
         append_time, max_timestamp = NO_TIMESTAMP, batch.max_timestamp
         if self._append_time:
@@ -244,7 +249,7 @@ class PartitionLog:
         try:
             if active.size_bytes and (
                 not active.fits(len(data), last_offset, config.segment_bytes, config.segment_index_bytes)
-                or (active.first_append_ms is not None and now_ms - active.first_append_ms > self._segment_ms_max)
+                or (active.first_append_ms is not None and now_ms - active.first_append_ms > self._roll_after_ms)
             ):
                 self.roll()
                 active = self._active
@@ -280,7 +285,11 @@ class PartitionLog:
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
         self._active = segment
+        self._plan_roll()
         self._flusher.add(self)
+
+    def _plan_roll(self) -> None:
+        self._roll_after_ms = self._config.roll_after_ms(f"{self.topic_partition}@{self._active.base_offset}")
 
     def _appended(self) -> None:
         if self._durable_before_visible:

@@ -14,7 +14,7 @@ from ..errors import CorruptMessage, MessageTooLarge, UnsupportedCompressionType
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODEC_NAMES = {number: name for name, number in CODECS.items()}
 
-_GZIP_LEVEL = 6
+_GZIP_LEVEL = 6  # what -1 stands for
 _GZIP_WINDOW_BITS = 31  # a gzip wrapper around a 32 KiB window
 _ZSTD_LEVEL = 3
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # magic, version, oldest compatible version
@@ -44,19 +44,19 @@ def _cramjam() -> Any:
     return cramjam
 
 
-def compress(codec: str | int, data: bytes | memoryview) -> bytes:
-    """Compress `data` with `codec`."""
+def compress(codec: str | int, data: bytes | memoryview, level: int | None = None) -> bytes:
+    """Compress `data` with `codec`; gzip and zstd have levels (KIP-390), None is their default."""
     number = codec_number(codec)
     if number == 0:
         return bytes(data)
     if number == 1:
-        compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+        compressor = zlib.compressobj(_GZIP_LEVEL if level in (None, -1) else level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
         return compressor.compress(data) + compressor.flush()
     if number == 2:
         return _compress_snappy(data)
     if number == 3:
         return _compress_lz4(data)
-    return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL))
+    return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: str | int, data: bytes | memoryview, max_bytes: int) -> bytes:

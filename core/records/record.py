@@ -110,7 +110,7 @@ def _read_records(
             at += n >> 1
         headers: Headers = ()
         if data[at]:
-            headers, at = _read_headers(data, at)
+            headers, at = read_headers(data, at)
         else:
             at += 1
         if at != end:
@@ -121,7 +121,8 @@ def _read_records(
     return records
 
 
-def _read_headers(data: bytes, at: int) -> tuple[Headers, int]:
+def read_headers(data: bytes, at: int) -> tuple[Headers, int]:
+    """The headers of a record, whose count is at `at`, and where they end; raises CorruptMessage and IndexError."""
     count, at = decode_varint(data, at)
     if not 0 <= count <= len(data) - at:
         raise CorruptMessage(f"a count of {count} record headers")

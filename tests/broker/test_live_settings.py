@@ -13,6 +13,7 @@ from broker.log.partition import PartitionLog
 from broker.node import Broker
 from broker.quorum.metadata import ConfigChange, ConfigOp, NewTopic, ResourceChange
 from broker.topic_config import Layers
+from core.errors import InvalidRecord
 from core.records.builder import build_batch
 from core.records.record import NewRecord
 from core.wire.api import ApiKey
@@ -23,6 +24,7 @@ from core.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.broker.broker_world import WireClient, running_broker, wire_client
+from tests.broker.log.rejection_table import NOW_MS, with_records
 
 
 def test_the_stronger_layer_holds() -> None:
@@ -214,3 +216,18 @@ async def test_idle_producers_are_forgotten_when_the_changed_time_has_passed(tmp
         await until(lambda: len(log.producers) == 0)
     async with running_broker(tmp_path, **settings) as broker:
         assert broker.logs.producer_id_expiration_ms == 1
+
+
+async def test_records_are_looked_at_when_the_setting_says_so_also_after_a_restart(tmp_path: Path) -> None:
+    unreadable = with_records(b"\xff" * 12, count=1)
+    async with running_broker(tmp_path) as broker, wire_client(broker) as client:
+        log = await created(broker)
+        log.append(unreadable, now_ms=NOW_MS)
+        assert await alter(client, {"log.record.validation": "records"}) == (0, "")
+        with pytest.raises(InvalidRecord):
+            log.append(unreadable, now_ms=NOW_MS)
+    async with running_broker(tmp_path) as broker:
+        again = broker.logs.get("t", 0)
+        assert again is not None
+        with pytest.raises(InvalidRecord):
+            again.append(unreadable, now_ms=NOW_MS)

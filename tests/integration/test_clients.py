@@ -17,6 +17,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from core.records.batch import iter_batches
+
 if TYPE_CHECKING:
     from tidemill.services import Service
 
@@ -204,3 +206,22 @@ def test_compression_arrives_compressed(
     folder = Path(tidemill_broker.command[tidemill_broker.command.index("--data") + 1])
     stored = sum(path.stat().st_size for path in folder.glob(f"**/{topic}-0/*.log"))
     assert 0 < stored < sum(len(record.value) for record in RECORDS) / 2
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topic_with_a_codec_of_its_own_holds_only_that(
+    address: str, kcat: Path, tidemill_broker: "Service", codec: str
+) -> None:
+    """Each client writes with another codec; the broker compresses anew and every client reads all of it."""
+    topic = f"recoded-{uuid.uuid4().hex[:12]}"
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, 1, 1, config={"compression.type": codec})])[topic].result(30)
+    quarter = COUNT // len(WRITERS)
+    for number, (name, written) in enumerate(zip(WRITERS, CODECS, strict=False)):
+        WRITERS[name](address, topic, written, RECORDS[number * quarter : (number + 1) * quarter])
+    for name, read in READERS.items():
+        assert read(address, topic) == RECORDS, f"read by {name}"
+    folder = Path(tidemill_broker.command[tidemill_broker.command.index("--data") + 1])
+    data = b"".join(path.read_bytes() for path in sorted(folder.glob(f"**/{topic}-0/*.log")))
+    expected = 0 if codec == "uncompressed" else CODECS.index(codec)
+    assert {batch.codec for batch in iter_batches(data)} == {expected}

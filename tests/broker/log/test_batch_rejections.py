@@ -10,6 +10,7 @@ from core.records.record import decode_records
 from tests.broker.log.log_world import LogWorld, read_all
 from tests.broker.log.rejection_table import (
     GOOD,
+    INVALID_RECORD,
     NONE,
     NOW_MS,
     REJECTIONS,
@@ -54,6 +55,17 @@ async def test_a_batch_is_answered_as_the_table_says_and_a_refused_one_changes_n
         assert (log.log_end_offset, log.size_bytes, log.producers.states()) == before
         assert log.append(GOOD, now_ms=NOW_MS).base_offset == 3, "the log goes on"
     assert world.failures == []
+
+
+@pytest.mark.parametrize("row", [row for row in OF_THE_LOG if not row.settings], ids=lambda row: row.name)
+async def test_with_records_validation_whatever_kafka_refuses_is_refused(row: Rejection) -> None:
+    log = LogWorld(SimulatedDisk().root, LogConfig(record_validation="records")).open()
+    code = append(log, row)
+    if row.kafka_code == NONE:
+        assert code in (NONE, INVALID_RECORD)
+    else:
+        assert code != NONE
+        assert log.log_end_offset == 0
 
 
 def test_all_faults_of_the_table_are_named_once() -> None:

@@ -26,3 +26,20 @@ def test_a_record_that_must_be_compacted_soon_does_not_stay_in_the_active_segmen
 def test_timestamp_type() -> None:
     assert not LogConfig().append_time
     assert LogConfig(message_timestamp_type="LogAppendTime").append_time
+
+
+def test_jitter_spreads_the_age_at_which_segments_are_closed() -> None:
+    config = LogConfig(segment_ms=1000, segment_jitter_ms=300)
+    ages = {config.roll_after_ms(f"t-{number}@0") for number in range(200)}
+    assert len(ages) > 50
+    assert min(ages) > 700
+    assert max(ages) <= 1000
+    assert config.roll_after_ms("t-0@0") == config.roll_after_ms("t-0@0")
+    assert LogConfig(segment_ms=1000).roll_after_ms("t-0@0") == 1000
+    assert LogConfig(segment_ms=10, segment_jitter_ms=10**9).roll_after_ms("t-0@0") > 0
+
+
+def test_records_are_walked_where_somebody_wants_it() -> None:
+    assert not LogConfig().walks_records
+    assert LogConfig(record_validation="records").walks_records
+    assert LogConfig(cleanup_policy=("compact",)).walks_records

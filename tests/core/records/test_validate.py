@@ -3,14 +3,17 @@
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge, UnsupportedCompressionType
 from core.records import batch as at
 from core.records.batch import BatchView
 from core.records.builder import build_batch
 from core.records.crc import crc32c
-from core.records.record import NewRecord
+from core.records.record import NewRecord, decode_records, offset_deltas_are_dense
 from core.records.validate import validate_produced_batch, validate_records
+from tests.core.records.record_strategies import record_lists
 
 RECORDS = [NewRecord(1000, b"k", b"v"), NewRecord(1001, None, b"w")]
 GOOD = build_batch(RECORDS, producer_id=4, producer_epoch=0, base_sequence=0)
@@ -88,7 +91,7 @@ def test_any_flipped_byte_is_noticed_or_harmless() -> None:
 
 def test_records_are_checked_when_asked() -> None:
     view = validate_produced_batch(GOOD)
-    assert [record.value for record in validate_records(view)] == [b"v", b"w"]
+    assert validate_records(view) == GOOD[at.HEADER_BYTES :]
     with pytest.raises(InvalidRecord, match="record 1 has no key"):
         validate_records(view, compacted=True)
 
@@ -101,3 +104,20 @@ def test_offset_deltas_that_lie_are_found() -> None:
     view = validate_produced_batch(lying)
     with pytest.raises(InvalidRecord, match="record 0 has offset delta 5"):
         validate_records(view)
+
+
+@given(record_lists, st.data())
+def test_records_are_refused_exactly_when_they_cannot_be_read(records: list[NewRecord], data: st.DataObject) -> None:
+    batch = bytearray(build_batch(records))
+    for _ in range(data.draw(st.integers(0, 2))):
+        batch[data.draw(st.integers(at.HEADER_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    view = BatchView(batch)
+    try:
+        readable = offset_deltas_are_dense(decode_records(view), 0)
+    except CorruptMessage:
+        readable = False
+    if readable:
+        assert validate_records(view) == batch[at.HEADER_BYTES :]
+    else:
+        with pytest.raises(InvalidRecord):
+            validate_records(view)

@@ -1,0 +1,39 @@
+"""A produced batch in the codec that its topic wants
+
+With `compression.type=producer`, the default, batches stay the bytes that arrived. Any other value is a promise about
+everything in the topic, so a batch of another codec is compressed anew as it comes in. Its header keeps all it says but
+codec, length and CRC; its records are walked on the way, since nothing else would look at them before a consumer does.
+"""
+
+from core.errors import MessageTooLarge
+from core.records.batch import HEADER_BYTES, BatchView
+from core.records.compression import CODECS, compress
+from core.records.validate import validate_records
+from core.runtime.disk import ByteBuffer
+
+from .config import LogConfig
+from .header import with_records
+
+KEEP = "producer"
+_UNCOMPRESSED = "uncompressed"  # Kafka's word for the codec `none` in topic settings
+
+
+def wanted_codec(config: LogConfig) -> int | None:
+    """The number of the codec that all batches of a topic shall have; None if each keeps its own."""
+    name = config.compression_type
+    if name == KEEP:
+        return None
+    return CODECS["none" if name == _UNCOMPRESSED else name]
+
+
+def recoded(batch: ByteBuffer, codec: int, config: LogConfig) -> bytearray:
+    """`batch` with its records compressed by `codec`; raises InvalidRecord or MessageTooLarge."""
+    records = validate_records(BatchView(batch), compacted=config.compacted)
+    levels = {CODECS["gzip"]: config.compression_gzip_level, CODECS["zstd"]: config.compression_zstd_level}
+    found = with_records(batch[:HEADER_BYTES], compress(codec, records, levels.get(codec)), codec)
+    if len(found) > config.max_message_bytes:
+        raise MessageTooLarge(
+            f"record batch of {len(found)} bytes with compression.type={config.compression_type}; "
+            f"the topic allows {config.max_message_bytes}"
+        )
+    return found
