@@ -252,7 +252,7 @@ def _plan(partition: PartitionFolder, facts: PartitionFacts) -> RepairPlan:
     return plan(
         OverlayDirectory(partition.path),
         facts,
-        recovery_point=max(partition.recovery_point, 0),
+        recovery_point=partition.recovery_point if partition.recovery_point >= 0 else None,
         log_start_offset=max(partition.log_start_offset, 0),
         now_ms=_clock.now_ms(),
         cleaned_offset=partition.cleaned_offset,

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from broker.log.audit import segment_bases
+from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, LOG_STARTS, RECOVERY_POINTS, find_offsets, read_offsets
 from broker.log.identity import META
 from broker.log.store import METADATA_FOLDER, parse_partition_folder
 from broker.quorum.image import ClusterImage, ImageError, apply_batch
@@ -77,14 +78,14 @@ def _is_data_folder(path: Path) -> bool:
 def _look_into(path: Path, data: Path | None, names: "list[str]") -> LogFolder:
     recovery_points: Mapping[TopicPartition, int] = {}
     log_starts: Mapping[TopicPartition, int] = {}
-    cleaned: Mapping[TopicPartition, int] = {}
-    metadata_problem = None
+    cleaned: Mapping[TopicPartition, int] | None = {}
+    metadata_problem, image = None, ClusterImage()
     if data is not None:
         overlay = OverlayDirectory(data)
         recovery_points = read_offsets(overlay, RECOVERY_POINTS)
         log_starts = read_offsets(overlay, LOG_STARTS)
-        cleaned = read_offsets(overlay, CLEANED)
-        metadata_problem = _metadata_problem(overlay)
+        cleaned = find_offsets(overlay, CLEANED)
+        metadata_problem, image = _metadata(overlay)
     partitions: list[PartitionFolder] = []
     skipped: list[str] = []
     for name in names:
@@ -95,13 +96,14 @@ def _look_into(path: Path, data: Path | None, names: "list[str]") -> LogFolder:
             else:
                 skipped.append(name)
                 continue
+        folder = path if path.name == name else path / name
         partitions.append(
             PartitionFolder(
-                path=path if path.name == name else path / name,
+                path=folder,
                 partition=partition,
                 recovery_point=recovery_points.get(partition, -1),
                 log_start_offset=log_starts.get(partition, -1),
-                cleaned_offset=cleaned.get(partition),
+                cleaned_offset=_maybe_cleaned(folder, partition, image) if cleaned is None else cleaned.get(partition),
             )
         )
     return LogFolder(
@@ -115,14 +117,22 @@ def _look_into(path: Path, data: Path | None, names: "list[str]") -> LogFolder:
     )
 
 
-def _metadata_problem(data: OverlayDirectory) -> str | None:
-    """Why the metadata log cannot be replayed; None if it can, or is not ours."""
-    if not data.is_directory(METADATA_FOLDER):
+def _maybe_cleaned(folder: Path, partition: TopicPartition, image: ClusterImage) -> int | None:
+    """How far a log may have been compacted when the cleaner's checkpoint is lost, as a start of the broker sees it."""
+    topic = image.topics.get(partition.topic)
+    if topic is None or "compact" not in topic.configs.get("cleanup.policy", ""):
         return None
+    return max(segment_bases([path.name for path in folder.iterdir()]), default=None)
+
+
+def _metadata(data: OverlayDirectory) -> tuple[str | None, ClusterImage]:
+    """Why the metadata log cannot be replayed, None if it can or is not ours; and what it says, as far as it can."""
     image = ClusterImage()
+    if not data.is_directory(METADATA_FOLDER):
+        return None, image
     try:
         for batch in MetadataStore(data).load().batches:
             image = apply_batch(image, batch)
     except (MetadataCorruptError, ImageError) as error:
-        return None if data.subdirectory(METADATA_FOLDER).exists(KAFKA_STATE) else str(error)
-    return None
+        return None if data.subdirectory(METADATA_FOLDER).exists(KAFKA_STATE) else str(error), image
+    return None, image

@@ -4,7 +4,8 @@
 was never compacted begins) hold one offset per partition: the version 0, the number of lines, then `topic partition
 offset`. `leader-epoch-checkpoint` of a partition has the same frame around `epoch start_offset`. `.kafka_cleanshutdown`
 says that everything before it was closed in order. All are replaced atomically; a file that cannot be read is reported
-and treated as missing, which only means more work at start.
+and treated as missing, which only means more work at start. Without the cleaner's a start expects gaps wherever the
+cleaner may have been at work, so a file that says nothing of a partition is not the same as none: see `find_offsets`.
 """
 
 import json
@@ -30,12 +31,15 @@ def write_offsets(directory: Directory, name: str, offsets: Mapping[TopicPartiti
     directory.replace(name, _frame(rows))
 
 
+def find_offsets(directory: Directory, name: str) -> dict[TopicPartition, int] | None:
+    """The offsets of a checkpoint; None when there is none that can be read."""
+    rows = _read_rows(directory, name, width=3)
+    return None if rows is None else {TopicPartition(row[0], int(row[1])): int(row[2]) for row in rows}
+
+
 def read_offsets(directory: Directory, name: str) -> dict[TopicPartition, int]:
     """The offsets of a checkpoint; empty when there is none that can be read."""
-    offsets = {}
-    for fields in _read_rows(directory, name, width=3):
-        offsets[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
-    return offsets
+    return find_offsets(directory, name) or {}
 
 
 def write_epochs(directory: Directory, epochs: list[tuple[int, int]]) -> None:
@@ -45,7 +49,7 @@ def write_epochs(directory: Directory, epochs: list[tuple[int, int]]) -> None:
 
 def read_epochs(directory: Directory) -> list[tuple[int, int]]:
     """The (epoch, start offset) pairs of a partition; empty when there are none that can be read."""
-    return [(int(fields[0]), int(fields[1])) for fields in _read_rows(directory, LEADER_EPOCHS, width=2)]
+    return [(int(fields[0]), int(fields[1])) for fields in _read_rows(directory, LEADER_EPOCHS, width=2) or ()]
 
 
 def write_clean_shutdown(directory: Directory) -> None:
@@ -66,9 +70,9 @@ def _frame(rows: list[str]) -> bytes:
     return "\n".join(["0", str(len(rows)), *rows, ""]).encode()
 
 
-def _read_rows(directory: Directory, name: str, width: int) -> list[list[str]]:
+def _read_rows(directory: Directory, name: str, width: int) -> list[list[str]] | None:
     if not directory.exists(name):
-        return []
+        return None
     try:
         lines = directory.read(name).decode().split("\n")  # the last one is empty, or the last number may be half there
         rows = [line.split(" ") for line in lines[2:] if line]
@@ -84,5 +88,5 @@ def _read_rows(directory: Directory, name: str, width: int) -> list[list[str]]:
         sound = False
     if not sound:
         log.warning("checkpoint cannot be read and is ignored", file=f"{directory.path}/{name}")
-        return []
+        return None
     return rows

@@ -65,18 +65,21 @@ def load(
     config: LogConfig,
     *,
     clean: bool,
-    recovery_point: int,
+    recovery_point: int | None,
     log_start_offset: int,
     now_ms: int,
     cleaned_offset: int | None = None,
 ) -> LoadedLog:
     """Open the partition in `directory`, repairing what a crash left behind.
 
-    `cleaned_offset` is the cleaner's checkpoint, None if the cleaner has never been at work here. It cleans only what
-    lies below the recovery point, so that gaps between offsets are to be expected there and nowhere else.
+    `recovery_point` is None if no checkpoint says it. `cleaned_offset` is the cleaner's checkpoint, None if the cleaner
+    has never been at work here. It cleans only what lies below the recovery point, so that gaps between offsets are to
+    be expected there and nowhere else; where that is not known any more, in all segments but the last.
     """
     swap.recover(directory)
     segments = [Segment.open(directory, base) for base in _segment_bases(directory)]
+    if recovery_point is None:
+        recovery_point = segments[-1].base_offset if segments and cleaned_offset is not None else 0
     if cleaned_offset is not None:
         recovery_point = max(recovery_point, cleaned_offset)
         for segment, following in pairwise(segments):

@@ -59,7 +59,7 @@ def plan(
     overlay: OverlayDirectory,
     facts: PartitionFacts,
     *,
-    recovery_point: int,
+    recovery_point: int | None,
     log_start_offset: int,
     now_ms: int,
     cleaned_offset: int | None = None,

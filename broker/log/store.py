@@ -30,6 +30,7 @@ from .checkpoints import (
     CLEANED,
     LOG_STARTS,
     RECOVERY_POINTS,
+    find_offsets,
     read_offsets,
     take_clean_shutdown,
     write_clean_shutdown,
@@ -156,7 +157,8 @@ class LogStore:
         recovery_points = read_offsets(self.directory, RECOVERY_POINTS)
         log_starts = read_offsets(self.directory, LOG_STARTS)
         self._checkpointed = (recovery_points, log_starts)
-        cleaned = read_offsets(self.directory, CLEANED)
+        cleaned = find_offsets(self.directory, CLEANED)
+        expected: dict[TopicPartition, int] = dict(cleaned or {})
         for name in self.directory.list():
             if name == METADATA_FOLDER or not self.directory.is_directory(name):
                 continue
@@ -168,19 +170,21 @@ class LogStore:
                 continue
             folder = self.directory.subdirectory(name)
             config = configs(topic_partition.topic)
+            if cleaned is None and config.compacted:
+                expected[topic_partition] = 0  # it may have been cleaned to any point: gaps are no sign of a torn log
             loaded = load(
                 folder,
                 config,
                 clean=clean,
-                recovery_point=recovery_points.get(topic_partition, 0),
+                recovery_point=recovery_points.get(topic_partition),
                 log_start_offset=log_starts.get(topic_partition, 0),
                 now_ms=self._clock.now_ms(),
-                cleaned_offset=cleaned.get(topic_partition),
+                cleaned_offset=expected.get(topic_partition),
             )
             self._logs[topic_partition] = self._partition(topic_partition, folder, config, loaded)
-        self._cleaned = cleaned
+        self._cleaned = expected
         self._opened = True
-        self._correct_checkpoints()
+        self._correct_checkpoints(cleaner_knows=cleaned is not None)
         log.info(
             "log folder opened",
             folder=self.directory.path,
@@ -192,19 +196,24 @@ class LogStore:
             else "acknowledged records are in the page cache; a power cut can lose the last of them",
         )
 
-    def _correct_checkpoints(self) -> None:
-        """Where a log ends before what the checkpoints say of it, they would pass judgement on what is appended now."""
+    def _correct_checkpoints(self, *, cleaner_knows: bool) -> None:
+        """Where a log ends before what the checkpoints say of it, they would pass judgement on what is appended now.
+
+        The cleaner's is there from the first start on, or a lost one could not be told from one that never was.
+        """
         points, starts = self._checkpointed
-        if any(
-            max(points.get(key, 0), starts.get(key, 0)) > partition_log.log_end_offset
-            for key, partition_log in self._logs.items()
-        ):
-            try:
+        try:
+            if not cleaner_knows:
+                self._write_cleaned(self._cleaned)
+            if any(
+                max(points.get(key, 0), starts.get(key, 0)) > partition_log.log_end_offset
+                for key, partition_log in self._logs.items()
+            ):
                 self._write_checkpoints(self._recovery_points(), self._log_starts())
-            except OSError as error:
-                if error.errno not in DISK_FULL:
-                    raise
-                log.warning("checkpoint could not be written", error=str(error))
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            log.warning("checkpoint could not be written", error=str(error))
 
     def _partition(
         self, topic_partition: TopicPartition, folder: Directory, config: LogConfig, loaded: LoadedLog

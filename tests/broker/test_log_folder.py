@@ -25,12 +25,23 @@ async def test_a_data_folder_is_found_with_its_checkpoints_and_topic_settings(tm
     assert {"t-0", "t-1", "__cluster_metadata-0"} <= set(found)
     assert (found["t-0"].recovery_point, found["t-0"].log_start_offset) == (2, 0)
     assert found["t-0"].cleaned_offset is None
+    (tmp_path / CLEANED).unlink()
+    assert look(tmp_path / "t-0").partitions[0].cleaned_offset is None, "it is not a compacted topic"
     assert (found["t-0"].is_metadata, found["__cluster_metadata-0"].is_metadata) == (False, True)
     single = look(tmp_path / "t-0")
     assert single.data == tmp_path.resolve()
     assert single.partitions == (found["t-0"],)
     write_offsets(OsDirectory(tmp_path), CLEANED, {TopicPartition("t", 0): 1})
     assert look(tmp_path / "t-0").partitions[0].cleaned_offset == 1
+
+
+async def test_a_compacted_log_may_have_gaps_when_the_checkpoint_of_the_cleaner_is_lost(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await make_topic(broker, cleanup_policy="compact")
+    assert look(tmp_path / "t-0").partitions[0].cleaned_offset is None
+    (tmp_path / CLEANED).write_text("0\n1\nt 0")
+    (tmp_path / "t-0" / f"{20:020d}.log").touch()
+    assert look(tmp_path / "t-0").partitions[0].cleaned_offset == 20, "all but the last segment may have been cleaned"
 
 
 async def test_a_damaged_metadata_log_is_told_and_the_rest_is_found(tmp_path: Path) -> None:
