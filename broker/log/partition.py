@@ -16,7 +16,6 @@ replicas.
 """
 
 import asyncio
-import errno
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -28,7 +27,7 @@ import structlog
 from core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
 from core.records.batch import CODEC_MASK, BatchView, stamp, stamp_append_time
 from core.records.validate import validate_produced_batch, validate_records
-from core.runtime.disk import ByteBuffer, Directory
+from core.runtime.disk import DISK_FULL, ByteBuffer, Directory
 from core.types import TopicPartition
 
 from . import snapshots
@@ -44,7 +43,6 @@ from .segment import SNAPSHOT_SUFFIX, Segment, segment_name
 
 log = structlog.get_logger("tidemill.broker.log")
 
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_TIMESTAMP = -1
 HOT_BYTES = 64 * 2**20  # of the newest data; a consumer within once or twice of this is spared the look for cold pages
 INDEXES_KEPT_MAX = 4  # of sealed segments: as many consumers that are behind read without loading indexes in turn

@@ -18,7 +18,7 @@ import structlog
 
 from core.errors import CorruptMessage
 from core.records.batch import HEADER_BYTES
-from core.runtime.disk import ByteBuffer, Directory, File
+from core.runtime.disk import DISK_FULL, ByteBuffer, Directory, File
 
 from .extents import Extents
 from .header import BatchHeader, plausible_size, read_header
@@ -43,6 +43,18 @@ INDEX_INTERVAL_BYTES = 4096  # Kafka's default, for indexes rebuilt without thei
 def segment_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
     """The file name of the segment that begins at `base_offset`."""
     return f"{base_offset:020d}{suffix}"
+
+
+def retire(directory: Directory, name: str) -> None:
+    """Give a file, if it is there, a name that no start takes up; it goes at once where a full disk takes no name."""
+    if not directory.exists(name):
+        return
+    try:
+        directory.rename(name, name + DELETED_SUFFIX)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        directory.remove(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -546,9 +558,7 @@ class Segment:
         """Close and rename the files so that no start ever takes them up again."""
         self.close()
         for suffix in SEGMENT_SUFFIXES:
-            name = segment_name(self.base_offset, suffix)
-            if self.directory.exists(name):
-                self.directory.rename(name, name + DELETED_SUFFIX)
+            retire(self.directory, segment_name(self.base_offset, suffix))
 
     def remove_deleted(self) -> None:
         """Remove the files that `mark_deleted` renamed."""

@@ -10,7 +10,6 @@ and by `flush.messages` and `flush.ms`.
 """
 
 import asyncio
-import contextlib
 import errno
 import os
 import uuid
@@ -22,7 +21,7 @@ import structlog
 
 from core.errors import KafkaStorageError, TopicAlreadyExists
 from core.runtime.clock import Clock
-from core.runtime.disk import Directory, OsDirectory, lock_directory, raise_open_files_limit
+from core.runtime.disk import DISK_FULL, Directory, OsDirectory, lock_directory, raise_open_files_limit
 from core.types import TopicPartition
 
 from . import swap
@@ -39,8 +38,8 @@ from .checkpoints import (
 from .config import LogConfig
 from .epochs import LeaderEpochs
 from .flusher import Flusher
-from .identity import FolderIdentity, FolderRefused, claim_folder, write_topic_id
-from .partition import DISK_FULL, PartitionLog
+from .identity import PARTITION_METADATA, FolderIdentity, FolderRefused, claim_folder, write_topic_id
+from .partition import PartitionLog
 from .producers import ProducerStates
 from .recovery import LoadedLog, load
 from .retention import SegmentFacts, active_is_due, removable
@@ -100,6 +99,7 @@ class LogStore:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._removals: set[asyncio.TimerHandle] = set()
         self._due: list[Callable[[], None]] = []
+        self._undeleted: set[str] = set()  # folders of deleted partitions that still have their names
         self._making = asyncio.Lock()  # folders of one name are made and deleted one after the other
         self._removing = asyncio.Lock()  # segments go oldest first: to recovery a gap between them is a torn log
         self._cleaned: Mapping[TopicPartition, int] = {}  # as the folder has it
@@ -317,6 +317,11 @@ class LogStore:
     ) -> "list[tuple[Directory, Segment]]":
         """Folders with an empty log each, all of them durable or none there."""
         try:
+            self._make_way(topic_partitions)
+        except OSError as error:
+            where = f"{self.directory.path}/{topic_partitions[0]}"
+            raise KafkaStorageError(f"cannot make {where}: what is there cannot be removed: {error}") from error
+        try:
             self._forget_checkpoints(topic_partitions)
             if len(topic_partitions) == 1:
                 made = [self._make_folder(topic_partitions[0], topic_id)]
@@ -326,11 +331,37 @@ class LogStore:
             self.directory.sync()
         except OSError as error:
             for topic_partition in topic_partitions:
-                with contextlib.suppress(OSError):
-                    self.directory.remove_tree(str(topic_partition))
+                self._undo_folder(str(topic_partition))
             where = f"{self.directory.path}/{topic_partitions[0]}"
             raise KafkaStorageError(f"cannot make {where}: {error.strerror}") from error
         return made
+
+    def _make_way(self, topic_partitions: "list[TopicPartition]") -> None:
+        """A new log never takes up files that are there: they would come back as its own with the next start."""
+        for name in map(str, topic_partitions):
+            if not self.directory.exists(name):
+                continue
+            if name not in self._undeleted:
+                raise FileExistsError(errno.EEXIST, "a folder that this broker did not make", name)
+            self._empty_folder(name)
+
+    def _undo_folder(self, name: str) -> None:
+        if self.directory.exists(name):
+            try:
+                self.directory.remove_tree(name)
+            except OSError:
+                self._undeleted.add(name)
+
+    def _empty_folder(self, name: str) -> None:
+        """Remove the folder of a partition so that it names its topic until nothing else is in it."""
+        folder = self.directory.subdirectory(name)
+        for each in folder.list():
+            if each != PARTITION_METADATA and not folder.is_directory(each):
+                folder.remove(each)
+        folder.sync()
+        self.directory.remove_tree(name)
+        self.directory.sync()
+        self._undeleted.discard(name)
 
     def _forget_checkpoints(self, topic_partitions: "list[TopicPartition]") -> None:
         """Take out of the checkpoints what they say of an earlier partition of the same name.
@@ -385,14 +416,24 @@ class LogStore:
         return iter(list(self._logs.values()))
 
     async def delete(self, topic: str) -> None:
-        """Remove all partitions of `topic`: at once from sight, its files a little later."""
+        """Remove all partitions of `topic`: at once from sight, its files a little later.
+
+        Raises OSError when some of the files could not be; the others have gone all the same.
+        """
         gone = self._detach(topic)
+        failure: OSError | None = None
         async with self._making:
             for partition_log in (*gone, *self._detach(topic)):  # what was being made when the first were detached
                 name = str(partition_log.topic_partition)
                 deleted = f"{name[: _NAME_MAX - _UNIQUE_BYTES]}.{self._new_id().hex}{DELETE_SUFFIX}"
-                await self._flusher.between_rounds(partial(self._retire_folder, partition_log, name, deleted))
-                self._remove_later(partition_log.config, partial(self.directory.remove_tree, deleted))
+                try:
+                    await self._flusher.between_rounds(partial(self._retire_folder, partition_log, name, deleted))
+                except OSError as error:
+                    failure = error
+                if self.directory.exists(deleted):
+                    self._remove_later(partition_log.config, partial(self.directory.remove_tree, deleted))
+        if failure is not None:
+            raise failure
 
     def _detach(self, topic: str) -> "list[PartitionLog]":
         gone = [partition_log for key, partition_log in self._logs.items() if key.topic == topic]
@@ -404,8 +445,16 @@ class LogStore:
 
     def _retire_folder(self, partition_log: PartitionLog, name: str, deleted: str) -> None:
         partition_log.close_files()
-        self.directory.rename(name, deleted)
-        self.directory.sync()
+        self._undeleted.add(name)
+        try:
+            self.directory.rename(name, deleted)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            self._empty_folder(name)  # there is no room for a name, and soon there will be
+        else:
+            self._undeleted.discard(name)
+            self.directory.sync()
 
     def apply_config(self, topic: str, config: LogConfig) -> None:
         """Let the partitions of `topic` follow new settings from now on."""

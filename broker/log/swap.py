@@ -4,7 +4,7 @@ The cleaner writes a segment under names that end in `.cleaned`. To put it in th
 
 1. rename the indexes and then the log from `.cleaned` to `.swap`, and sync the folder. With the name `….log.swap` the
    replacement is decided: before it a start removes the new files, after it a start finishes the work;
-2. rename the old files to `.deleted`;
+2. rename the old files to `.deleted`, or remove them where a full disk has no room for a name;
 3. rename the indexes and then the log from `.swap` to their final names, and sync the folder.
 
 The names are Apache Kafka's, so either broker can finish what the other began. What `recover` has to guess is which
@@ -28,6 +28,7 @@ from .segment import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    retire,
     segment_name,
 )
 
@@ -52,8 +53,7 @@ def finish(directory: Directory, base_offset: int, old_offsets: Sequence[int]) -
         for suffix in SEGMENT_SUFFIXES:
             if suffix == SNAPSHOT_SUFFIX and old_offset == base_offset:
                 continue  # the producers before the segment are the same as ever
-            name = segment_name(old_offset, suffix)
-            _rename_if_there(directory, name, name + DELETED_SUFFIX)
+            retire(directory, segment_name(old_offset, suffix))
     _take_final_names(directory, base_offset)
     directory.sync()
 

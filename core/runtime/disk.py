@@ -24,6 +24,9 @@ from typing import Protocol, TypeAlias
 
 ByteBuffer: TypeAlias = bytes | bytearray | memoryview
 
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error numbers that say there is no room now: nothing is lost, and what was refused may be tried again."""
+
 MAPPED_READ_BYTES_MIN = 64 * 1024
 """Reads from here up come from a memory map: a small `pread` is cheaper than the page-table work of a map."""
 

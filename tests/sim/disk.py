@@ -4,7 +4,8 @@ Implements the seam of `core.runtime.disk` in memory. `crash` does to it what a 
 back to what was synced, except that of everything written since any sector may or may not have reached the platter (the
 end of the very last write up to any byte) and the file may have any length in between; names fall back to what the
 directory last synced, except that a prefix of the changes since (they are journaled in order) may have happened.
-`capacity_bytes` makes it full, `fail_sync` makes fsync fail, `cut_power_in` lets only so many more changes happen and
+`capacity_bytes` makes it full (a new name needs room too, unless a name went from its folder before), `fail_sync` makes
+fsync fail, `cut_power_in` lets only so many more changes happen and
 then raises PowerCut from within whatever the program is doing, and from everything it tries afterwards.
 """
 
@@ -14,6 +15,8 @@ import random
 from core.runtime.disk import ByteBuffer
 
 SECTOR_BYTES = 512
+NAME_BYTES = 64
+"""Room that a folder needs to grow by a name, as file systems want a block for it."""
 
 
 class PowerCut(BaseException):
@@ -166,6 +169,7 @@ class SimulatedDirectory:
         self._path = path
         self._entries: dict[str, _Inode | SimulatedDirectory] = {}
         self._journal: list[dict[str, _Inode | SimulatedDirectory]] = [{}]  # the state after every change since sync
+        self._slots_free = 0  # where names were that are gone
 
     @property
     def path(self) -> str:
@@ -180,11 +184,22 @@ class SimulatedDirectory:
     def crash(self, rng: random.Random) -> None:
         self._entries = dict(rng.choice(self._journal))
         self._journal = [dict(self._entries)]
+        self._slots_free = 0
         for _, entry in sorted(self._entries.items()):
             entry.crash(rng)
 
     def _changed(self) -> None:
         self._journal.append(dict(self._entries))
+
+    def _take_slot(self, name: str) -> None:
+        """Find a place for a name, or raise."""
+        capacity_bytes = self._disk.capacity_bytes
+        if name in self._entries or capacity_bytes is None:
+            return
+        if self._slots_free:
+            self._slots_free -= 1
+        elif self._disk.used_bytes() + NAME_BYTES > capacity_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     def _inode(self, name: str) -> _Inode:
         entry = self._entries.get(name)
@@ -209,6 +224,7 @@ class SimulatedDirectory:
 
     def create(self, name: str) -> SimulatedFile:
         self._disk.change()
+        self._take_slot(name)
         self._entries[name] = _Inode()
         self._changed()
         return SimulatedFile(self._disk, self._inode(name))
@@ -218,6 +234,7 @@ class SimulatedDirectory:
 
     def replace(self, name: str, data: bytes, *, sync_name: bool = True) -> None:
         inode = _Inode()
+        self._take_slot(name + ".tmp")
         SimulatedFile(self._disk, inode).write_at(0, data)
         self._disk.sync()
         inode.durable = bytes(data)
@@ -231,12 +248,15 @@ class SimulatedDirectory:
         if old not in self._entries:
             raise FileNotFoundError(errno.ENOENT, "No such file", old)
         self._disk.change()
+        self._take_slot(new)
         self._entries[new] = self._entries.pop(old)
+        self._slots_free += 1
         self._changed()
 
     def remove(self, name: str) -> None:
         self._disk.change()
         if self._entries.pop(name, None) is not None:
+            self._slots_free += 1
             self._changed()
 
     def remove_tree(self, name: str) -> None:
@@ -246,6 +266,7 @@ class SimulatedDirectory:
         entry = self._entries.get(name)
         if not isinstance(entry, SimulatedDirectory):
             self._disk.change()
+            self._take_slot(name)
             entry = self._entries[name] = SimulatedDirectory(self._disk, f"{self._path}/{name}")
             self._changed()
         return entry

@@ -225,7 +225,7 @@ class LogSimulation:
         elif choice < 0.91:
             self._delete_topic(store)
         elif choice < 0.92:
-            self.disk.capacity_bytes = self.disk.used_bytes() + rng.randrange(400)
+            self.disk.capacity_bytes = self.disk.used_bytes() + rng.choice((0, rng.randrange(400)))
         elif choice < 0.922:
             self.disk.fail_sync = OSError(5, "Input/output error")
 
@@ -328,7 +328,7 @@ class LogSimulation:
         async def delete() -> None:
             with contextlib.suppress(OSError):
                 await store.delete(tp.topic)
-                owed.deleted = True
+            owed.deleted = True  # it is gone from the metadata, whatever becomes of its files
 
         self._background(delete())
 

@@ -46,12 +46,27 @@ def test_replace_is_atomic_and_durable() -> None:
 
 
 def test_a_full_disk_writes_what_fits_and_says_so() -> None:
-    disk = SimulatedDisk(capacity_bytes=10)
+    disk = SimulatedDisk()
     file = disk.root.create("f")
+    disk.capacity_bytes = 10
     with pytest.raises(OSError) as raised:
         file.write_at(0, b"x" * 12)
     assert raised.value.errno == errno.ENOSPC
     assert file.size() == 10
+
+
+def test_a_full_disk_takes_a_new_name_only_where_another_was() -> None:
+    disk = SimulatedDisk()
+    disk.root.create("f")
+    disk.root.create("g")
+    disk.capacity_bytes = 10
+    for call in (disk.root.create, disk.root.subdirectory, lambda name: disk.root.rename("f", name)):
+        with pytest.raises(OSError) as raised:
+            call("new")
+        assert raised.value.errno == errno.ENOSPC
+    disk.root.rename("f", "g")
+    disk.root.create("h")
+    assert disk.root.list() == ["g", "h"]
 
 
 def test_a_closed_file_cannot_be_used() -> None:
