@@ -4,12 +4,13 @@ versions: 0-2
   2  flexible
 
 Everything below the given offset is gone for readers at once; files go when all of a segment lies below it. -1 stands
-for the high watermark. The new log start is durable before it is answered.
+for the high watermark. The new log start is durable before it is answered. A topic that is only compacted promises to
+keep the last value of every key, so nothing is deleted from it this way (KIP-107).
 """
 
 from broker.dispatch import BrokerServices, RequestContext, Route
 from broker.partitions import find_log, find_topic
-from core.errors import InvalidTopicException, KafkaError
+from core.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, PolicyViolation
 from core.wire.api import ApiKey
 from core.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -47,6 +48,10 @@ async def _delete(
         if image.internal:
             raise InvalidTopicException(f"topic {topic.name!r} is the cluster's own")
         partition_log, _ = find_log(broker, image, index)
+        if partition_log.config.compacted and not partition_log.config.deletes_by_age_or_size:
+            raise PolicyViolation(f"topic {topic.name!r} is compacted: its records are not deleted by offset")
+        if partition.offset < HIGH_WATERMARK:
+            raise OffsetOutOfRange(f"there is no offset {partition.offset}")
         offset = partition_log.high_watermark if partition.offset == HIGH_WATERMARK else partition.offset
         log_start = await broker.logs.delete_records(partition_log, offset)
     except KafkaError as error:

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.quorum.metadata import NewTopic
 from core.error_code import ErrorCode
+from core.records.builder import build_batch
+from core.records.record import NewRecord
 from core.wire.api import ApiKey
 from core.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -46,5 +49,15 @@ async def test_errors(tmp_path: Path) -> None:
         await make_topic(broker)
         await broker.ensure_offsets_topic()
         assert (await delete(client, "t", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await delete(client, "t", -2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (await delete(client, "nowhere", 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await delete(client, "__consumer_offsets", 0)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize(("policy", "code"), [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", 0)])
+async def test_the_last_values_of_a_compacted_topic_stay(tmp_path: Path, policy: str, code: int) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await broker.controller.ensure_topic(NewTopic(name="t", configs={"cleanup.policy": policy}))
+        await produce(client, topic, build_batch([NewRecord(0, b"k", b"v")]))
+        answer = await delete(client, "t", 1)
+        assert (answer.error_code, answer.low_watermark) == (code, -1 if code else 1)
