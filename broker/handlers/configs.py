@@ -83,13 +83,13 @@ def _described(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-    wanted = resource.configuration_keys
+    wanted = resource.configuration_keys  # none named: all, as with null
     return DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=tuple(
-            _row(key, walk, read_only, request) for key, walk, read_only in rows if wanted is None or key.name in wanted
+            _row(key, walk, read_only, request) for key, walk, read_only in rows if not wanted or key.name in wanted
         ),
     )
 

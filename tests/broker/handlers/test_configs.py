@@ -66,6 +66,15 @@ async def test_only_the_keys_that_were_asked_for(tmp_path: Path) -> None:
         assert [(row.name, row.synonyms) for row in response.results[0].configs] == [("retention.ms", ())]
 
 
+async def test_all_keys_when_none_is_named(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        await broker.controller.create_topics([NewTopic(name="t")])
+        for keys in (None, ()):
+            resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=keys)
+            response = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=(resource,)))
+            assert [row.name for row in response.results[0].configs] == list(TOPIC_CONFIG.names())
+
+
 async def test_the_broker_shows_its_settings(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path, num_partitions="3") as (_, client):
         response = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, describe(BROKER, "1"))
