@@ -15,6 +15,7 @@ timestamp of 0 or later asks for the first record with that time or a later one;
 """
 
 from broker.dispatch import BrokerServices, RequestContext, Route
+from broker.log.epochs import UNKNOWN_EPOCH
 from broker.log.partition import PartitionLog
 from broker.partitions import find_log, find_topic
 from core.errors import KafkaError, UnsupportedVersion
@@ -52,7 +53,7 @@ def _answer(
 ) -> ListOffsetsPartitionResponse:
     try:
         image = find_topic(broker, topic.name)
-        partition_log, _ = find_log(broker, image, partition.partition_index, partition.current_leader_epoch)
+        partition_log, led = find_log(broker, image, partition.partition_index, partition.current_leader_epoch)
         timestamp, offset = _find(partition_log, partition.timestamp, ctx.api_version)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error.code)
@@ -60,8 +61,14 @@ def _answer(
         partition_index=partition.partition_index,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=partition_log.epochs.epoch_at(offset) if offset >= 0 else -1,
+        leader_epoch=_epoch_at(partition_log, offset, led.leader_epoch) if offset >= 0 else -1,
     )
+
+
+def _epoch_at(partition_log: PartitionLog, offset: int, leader_epoch: int) -> int:
+    """The epoch that wrote `offset`; a log in which nothing was ever written is the current leader's."""
+    epoch = partition_log.epochs.epoch_at(offset)
+    return leader_epoch if epoch == UNKNOWN_EPOCH else epoch
 
 
 def _find(partition_log: PartitionLog, timestamp: int, api_version: int) -> tuple[int, int]:

@@ -5,10 +5,12 @@ versions: 2-4
   4  flexible
 
 A consumer that has fetched under some leader epoch asks where that epoch ended, and learns whether the log it has read
-from is still the log there is (KIP-320).
+from is still the log there is (KIP-320). The current epoch ends where the log does, also if nothing was written in it:
+an unknown end would make a consumer start over, or fail.
 """
 
 from broker.dispatch import BrokerServices, RequestContext, Route
+from broker.log.epochs import UNKNOWN_EPOCH
 from broker.partitions import find_log, find_topic
 from core.errors import KafkaError
 from core.wire.api import ApiKey
@@ -40,10 +42,12 @@ def handle(
 def _answer(broker: BrokerServices, topic: OffsetForLeaderTopic, partition: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         image = find_topic(broker, topic.topic)
-        partition_log, _ = find_log(broker, image, partition.partition, partition.current_leader_epoch)
+        partition_log, led = find_log(broker, image, partition.partition, partition.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=partition.partition, error_code=error.code)
     epoch, end_offset = partition_log.epochs.end_offset_for(partition.leader_epoch, partition_log.high_watermark)
+    if epoch == UNKNOWN_EPOCH and partition.leader_epoch == led.leader_epoch:
+        epoch, end_offset = led.leader_epoch, partition_log.high_watermark
     return EpochEndOffset(partition=partition.partition, leader_epoch=epoch, end_offset=end_offset)
 
 

@@ -55,6 +55,14 @@ async def test_ends_and_times_in_every_version(tmp_path: Path, version: int) -> 
                 assert answer.leader_epoch == topic.partitions[0].leader_epoch
 
 
+async def test_the_ends_of_an_empty_log_are_those_of_its_leader(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        for timestamp in (-1, -2, -4):
+            answer = await ask(client, topic, timestamp, version=11)
+            assert (answer.offset, answer.leader_epoch) == (0, topic.partitions[0].leader_epoch)
+
+
 async def test_errors(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         topic = await make_topic(broker)

@@ -38,6 +38,15 @@ async def test_where_an_epoch_ended(tmp_path: Path, version: int) -> None:
             assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, *expected)
 
 
+async def test_the_epoch_of_an_empty_log_ends_at_its_end(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        epoch = topic.partitions[0].leader_epoch
+        for asked, expected in {epoch: (epoch, 0), epoch + 1: (-1, -1)}.items():
+            answer = await ask(client, "t", asked)
+            assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, *expected)
+
+
 async def test_errors(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         topic = await make_topic(broker)
