@@ -9,6 +9,7 @@ partitions would have nobody left, so the only broker there is can never be unre
 
 from broker.dispatch import BrokerServices, RequestContext, Route
 from broker.endpoints import own_endpoint
+from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.quorum.metadata import PartitionImage, TopicImage
 from core.error_code import ErrorCode
 from core.errors import KafkaError, error_for_code
@@ -27,7 +28,7 @@ from core.wire.messages.describe_topic_partitions import (
 )
 from core.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-BROKER_ENDPOINTS = 1
+BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 PARTITIONS_PER_PAGE_MAX = 2000
 """Kafka's limit (max.request.partition.size.limit): a page stays well below a megabyte."""
 
@@ -37,8 +38,10 @@ async def describe_cluster(
 ) -> DescribeClusterResponse:
     """The brokers and the cluster id."""
     if ctx.api_version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
+        known = request.endpoint_type == CONTROLLER_ENDPOINTS
         raise error_for_code(
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is not served here: use 1"
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"endpoint type {request.endpoint_type} is not served here: use 1",
         )
     own = own_endpoint(broker, ctx)
     return DescribeClusterResponse(
@@ -46,6 +49,9 @@ async def describe_cluster(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=(DescribeClusterBroker(broker_id=own.node_id, host=own.host, port=own.port, rack=own.rack),),
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
 
 
@@ -58,6 +64,8 @@ async def describe_topic_partitions(
     first = request.cursor
     if first is not None and first.partition_index < 0:
         raise error_for_code(ErrorCode.INVALID_REQUEST, f"a cursor cannot point at partition {first.partition_index}")
+    if first is not None and request.topics and first.topic_name not in names:
+        raise error_for_code(ErrorCode.INVALID_REQUEST, f"the cursor points at {first.topic_name!r}, not asked for")
     room = min(max(request.response_partition_limit, 1), PARTITIONS_PER_PAGE_MAX)
     described: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -83,7 +91,9 @@ def _page(topics: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | N
 
 
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    )
 
 
 def _described(topic: TopicImage, start: int, room: int) -> DescribeTopicPartitionsResponseTopic:
@@ -92,6 +102,7 @@ def _described(topic: TopicImage, start: int, room: int) -> DescribeTopicPartiti
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=tuple(_partition(partition) for partition in topic.partitions[start : start + room]),
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 

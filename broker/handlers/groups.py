@@ -23,6 +23,7 @@ from broker.groups.events import (
     SyncGroup,
 )
 from broker.groups.states import GroupState
+from broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from core.error_code import ErrorCode
 from core.errors import CoordinatorNotAvailable, KafkaError
 from core.wire.api import ApiKey
@@ -205,18 +206,20 @@ async def describe_groups(
     broker: BrokerServices, request: DescribeGroupsRequest, ctx: RequestContext
 ) -> DescribeGroupsResponse:
     """Groups with their members and assignments."""
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
         groups=tuple(
-            _described(group_id, broker.groups.describe(group_id), ctx.api_version) for group_id in request.groups
+            _described(group_id, broker.groups.describe(group_id), operations, ctx.api_version)
+            for group_id in request.groups
         )
     )
 
 
-def _described(group_id: str, group: GroupView | None, api_version: int) -> DescribedGroup:
+def _described(group_id: str, group: GroupView | None, operations: int, api_version: int) -> DescribedGroup:
     if group is None:
         missing = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD)
         if api_version < 6:
-            return missing
+            return replace(missing, authorized_operations=operations)
         return replace(
             missing, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=f"there is no group {group_id!r}"
         )
@@ -236,6 +239,7 @@ def _described(group_id: str, group: GroupView | None, api_version: int) -> Desc
             )
             for member in group.members
         ),
+        authorized_operations=operations,
     )
 
 

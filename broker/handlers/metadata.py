@@ -7,23 +7,25 @@ versions: 0-13
   4  allow_auto_topic_creation
   5  offline replicas
   7  leader epoch
-  8  authorized operations (not computed: there are no ACLs, the field says so)
+  8  authorized operations: all, since there are no ACLs
   9  flexible
   10 topic ids; a topic may be asked for by id
   12 null topic names
   13 top-level error code
 
 A topic that does not exist is created when both the client and `auto.create.topics.enable` allow it, and the response
-already has it: the client need not come back to find the leader.
+already has it: the client need not come back to find the leader. A topic that is asked for twice is described once; an
+id wins over a name.
 """
 
 import structlog
 
 from broker.dispatch import BrokerServices, RequestContext, Route
 from broker.endpoints import own_endpoint
+from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.partitions import find_topic
 from broker.quorum.image import INTERNAL_TOPICS, PartitionImage, TopicImage
-from broker.quorum.metadata import NewTopic
+from broker.quorum.metadata import NewTopic, check_topic_name
 from core.error_code import ErrorCode
 from core.errors import KafkaError, UnknownTopicOrPartition
 from core.types import ZERO_UUID
@@ -41,49 +43,64 @@ log = structlog.get_logger("tidemill.broker.metadata")
 
 TOP_LEVEL_ERROR_VERSION = 13
 NULL_NAME_VERSION = 12
+NEVER_CREATED = INTERNAL_TOPICS | {"__cluster_metadata"}
 
 
 async def handle(broker: BrokerServices, request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """The part of the cluster that was asked for."""
     topics: list[MetadataResponseTopic]
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         image = broker.controller.image
-        topics = [_describe(topic) for _, topic in sorted(image.topics.items())]
+        topics = [_describe(topic, operations) for _, topic in sorted(image.topics.items())]
     else:
         may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-        topics = [await _find(broker, wanted, may_create, ctx.api_version) for wanted in request.topics]
+        named = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
+        topics = [await _find(broker, wanted, may_create, operations, ctx.api_version) for wanted in named.values()]
     own = own_endpoint(broker, ctx)
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=own.node_id, host=own.host, port=own.port, rack=own.rack),),
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=tuple(topics),
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
 
 
 async def _find(
-    broker: BrokerServices, wanted: MetadataRequestTopic, may_create: bool, api_version: int
+    broker: BrokerServices, wanted: MetadataRequestTopic, may_create: bool, operations: int, api_version: int
 ) -> MetadataResponseTopic:
+    name = wanted.name if wanted.topic_id == ZERO_UUID else None
     try:
         try:
-            topic = find_topic(broker, wanted.name, wanted.topic_id)
+            topic = find_topic(broker, name, wanted.topic_id)
         except UnknownTopicOrPartition:
-            if not may_create or not wanted.name or wanted.name in INTERNAL_TOPICS:
+            if name is None or name in NEVER_CREATED:
                 raise
-            topic = await broker.controller.ensure_topic(NewTopic(name=wanted.name))
-            log.info("topic created for a client that asked for it", topic=wanted.name)
+            check_topic_name(name)
+            if not may_create:
+                raise
+            topic = await broker.controller.ensure_topic(NewTopic(name=name))
+            log.info("topic created for a client that asked for it", topic=name)
     except KafkaError as error:
-        name = wanted.name or (None if api_version >= NULL_NAME_VERSION else "")
-        return MetadataResponseTopic(error_code=error.code, name=name, topic_id=wanted.topic_id)
-    return _describe(topic)
+        return MetadataResponseTopic(
+            error_code=error.code,
+            name="" if name is None and api_version < NULL_NAME_VERSION else name,
+            topic_id=wanted.topic_id,
+            topic_authorized_operations=NOT_ASKED if name is None else operations,
+        )
+    return _describe(topic, operations)
 
 
-def _describe(topic: TopicImage) -> MetadataResponseTopic:
+def _describe(topic: TopicImage, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=tuple(_describe_partition(partition) for partition in topic.partitions),
+        topic_authorized_operations=operations,
     )
 
 

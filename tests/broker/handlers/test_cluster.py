@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.quorum.metadata import NewTopic
 from core.error_code import ErrorCode
 from core.wire.api import ApiKey
@@ -22,10 +23,21 @@ async def test_the_cluster_is_this_broker_where_the_client_reached_it(tmp_path: 
         assert (response.cluster_id, response.controller_id) == (broker.cluster_id, 1)
 
 
-async def test_only_brokers_are_described(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+async def test_only_brokers_are_described(tmp_path: Path, endpoint_type: int, code: ErrorCode) -> None:
     async with broker_and_client(tmp_path) as (_, client):
-        response = await client.ask(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=2))
-        assert response.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response = await client.ask(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=endpoint_type))
+        assert response.error_code == code
+
+
+@pytest.mark.parametrize(("asked", "operations"), [(True, CLUSTER_OPERATIONS), (False, NOT_ASKED)])
+async def test_everything_may_be_done_with_the_cluster(tmp_path: Path, asked: bool, operations: int) -> None:
+    async with broker_and_client(tmp_path) as (_, client):
+        request = DescribeClusterRequest(include_cluster_authorized_operations=asked)
+        response = await client.ask(ApiKey.DESCRIBE_CLUSTER, 2, request)
+        assert response.cluster_authorized_operations == operations
 
 
 async def test_an_advertised_address_is_told_instead(tmp_path: Path) -> None:
@@ -69,11 +81,25 @@ async def test_named_topics_and_one_that_is_missing(tmp_path: Path) -> None:
             ("m", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             ("z", 0),
         ]
-        bad = DescribeTopicPartitionsRequest(
-            topics=(TopicRequest(name="a"),), cursor=Cursor(topic_name="a", partition_index=-1)
-        )
+        assert {topic.topic_authorized_operations for topic in response.topics} == {TOPIC_OPERATIONS}
+
+
+@pytest.mark.parametrize("cursor", [Cursor(topic_name="a", partition_index=-1), Cursor(topic_name="m")])
+async def test_a_cursor_points_at_a_partition_of_a_topic_that_is_asked_for(tmp_path: Path, cursor: Cursor) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        await broker.controller.create_topics([NewTopic(name="a"), NewTopic(name="z")])
+        topics = (TopicRequest(name="a"), TopicRequest(name="z"))
+        bad = DescribeTopicPartitionsRequest(topics=topics, cursor=cursor)
         response = await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, bad)
-        assert response.topics[0].error_code == ErrorCode.INVALID_REQUEST
+        assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+async def test_a_cursor_may_point_at_a_topic_that_is_gone_when_all_are_asked_for(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        await broker.controller.create_topics([NewTopic(name="a"), NewTopic(name="z")])
+        request = DescribeTopicPartitionsRequest(cursor=Cursor(topic_name="m", partition_index=3))
+        response = await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, request)
+        assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("z", 1)]
 
 
 @pytest.mark.parametrize(("node", "code"), [(1, ErrorCode.INVALID_REQUEST), (7, ErrorCode.BROKER_ID_NOT_REGISTERED)])

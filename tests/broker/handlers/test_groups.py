@@ -7,6 +7,7 @@ import pytest
 
 from broker.handlers.groups import ROUTES
 from broker.node import Broker
+from broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from core.error_code import ErrorCode
 from core.errors import CoordinatorNotAvailable
 from core.wire.api import ApiKey
@@ -201,7 +202,7 @@ async def test_list(tmp_path: Path, version: int) -> None:
 async def test_describe(tmp_path: Path, version: int) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         member_id = await stable_group(broker, client)
-        request = DescribeGroupsRequest(groups=("g", "missing"))
+        request = DescribeGroupsRequest(groups=("g", "missing"), include_authorized_operations=version >= 3)
         group, missing = (await client.ask(ApiKey.DESCRIBE_GROUPS, version, request)).groups
         assert (group.error_code, group.group_state, group.protocol_type, group.protocol_data) == (
             0,
@@ -212,6 +213,7 @@ async def test_describe(tmp_path: Path, version: int) -> None:
         (member,) = group.members
         assert (member.member_id, member.client_id, member.client_host) == (member_id, "test-client", "/127.0.0.1")
         assert (member.member_metadata, member.member_assignment) == (b"sub", b"mine")
+        assert group.authorized_operations == (GROUP_OPERATIONS if version >= 3 else NOT_ASKED)
         assert missing.group_state == "Dead"
         assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from core.error_code import ErrorCode
 from core.types import ZERO_UUID
 from core.wire.api import ApiKey
@@ -68,6 +69,37 @@ async def test_topics_by_id(tmp_path: Path) -> None:
         ]
 
 
+async def test_an_id_wins_over_a_name(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, "a")
+        await make_topic(broker, "b")
+        both = MetadataRequest(topics=(MetadataRequestTopic(topic_id=topic.topic_id, name="b"),))
+        response = await client.ask(ApiKey.METADATA, 12, both)
+        assert [(row.name, row.topic_id) for row in response.topics] == [("a", topic.topic_id)]
+
+
+async def test_what_is_asked_for_twice_is_told_once(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        await make_topic(broker, "a")
+        response = await client.ask(ApiKey.METADATA, 12, named("a", "b", "a", "b"))
+        assert [row.name for row in response.topics] == ["a", "b"]
+
+
+async def test_all_operations_are_allowed_and_told_to_whom_asks(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        await make_topic(broker, "a")
+        topics = (MetadataRequestTopic(name="a"),)
+        everything = MetadataRequest(
+            topics=topics, include_cluster_authorized_operations=True, include_topic_authorized_operations=True
+        )
+        response = await client.ask(ApiKey.METADATA, 9, everything)
+        assert response.cluster_authorized_operations == CLUSTER_OPERATIONS
+        assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+        response = await client.ask(ApiKey.METADATA, 9, MetadataRequest(topics=topics))
+        assert response.cluster_authorized_operations == NOT_ASKED
+        assert response.topics[0].topic_authorized_operations == NOT_ASKED
+
+
 @pytest.mark.parametrize(
     ("asked", "configured", "created"), [(True, "true", True), (False, "true", False), (True, "false", False)]
 )
@@ -86,14 +118,20 @@ async def test_auto_creation_needs_both_sides(tmp_path: Path, asked: bool, confi
             assert "new" not in broker.controller.image.topics
 
 
+@pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 250])
-async def test_bad_names_are_errors_and_create_nothing(tmp_path: Path, name: str) -> None:
+async def test_bad_names_are_errors_and_create_nothing(tmp_path: Path, name: str, create: bool) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
-        response = await client.ask(ApiKey.METADATA, 9, named(name, create=True))
-        assert response.topics[0].error_code in (
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
+        response = await client.ask(ApiKey.METADATA, 12, named(name, create=create))
+        assert [(row.name, row.error_code) for row in response.topics] == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION)]
+        assert broker.controller.image.topics == {}
+
+
+@pytest.mark.parametrize("name", ["__cluster_metadata", "__consumer_offsets"])
+async def test_topics_of_the_cluster_are_not_created_for_a_client(tmp_path: Path, name: str) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        response = await client.ask(ApiKey.METADATA, 12, named(name, create=True))
+        assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert broker.controller.image.topics == {}
 
 
