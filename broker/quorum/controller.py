@@ -102,7 +102,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> tuple[TopicResult, ...]:
-        """Create topics; one result per topic, in order."""
+        """Create topics; one result per name, in order."""
         request = CreateTopics(topics=tuple(topics), validate_only=validate_only)
         request = with_topic_ids(request, [self._new_topic_id() for _ in topics])
         return cast(tuple[TopicResult, ...], await self._commit(request))
@@ -118,13 +118,13 @@ class Controller:
         return self._image.topics[topic.name]
 
     async def delete_topics(self, topics: Sequence[TopicRef]) -> tuple[TopicResult, ...]:
-        """Delete topics; one result per topic, in order."""
+        """Delete topics; one result per name or id, in order."""
         return cast(tuple[TopicResult, ...], await self._commit(DeleteTopics(topics=tuple(topics))))
 
     async def create_partitions(
         self, topics: Sequence[PartitionIncrease], *, validate_only: bool = False
     ) -> tuple[TopicResult, ...]:
-        """Grow topics; one result per topic, in order."""
+        """Grow topics; one result per name, in order."""
         request = CreatePartitions(topics=tuple(topics), validate_only=validate_only)
         return cast(tuple[TopicResult, ...], await self._commit(request))
 

@@ -16,6 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Final, TypeAlias, TypeVar
 
 from broker.config import BROKER_CONFIG, NO_EFFECT
@@ -254,7 +255,7 @@ def _create_topics(image: ClusterImage, request: CreateTopics, rules: Rules) -> 
     draft = Draft(image)
     records: list[MetadataRecord] = []
     results: list[TopicResult] = []
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             _refuse_repeated(topic.name, repeated)
             made = _new_topic(draft, topic, rules)
@@ -290,6 +291,12 @@ def _new_topic(image: ClusterImage | Draft, topic: NewTopic, rules: Rules) -> li
     check_topic_name(topic.name)
     if topic.name in image.topics:
         raise _error(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+    rival = _rival(topic.name, image.topics)
+    if rival is not None:
+        raise _error(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {topic.name!r} differs from {rival!r} in nothing but '.' and '_', which metrics cannot tell apart",
+        )
     if len(image.topics) >= rules.max_topics:
         raise _error(ErrorCode.POLICY_VIOLATION, f"the cluster holds max.topics={rules.max_topics} topics already")
     configs = _checked_topic_configs(topic.configs)
@@ -317,6 +324,18 @@ def check_topic_name(name: str) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic name {name!r} has a character other than ASCII letters, digits, '.', '_' and '-'",
         )
+
+
+def _rival(name: str, topics: Mapping[str, TopicImage]) -> str | None:
+    """A topic that Kafka takes for the same as `name`, because only dots and underscores differ."""
+    parts = re.split(r"[._]", name)
+    signs = len(parts) - 1
+    if 2**signs > len(topics):
+        same = (other for other in topics if re.split(r"[._]", other) == parts)
+    else:  # mostly one or two: not worth a look at every topic
+        spelled = ("".join(map("".join, zip(parts, (*row, ""), strict=True))) for row in product("._", repeat=signs))
+        same = (other for other in spelled if other in topics)
+    return next(same, None)
 
 
 def _checked_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
@@ -402,11 +421,16 @@ def _topic_config(topic: str, name: str, value: str | None) -> ConfigRecord:
 
 
 def _delete_topics(image: ClusterImage, request: DeleteTopics, rules: Rules) -> Result:
+    repeated = _repeated(request.topics)
     draft = Draft(image)
     records: list[MetadataRecord] = []
     results: list[TopicResult] = []
-    for ref in request.topics:
+    for ref in dict.fromkeys(request.topics):
         try:
+            if ref in repeated:
+                raise _error(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            if (ref.name is None) == (ref.topic_id == ZERO_UUID):
+                raise _error(ErrorCode.INVALID_REQUEST, "name a topic by its name or by its id")
             topic = _existing(draft, ref)
             if not rules.delete_topic_enable:
                 raise _error(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
@@ -439,7 +463,7 @@ def _create_partitions(image: ClusterImage, request: CreatePartitions, rules: Ru
     draft = Draft(image)
     records: list[MetadataRecord] = []
     results: list[TopicResult] = []
-    for increase in request.topics:
+    for increase in {topic.name: topic for topic in request.topics}.values():
         try:
             _refuse_repeated(increase.name, repeated)
             added = _more_partitions(draft, increase, rules)

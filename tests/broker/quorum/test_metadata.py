@@ -135,10 +135,29 @@ def test_entries_of_one_request_are_judged_one_after_the_other() -> None:
     assert codes(results) == [ErrorCode.POLICY_VIOLATION]
 
 
-def test_a_name_given_twice_is_refused_twice() -> None:
+def test_a_name_given_twice_is_refused_once() -> None:
     image, results = create(cluster(), NewTopic(name="a"), NewTopic(name="a"), NewTopic(name="b"))
-    assert codes(results) == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, 0]
+    assert [(result.name, code) for result, code in zip(results, codes(results), strict=True)] == [
+        ("a", ErrorCode.INVALID_REQUEST),
+        ("b", 0),
+    ]
     assert list(image.topics) == ["b"]
+
+
+@pytest.mark.parametrize("others", [0, 40])
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [("a_b", True), ("a_b.c", False), ("ab", False), ("a.b", False), ("c.d.e", True), ("c_d_f", False)],
+)
+def test_no_two_topics_differ_only_in_dots_and_underscores(name: str, refused: bool, others: int) -> None:
+    image, _ = create(
+        cluster(), NewTopic(name="a.b"), NewTopic(name="c_d.e"), *(NewTopic(name=f"o-{n}") for n in range(others))
+    )
+    _, (result,) = create(image, NewTopic(name=name))
+    expected = ErrorCode.INVALID_TOPIC_EXCEPTION if refused else 0
+    assert codes((result,)) == [ErrorCode.TOPIC_ALREADY_EXISTS if name == "a.b" else expected]
+    _, results = create(cluster(), NewTopic(name="x.y"), NewTopic(name="x_y"))
+    assert codes(results) == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
 def test_validate_only_answers_and_changes_nothing() -> None:
@@ -153,7 +172,7 @@ def test_topics_are_deleted_by_name_or_id() -> None:
     refs = (
         TopicRef(name="a"),
         TopicRef(topic_id=results[1].topic_id),
-        TopicRef(name="a"),
+        TopicRef(name="c"),
         TopicRef(topic_id=uuid.UUID(int=5)),
         TopicRef(name="__consumer_offsets"),
     )
@@ -167,6 +186,14 @@ def test_topics_are_deleted_by_name_or_id() -> None:
     ]
     assert deleted[1].name == "b"
     assert list(image.topics) == ["__consumer_offsets"]
+
+
+def test_a_topic_to_delete_is_named_once_and_in_one_way() -> None:
+    image, (made,) = create(cluster(), NewTopic(name="a"))
+    refs = (TopicRef(name="a"), TopicRef(name="a"), TopicRef(), TopicRef(name="a", topic_id=made.topic_id))
+    after, deleted = run(image, DeleteTopics(topics=refs))
+    assert codes(deleted) == [ErrorCode.INVALID_REQUEST] * 3
+    assert after == image
 
 
 def test_deleting_can_be_forbidden() -> None:
@@ -197,7 +224,7 @@ def test_how_a_topic_may_grow(increase: PartitionIncrease, code: ErrorCode) -> N
     unchanged, _ = run(image, CreatePartitions(topics=(increase,), validate_only=True))
     assert unchanged == image
     _, twice = run(image, CreatePartitions(topics=(increase, increase)))
-    assert codes(twice) == [ErrorCode.INVALID_REQUEST] * 2
+    assert codes(twice) == [ErrorCode.INVALID_REQUEST]
 
 
 def alter(image: ClusterImage, *changes: ConfigChange, kind: int = 2, name: str = "t") -> tuple[ClusterImage, int]:
