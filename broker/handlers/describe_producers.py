@@ -8,6 +8,7 @@ sequence numbers stopped. Transactions are not served, so their fields say "none
 
 from broker.dispatch import BrokerServices, RequestContext, Route
 from broker.partitions import find_log, find_topic
+from broker.quorum.metadata import check_topic_name
 from core.errors import KafkaError
 from core.wire.api import ApiKey
 from core.wire.messages.describe_producers import (
@@ -37,6 +38,7 @@ def handle(
 
 def _describe(broker: BrokerServices, topic: TopicRequest, partition: int) -> PartitionResponse:
     try:
+        check_topic_name(topic.name)
         partition_log, _ = find_log(broker, find_topic(broker, topic.name), partition)
     except KafkaError as error:
         return PartitionResponse(partition_index=partition, error_code=error.code, error_message=str(error))

@@ -15,7 +15,7 @@ come.
 import structlog
 
 from broker.dispatch import BrokerServices, RequestContext, Route
-from core.errors import TransactionalIdAuthorizationFailed
+from core.errors import InvalidRequest, TransactionalIdAuthorizationFailed
 from core.wire.api import ApiKey
 from core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -24,6 +24,8 @@ log = structlog.get_logger("tidemill.broker.producers")
 
 async def handle(broker: BrokerServices, request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
     """A producer id that nobody else has."""
+    if request.transactional_id == "":
+        raise InvalidRequest("a transactional id cannot be empty")
     if request.transactional_id is not None:
         log.warning(
             "transactions are not available: producer refused",

@@ -41,3 +41,5 @@ async def test_unknown_partitions(tmp_path: Path) -> None:
         assert "no partition 4" in answer.error_message
         (answer,) = await ask(client, "nowhere", 0)
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        (answer,) = await ask(client, "a/b", 0)
+        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

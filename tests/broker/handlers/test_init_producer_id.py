@@ -34,3 +34,9 @@ async def test_transactional_producers_are_told_at_once(tmp_path: Path) -> None:
         response = await client.ask(ApiKey.INIT_PRODUCER_ID, 4, request)
         assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert response.producer_id == -1
+
+
+async def test_an_empty_transactional_id_is_none_at_all(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (_, client):
+        request = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=60_000)
+        assert (await client.ask(ApiKey.INIT_PRODUCER_ID, 4, request)).error_code == ErrorCode.INVALID_REQUEST
