@@ -465,15 +465,21 @@ class LogStore:
     # -- upkeep
 
     async def enforce_retention(self, now_ms: int) -> int:
-        """Remove what retention no longer keeps; returns the number of segments. A job calls it now and then."""
+        """Remove what retention no longer keeps; returns the number of segments. A job calls it now and then.
+
+        A log whose files give trouble keeps no other from getting smaller.
+        """
         removed = 0
         for partition_log in self:
             if partition_log.closed or self.failure is not None:
                 continue
-            if active_is_due(_facts(partition_log)[-1], partition_log.config, now_ms):
-                await self._roll_for_retention(partition_log)
-            removed += await self._remove_segments(partition_log, now_ms)
             partition_log.producers.expire(now_ms, self.producer_id_expiration_ms)
+            try:
+                if active_is_due(_facts(partition_log)[-1], partition_log.config, now_ms):
+                    await self._roll_for_retention(partition_log)
+                removed += await self._remove_segments(partition_log, now_ms)
+            except OSError as error:
+                log.error("retention failed", partition=str(partition_log.topic_partition), error=str(error))
         return removed
 
     async def _roll_for_retention(self, partition_log: PartitionLog) -> None:
@@ -514,15 +520,15 @@ class LogStore:
         """Let the log begin at `offset` durably; returns the log start offset.
 
         Raises KafkaStorageError when that could not be written down (a full disk): the log begins there all the same,
-        until a restart, and the next checkpoint tries again.
+        until a restart, what it does not need any more goes, and the next checkpoint tries again.
         """
         advanced = partition_log.advance_log_start(offset)
         if self._start_written(partition_log) < offset:  # also when somebody else's advance is still being written
             await self.checkpoint()
-            if self._start_written(partition_log) < offset:
-                raise KafkaStorageError(f"cannot write the log start of {partition_log.topic_partition}")
         if advanced:
             await self._remove_segments(partition_log, self._clock.now_ms())
+        if self._start_written(partition_log) < offset:
+            raise KafkaStorageError(f"cannot write the log start of {partition_log.topic_partition}")
         return partition_log.log_start_offset
 
     def _start_written(self, partition_log: PartitionLog) -> int:

@@ -321,6 +321,44 @@ async def test_a_full_disk_costs_a_checkpoint_and_nothing_else(clock: ManualCloc
     await store.close()
 
 
+async def test_a_log_whose_files_give_trouble_keeps_no_other_from_getting_smaller(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LogStore(SimulatedDisk().root, clock=clock, node_id=1)
+    store.open_all()
+    for number in (0, 1, 2):
+        await fill(store.create("t", TOPIC_ID, number, LogConfig(retention_bytes=300, segment_bytes=300)), 20)
+    bad = store.get("t", 0)
+    assert bad is not None
+
+    def broken(old: str, new: str) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(bad.directory, "rename", broken)
+    await store.enforce_retention(clock.now_ms())
+    for number in (1, 2):
+        log = store.get("t", number)
+        assert log is not None
+        assert log.log_start_offset > 0
+    await store.close()
+
+
+async def test_deleted_records_free_a_full_disk(clock: ManualClock) -> None:
+    disk = SimulatedDisk()
+    store = LogStore(disk.root, clock=clock, node_id=1)
+    store.open_all()
+    log = store.create("t", TOPIC_ID, 0, LogConfig(segment_bytes=300, file_delete_delay_ms=0))
+    await fill(log, 20)
+    used = disk.capacity_bytes = disk.used_bytes()
+    with pytest.raises(KafkaStorageError):
+        await store.delete_records(log, 15)
+    await store.checkpoint()
+    assert disk.used_bytes() < used / 2
+    assert await store.delete_records(log, 15) == 15
+    await fill(log, 1)
+    await store.close()
+
+
 async def test_a_failed_fsync_is_told_to_the_owner_and_no_clean_mark_is_left(clock: ManualClock) -> None:
     disk, failures = SimulatedDisk(), list[OSError]()
     store = LogStore(disk.root, clock=clock, node_id=1, on_failure=failures.append)
