@@ -185,7 +185,13 @@ _NETWORK = (
     _long("connections.max.idle.ms", 600_000, "Idle time after which a connection is closed."),
     _int("max.connections", 10_000, "Most client connections.", 1, dynamic=True),
     _int("max.connections.per.ip", _INT_MAX, "Most client connections from one address.", 0, dynamic=True),
-    _long("queued.max.request.bytes", 512 * 2**20, "Most bytes of requests in work over all connections.", 1),
+    _long(
+        "queued.max.request.bytes",
+        512 * 2**20,
+        "Most bytes over all connections of requests larger than 64 KiB, from the first byte to the answer, and of "
+        "the receive buffers they leave behind. One request is let in whatever its size, smaller ones always.",
+        1,
+    ),
     _int("fetch.max.bytes", 55 * 2**20, "Most bytes of one fetch response.", 1024),
     _int(
         "max.incremental.fetch.session.cache.slots",

@@ -211,7 +211,7 @@ class Exchange:
     `chunks` is an empty list for a request that gets no response. `exclusive` says that no later request of the same
     connection may start before this one is answered. `due` with `after` are chunks that may leave once the future
     `after` is done, which many requests wait for; if it fails, they get its error. `memory_bytes` is what the server
-    has set aside for a large request until it is answered.
+    has set aside for a large request until it is answered, `pending_bytes` the size of another that is pending.
     """
 
     __slots__ = (
@@ -223,6 +223,7 @@ class Exchange:
         "header",
         "memory_bytes",
         "pending",
+        "pending_bytes",
         "request",
     )
 
@@ -236,6 +237,7 @@ class Exchange:
         self.due: Chunks | None = None
         self.exclusive = False
         self.memory_bytes = 0
+        self.pending_bytes = 0
 
 
 class Dispatcher:

@@ -10,7 +10,7 @@ from typing import cast
 
 from broker.config import BROKER_CONFIG, BrokerConfig
 from broker.log.cleaner import CleanerSettings
-from broker.server import ServerLimits
+from broker.server_limits import ServerLimits
 from broker.topic_config import Layers
 
 

@@ -37,7 +37,8 @@ from broker.quorum.metadata import ClusterImage, NewTopic, Rules, TopicImage
 from broker.quorum.records import BrokerEndpoint
 from broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
 from broker.routes import ROUTES
-from broker.server import ConnectionCounts, RequestMemory, Server
+from broker.server import Server
+from broker.server_limits import ConnectionCounts, RequestMemory
 from broker.topic_config import Layers, topic_settings
 from core.errors import KafkaError
 from core.runtime.clock import Clock, SystemClock

@@ -7,9 +7,15 @@ Answers may come back in any order and leave in the order of the requests.
 Every connection has limits, and reaching one stops the reading of that connection only: answers that the client does
 not take, too many requests in work, a request that must be finished before the next may start. A frame larger than
 `socket.request.max.bytes` is refused by its size prefix, and the buffer grows with what has arrived, never with what
-a prefix promises. Requests too large for an ordinary buffer share `queued.max.request.bytes` from the first byte until
-they are answered; one that dawdles while others wait for its share loses its connection. What cannot be understood
-closes the connection that sent it, with one line in the log.
+a prefix promises. What cannot be understood closes the connection that sent it, with one line in the log.
+
+A connection has an ordinary buffer, of at most `BUFFER_BUSY_BYTES`. Larger ones share `queued.max.request.bytes`:
+
+* A large request takes what its buffer will need with its first bytes, or waits, and holds it until it is answered. If
+  it dawdles while others wait for its share, it loses its connection.
+* A grown buffer receives nothing but the large request that it has grown for. So between two of them it has at most an
+  ordinary buffer's worth in it and can be replaced at any time: it stays, and stays counted, until the client has been
+  silent for a while or until others need the memory. If the answer is still to come, it goes with the request.
 
 Not here: what a request means (`dispatch`, `handlers`), TLS, authentication.
 """
@@ -19,25 +25,25 @@ import contextlib
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 import structlog
 
 from broker.dispatch import Chunks, Dispatcher, DropConnection, Exchange, Peer, Shortcuts, UnservedRequest
+from broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
 
 log = structlog.get_logger("tidemill.broker.server")
 
 BUFFER_IDLE_BYTES = 4 * 1024  # of a connection that has not sent much yet, or not for a while: there may be thousands
-BUFFER_BYTES = 64 * 1024  # holds a burst of small requests; larger frames grow it
+BUFFER_BYTES = 64 * 1024  # holds a burst of small requests; requests larger than this are counted one by one
 BUFFER_BUSY_BYTES = 128 * 1024  # of a connection that sends more than it holds: a tenth less CPU for batches of 16 KiB
-BUFFER_KEPT_BYTES_MAX = 2 * 1024 * 1024  # a buffer grown beyond this is given back when it is empty
+BUFFER_KEPT_BYTES_MAX = 16 * 1024 * 1024  # one grown beyond this goes with the request that it was grown for
 BUFFER_KEPT_SECONDS = 30.0  # and any larger than ordinary one when the client has been silent for so long
 SEND_BUFFER_BYTES_MAX = 1024 * 1024  # beyond this much unsent response no further request is started
 IN_FLIGHT_MAX = 1000  # requests of one connection in work; librdkafka has no limit of its own
 PENDING_MAX = 64  # of those, requests whose answer is not known yet and may be large; clients have one fetch at a time
+PENDING_BYTES_MAX = 64 * 1024  # of those, taken apart they are ten times as much; large ones are counted elsewhere
 ARRIVAL_SECONDS = 30.0  # a large request may take so long to arrive, whatever its size ...
 ARRIVAL_BYTES_PER_S = 64 * 1024  # ... and longer at this rate, if others wait for the memory that it holds
 SWEEP_SECONDS_MAX = 5.0
@@ -46,82 +52,6 @@ DRAIN_SECONDS = 1.0  # how long requests in work may take to finish when the ser
 
 _SIZE = struct.Struct(">i")
 _CONGESTION_ON_LOOPBACK = b"cubic"  # BBR paces loopback traffic down to a fraction of what the kernel can do
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
-    """What clients may use, named after Kafka's keys."""
-
-    socket_request_max_bytes: int = 100 * 2**20
-    connections_max_idle_ms: int = 600_000
-    max_connections: int = 10_000
-    max_connections_per_ip: int = 2**31 - 1
-    queued_max_request_bytes: int = 512 * 2**20
-
-
-class RequestMemory:
-    """What all connections together may hold of requests too large for an ordinary buffer.
-
-    The first request is always let in, whatever its size, so that one that is larger than the whole still gets through.
-    Those that have to wait are let in in the order in which they came.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.held_bytes = 0
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-
-    def take(self, size_bytes: int, let_in: Callable[[], None]) -> bool:
-        """Take `size_bytes` now, or have `let_in` called when they have been taken."""
-        if not self._waiting and self._fits(size_bytes):
-            self.held_bytes += size_bytes
-            return True
-        self._waiting.append((size_bytes, let_in))
-        return False
-
-    def give_back(self, size_bytes: int) -> None:
-        """Let in as many of those that wait as fit now."""
-        self.held_bytes -= size_bytes
-        while self._waiting and self._fits(self._waiting[0][0]):
-            size_bytes, let_in = self._waiting.popleft()
-            self.held_bytes += size_bytes
-            let_in()
-
-    def stop_waiting(self, let_in: Callable[[], None]) -> None:
-        """Forget a request that waits; its client has gone."""
-        self._waiting = deque(row for row in self._waiting if row[1] != let_in)
-
-    @property
-    def is_short(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._waiting)
-
-    def _fits(self, size_bytes: int) -> bool:
-        return self.held_bytes == 0 or self.held_bytes + size_bytes <= self.limit_bytes
-
-
-class ConnectionCounts:
-    """How many connections there are, in all and from each address."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.per_host: dict[str, int] = {}
-
-    def enter(self, host: str, limits: ServerLimits) -> bool:
-        """Count one more from `host`, unless there are too many already."""
-        of_host = self.per_host.get(host, 0)
-        if self.count >= limits.max_connections or of_host >= limits.max_connections_per_ip:
-            return False
-        self.count += 1
-        self.per_host[host] = of_host + 1
-        return True
-
-    def leave(self, host: str) -> None:
-        """One that had entered is gone."""
-        self.count -= 1
-        self.per_host[host] -= 1
-        if not self.per_host[host]:
-            del self.per_host[host]
 
 
 class Server:
@@ -244,13 +174,16 @@ class Connection(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
         self._start = 0  # of the first frame not yet started
         self._end = 0  # of the received bytes
+        self._stop = BUFFER_IDLE_BYTES  # how far may be received: what has grown for a large request is for it alone
+        self._large_end = 0  # of the large request that is being received; 0 if there is none
         self._exchanges: deque[Exchange] = deque()
         self._exclusive = False
-        self._pending = 0  # exchanges whose answer is not known yet
+        self._pending = 0  # exchanges whose answer is not known yet ...
+        self._pending_bytes = 0  # ... and the size of those requests that are not large
         self._answered_bytes = 0  # of answers that cannot leave yet
         self._send_buffer_full = False
-        self._memory_taken = 0  # for the large request that is being received
-        self._memory_taken_at = 0.0
+        self._memory_taken = 0  # for the large request that is being received, or the buffer that one has left
+        self._large_since = 0.0
         self._memory_awaited = 0
         self._reading_paused = False
         self._send_scheduled = False
@@ -312,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
     def dawdles(self, now: float) -> bool:
         """Whether the large request that is being received takes longer than it may."""
         allowed_s = ARRIVAL_SECONDS + self._memory_taken / ARRIVAL_BYTES_PER_S
-        return self._memory_taken > 0 and now - self._memory_taken_at > allowed_s
+        return self._memory_taken > 0 and now - self._large_since > allowed_s
 
     def close(self) -> None:
         """Close the connection once what was answered has been sent."""
@@ -332,9 +265,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what is received next; never empty."""
-        if self._end == len(self._buffer):
+        if self._end == self._stop:
             self._make_room()
-        return self._view[self._end :]
+        return self._view[self._end : self._stop]
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` more have been received."""
@@ -345,17 +278,25 @@ class Connection(asyncio.BufferedProtocol):
     def _make_room(self) -> None:
         """Move what is left to the front, or grow with what has arrived, or because it arrives so fast."""
         left, size = self._end - self._start, len(self._buffer)
-        if left <= size // 2 and not BUFFER_BYTES <= size < BUFFER_BUSY_BYTES:
-            self._buffer[:left] = self._buffer[self._start : self._end]
+        limit = self._memory_taken if self._large_end else BUFFER_BUSY_BYTES
+        if size < limit and (left > size // 2 or BUFFER_BYTES <= size < BUFFER_BUSY_BYTES):
+            self._replace_buffer(min(max(size * 2, BUFFER_BYTES), limit))
         else:
-            self._replace_buffer(max(size * 2, BUFFER_BYTES))
-        self._start, self._end = 0, left
+            self._buffer[:left] = self._buffer[self._start : self._end]
+            self._is_at_front(left)
 
     def _replace_buffer(self, size_bytes: int) -> None:
         """A larger or smaller buffer; slices of the old one stay valid for whoever holds them."""
-        larger = bytearray(size_bytes)
-        larger[: self._end - self._start] = self._view[self._start : self._end]
-        self._buffer, self._view = larger, memoryview(larger)
+        other, left = bytearray(size_bytes), self._end - self._start
+        other[:left] = self._view[self._start : self._end]
+        self._buffer, self._view = other, memoryview(other)
+        self._is_at_front(left)
+
+    def _is_at_front(self, left: int) -> None:
+        if self._large_end:
+            self._large_end -= self._start
+        self._start, self._end = 0, left
+        self._stop = min(len(self._buffer), self._large_end or BUFFER_BUSY_BYTES)
 
     def _start_requests(self) -> None:
         """Start every request that has arrived in full and may start now, then send what they left to send."""
@@ -371,9 +312,9 @@ class Connection(asyncio.BufferedProtocol):
             if not 0 < size <= self._frame_bytes_max:
                 self._refuse(f"a frame of {size} bytes; socket.request.max.bytes is {self._frame_bytes_max}")
                 return
+            if size > BUFFER_BYTES and not self._large_end and not self._has_memory_for(size):
+                break
             if available < 4 + size:
-                if size > BUFFER_BYTES and not self._memory_taken and not self._memory_awaited:
-                    self._take_memory(size)
                 break
             begin = self._start + 4
             self._start = begin + size
@@ -381,28 +322,57 @@ class Connection(asyncio.BufferedProtocol):
                 return
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._buffer) > BUFFER_KEPT_BYTES_MAX:
-                self._replace_buffer(BUFFER_BYTES)
         self._send()
         self._control_reading()
 
-    def _take_memory(self, size_bytes: int) -> None:
-        """Before the buffer grows for a large request: wait until there is room for it among all connections."""
-        self._memory_taken_at = self._loop.time()
-        if self._server.memory.take(size_bytes, self._let_in):
-            self._memory_taken = size_bytes
-        else:
-            self._memory_awaited = size_bytes
+    def _has_memory_for(self, size_bytes: int) -> bool:
+        """Before the buffer grows for a large request and before it starts: wait until there is room for it."""
+        if self._memory_awaited:
+            return False
+        frame_bytes = 4 + size_bytes
+        if frame_bytes > self._memory_taken:
+            self._drop_buffer()
+            needed = _buffer_bytes(frame_bytes)
+            if not self._server.memory.take(needed, self._let_in):
+                self._memory_awaited = needed
+                return False
+            self._memory_taken = needed
+        self._large_since = self._loop.time()
+        self._large_end = self._start + frame_bytes
+        self._stop = min(len(self._buffer), self._large_end)
+        return True
 
     def _let_in(self) -> None:
         self._memory_taken, self._memory_awaited = self._memory_awaited, 0
-        self._memory_taken_at = self._loop.time()
-        self._control_reading()
+        self._large_since = self._loop.time()
+        self._loop.call_soon(self._start_requests)
+
+    def _large_started(self, exchange: Exchange) -> None:
+        """What was taken for a large request stays with it until it is answered, or with the buffer for the next."""
+        self._large_end = 0
+        size, memory = len(self._buffer), self._server.memory
+        if exchange.pending is not None:
+            exchange.memory_bytes, self._memory_taken = self._memory_taken, 0
+            memory.give_back(0, self._drop_buffer)
+            if size > BUFFER_BUSY_BYTES:
+                self._replace_buffer(BUFFER_BUSY_BYTES)
+        elif not BUFFER_BUSY_BYTES < size <= BUFFER_KEPT_BYTES_MAX or not memory.keep(self._drop_buffer):
+            self._drop_buffer()
+        self._stop = min(len(self._buffer), BUFFER_BUSY_BYTES)
+
+    def _drop_buffer(self) -> None:
+        """Go on with an ordinary buffer, unless it cannot hold any more what has arrived of a large request."""
+        if self._large_end and self._end - self._start >= BUFFER_BUSY_BYTES:
+            return
+        self._large_end = 0
+        if len(self._buffer) > BUFFER_BUSY_BYTES:
+            self._replace_buffer(BUFFER_BUSY_BYTES)
+        self._give_memory_back()
 
     def _give_memory_back(self) -> None:
         if self._memory_taken:
             taken, self._memory_taken = self._memory_taken, 0
-            self._server.memory.give_back(taken)
+            self._server.memory.give_back(taken, self._drop_buffer)
 
     def _release(self, exchange: Exchange) -> None:
         """Let others have the memory of a large request that is done."""
@@ -411,10 +381,10 @@ class Connection(asyncio.BufferedProtocol):
             self._server.memory.give_back(size_bytes)
 
     def shrink(self) -> None:
-        """Give a grown buffer back that nothing is in."""
-        if self._start == self._end and len(self._buffer) > BUFFER_IDLE_BYTES:
-            self._start = self._end = 0
+        """Give a grown buffer back that hardly anything is in."""
+        if self._end - self._start < BUFFER_IDLE_BYTES < len(self._buffer) and not self._large_end:
             self._replace_buffer(BUFFER_IDLE_BYTES)
+            self._give_memory_back()
 
     def _may_start(self) -> bool:
         return (
@@ -424,6 +394,7 @@ class Connection(asyncio.BufferedProtocol):
             and not self._server.stopping
             and len(self._exchanges) < IN_FLIGHT_MAX
             and self._pending < PENDING_MAX
+            and self._pending_bytes < PENDING_BYTES_MAX
             and self._answered_bytes <= SEND_BUFFER_BYTES_MAX
         )
 
@@ -446,14 +417,17 @@ class Connection(asyncio.BufferedProtocol):
             self._answered(exchange)
         else:
             self._pending += 1
-            exchange.memory_bytes, self._memory_taken = self._memory_taken, 0
+            if not self._large_end:
+                exchange.pending_bytes = len(frame)
+                self._pending_bytes += len(frame)
             if exchange.exclusive:
                 self._exclusive = True
                 self._server.run(self, exchange)
             else:
                 assert isinstance(pending, asyncio.Future)
                 pending.add_done_callback(partial(self._future_done, exchange))
-        self._give_memory_back()
+        if self._large_end:
+            self._large_started(exchange)
         return True
 
     def _answered(self, exchange: Exchange) -> None:
@@ -493,7 +467,9 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        full = self._memory_awaited > 0 or ((self._end - self._start) * 2 > len(self._buffer) and not self._may_start())
+        full = self._memory_awaited > 0 or (
+            (self._end == self._stop or (self._end - self._start) * 2 > self._stop) and not self._may_start()
+        )
         if full and not self._reading_paused:
             transport.pause_reading()
             self._reading_paused = True
@@ -512,6 +488,7 @@ class Connection(asyncio.BufferedProtocol):
     def finish(self, exchange: Exchange, response: Any, error: BaseException | None) -> None:
         """Answer `exchange`; the bytes leave when all earlier requests are answered too."""
         self._pending -= 1
+        self._pending_bytes -= exchange.pending_bytes
         self._release(exchange)
         if exchange.exclusive:
             self._exclusive = False
@@ -561,6 +538,12 @@ class Connection(asyncio.BufferedProtocol):
         """The client has caught up."""
         self._send_buffer_full = False
         self._loop.call_soon(self._start_requests)
+
+
+def _buffer_bytes(frame_bytes: int) -> int:
+    """How large a buffer grows for a frame: its neighbours shall fit too."""
+    unit = min(1 << (frame_bytes - 1).bit_length(), 2**20)
+    return -(-frame_bytes // unit) * unit
 
 
 def _tune(connected: Any, client_host: str) -> None:
