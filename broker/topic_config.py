@@ -74,6 +74,9 @@ TOPIC_CONFIG = ConfigTable(
         _key("min.insync.replicas", _INT, 1, "Replicas that must hold a record before acks=all is answered.",
              valid=in_range(1)),
         _key("preallocate", _FLAG, False, "No effect: room is set aside in steps while a segment grows."),
+        _key("remote.log.copy.disable", _FLAG, False, "Only for tiered storage: no effect.", importance=Importance.LOW),
+        _key("remote.log.delete.on.disable", _FLAG, False, "Only for tiered storage: no effect.",
+             importance=Importance.LOW),
         _key("remote.storage.enable", _FLAG, False, "Tiered storage; only false is available.",
              valid=lambda value: "tiered storage is not available" if value else None),
         _key("retention.bytes", _LONG, -1, "Size at which a partition loses its oldest segment; -1 is no limit.",
@@ -198,9 +201,12 @@ def topic_settings(overrides: Mapping[str, str], layers: Layers) -> dict[str, Va
 def topic_problems(configs: Mapping[str, str]) -> Sequence[str]:
     """What is wrong with the settings given for a topic, one sentence each."""
     try:
-        TOPIC_CONFIG.parse(configs)
+        values = TOPIC_CONFIG.parse(configs)
     except ConfigError as error:
         return error.problems
+    least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        return (f"min.compaction.lag.ms ({least}) is more than max.compaction.lag.ms ({most})",)
     return ()
 
 

@@ -605,14 +605,15 @@ def _changed_value(table: ConfigTable, change: ConfigChange, before: str | None)
 
 
 def _check_values(table: ConfigTable, configs: Mapping[str, str]) -> None:
+    known = {name: value for name, value in configs.items() if name in table}  # else kept from another version
     problems: list[str] = []
-    for name, value in configs.items():
-        if name not in table:
-            continue  # kept from another version; it can be deleted
+    for name, value in known.items():
         try:
             table[name].parse(value)
         except ConfigError as error:
             problems.extend(error.problems)
+    if table is TOPIC_CONFIG and not problems:
+        problems.extend(topic_problems(known))
     if problems:  # Kafka tells the two apart: a broker judges its own settings before the controller does
         code = ErrorCode.INVALID_REQUEST if table is BROKER_CONFIG else ErrorCode.INVALID_CONFIG
         raise _error(code, "; ".join(problems))

@@ -284,6 +284,18 @@ def test_what_may_be_changed(kind: int, name: str, given: ConfigChange, code: Er
     assert (after == image) == (code is not ErrorCode.NONE)
 
 
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    least, most = change("min.compaction.lag.ms", "10"), change("max.compaction.lag.ms", "5")
+    image, _ = create(cluster(), NewTopic(name="t"))
+    assert alter(image, least, most) == (image, ErrorCode.INVALID_CONFIG)
+    image, code = alter(image, least)
+    assert code == 0
+    assert alter(image, most) == (image, ErrorCode.INVALID_CONFIG)
+    _, (result,) = create(cluster(), NewTopic(name="u", configs={least.name: least.value, most.name: most.value}))
+    assert codes((result,)) == [ErrorCode.INVALID_CONFIG]
+    assert str(result.error) == "min.compaction.lag.ms (10) is more than max.compaction.lag.ms (5)"
+
+
 def test_what_was_never_set_may_be_deleted_whatever_it_is_called() -> None:
     image, _ = create(cluster(), NewTopic(name="t"))
     for kind, name, key in ((2, "t", "nonsense"), (4, "1", "nonsense"), (4, "1", "num.partitions")):
