@@ -116,7 +116,7 @@ class ConfigKey:
     def _integer(self, text: str) -> int:
         low, high = _BOUNDS[self.type]
         try:
-            number = int(text)
+            number = int(text.replace("_", "x"))  # Python's 1_000 is no number to anybody else
         except ValueError:
             raise ConfigError(
                 [f"Invalid value {text!r} for configuration {self.name}: Not a number of type {self.type}"]

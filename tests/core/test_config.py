@@ -56,7 +56,9 @@ def test_every_problem_is_reported_at_once() -> None:
     assert len(caught.value.problems) == 5
 
 
-@pytest.mark.parametrize(("raw", "message"), [("x", "Not a number"), (str(2**31), "outside"), ("-1", "at least 0")])
+@pytest.mark.parametrize(
+    ("raw", "message"), [("x", "Not a number"), ("1_0", "Not a number"), (str(2**31), "outside"), ("-1", "at least 0")]
+)
 def test_integers_are_checked(raw: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TABLE.parse({"node.id": raw})
