@@ -38,7 +38,7 @@ from .checkpoints import (
 from .config import LogConfig
 from .epochs import LeaderEpochs
 from .flusher import Flusher
-from .identity import PARTITION_METADATA, FolderIdentity, FolderRefused, claim_folder, write_topic_id
+from .identity import META, PARTITION_METADATA, FolderIdentity, FolderRefused, claim_folder, write_topic_id
 from .partition import PartitionLog
 from .producers import ProducerStates
 from .recovery import LoadedLog, load
@@ -134,6 +134,10 @@ class LogStore:
 
     def _claim(self, node_id: int, cluster_id: str | None) -> FolderIdentity:
         try:
+            if not self.directory.exists(META) and any(map(parse_partition_folder, self.directory.list())):
+                raise FolderRefused(  # it is the first file of a folder: without it nobody knows whose data this is
+                    f"{self.directory.path} holds partitions and no {META}: restore that file or use another folder"
+                )
             return claim_folder(self.directory, node_id, cluster_id, self._new_id())
         except OSError as error:
             raise FolderRefused(
