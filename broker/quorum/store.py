@@ -5,6 +5,8 @@ is synced before anybody is answered. Because the next batch is written only aft
 crash can damage nothing but the last batch: such a torn tail is cut off at start-up. Damage anywhere before it is not
 the trace of a crash; the store then refuses to open rather than forget topics.
 
+On a full disk decisions must still be taken, or nobody could delete what fills it: room for the next ones is set aside.
+
 After a failed sync nobody knows what the disk holds, so the store takes no more writes until the process starts
 again.
 
@@ -30,6 +32,9 @@ KAFKA_ASIDE: Final = "__cluster_metadata-0.kafka"
 """Where `tidemill log adopt` puts the metadata log that Apache Kafka wrote."""
 KAFKA_STATE: Final = "quorum-state"
 """A file that Apache Kafka keeps beside its metadata log and we do not."""
+
+ROOM_BYTES: Final = 256 * 1024
+"""Set aside for decisions: enough to delete thousands of topics."""
 
 _LENGTH_END = 12  # base offset and length fields, which the length does not count
 _MAGIC_AT = 16
@@ -81,6 +86,7 @@ class MetadataStore:
             self._directory.sync()
             data.sync()
         self._size = self._file.size()
+        self._room_end = 0
         self._failed: str | None = None
         self.offset_end = 0
 
@@ -100,6 +106,7 @@ class MetadataStore:
         torn = len(data) - end
         if torn:
             self._cut_tail(data, end)
+        self._keep_room()
         self._file.sync()  # what was read may be in the page cache only; from here on it is built upon
         return LoadedLog(batches=tuple(batches), torn_bytes=torn)
 
@@ -118,7 +125,12 @@ class MetadataStore:
             raise MetadataStoreError(error.errno, f"the metadata log could not be written: {error}") from error
         self._size += len(batch)
         self.offset_end += len(records)
+        self._keep_room()
         return self.offset_end
+
+    def _keep_room(self) -> None:
+        if self._room_end - self._size < ROOM_BYTES // 2 and self._file.set_aside(self._size, ROOM_BYTES):
+            self._room_end = self._size + ROOM_BYTES
 
     def sync(self) -> None:
         """Return once everything appended is on the disk; blocks, so call it from a worker thread."""
@@ -133,6 +145,7 @@ class MetadataStore:
         self._file.close()
 
     def _undo(self, error: OSError) -> None:
+        self._room_end = 0
         try:
             self._file.truncate(self._size)
         except OSError:

@@ -69,6 +69,10 @@ class File(Protocol):
         """Wait for the disk until these bytes are in memory. Callable from another thread."""
         ...
 
+    def set_aside(self, position: int, size_bytes: int) -> bool:
+        """Keep room for writes from `position` on, so that a full disk takes them; False if there is none."""
+        ...
+
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to `size_bytes`, and give back what was set aside for its growth."""
         ...
@@ -188,8 +192,13 @@ class OsFile:
         """Set room aside behind `end`; nobody is told when there is none, the write itself will find out."""
         ahead = min(RESERVED_BYTES_MAX, end // 4)
         self._reserved = end + ahead
-        if _fallocate is not None:
-            _fallocate(self._descriptor, _KEEP_SIZE, ctypes.c_int64(end), ctypes.c_int64(ahead))
+        self.set_aside(end, ahead)
+
+    def set_aside(self, position: int, size_bytes: int) -> bool:
+        """Keep room for writes from `position` on, so that a full disk takes them; False if there is none."""
+        if _fallocate is None:
+            return False
+        return _fallocate(self._descriptor, _KEEP_SIZE, ctypes.c_int64(position), ctypes.c_int64(size_bytes)) == 0
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """Up to `size_bytes` from `position`; shorter at the end of the file only."""

@@ -120,6 +120,10 @@ class OverlayFile:
     def prefetch(self, position: int, size_bytes: int) -> None:
         """Nothing to do."""
 
+    def set_aside(self, _position: int, _size_bytes: int) -> bool:
+        """Nothing to do: memory is not kept."""
+        return True
+
     def truncate(self, size_bytes: int) -> None:
         """Cut the file, in memory."""
         if self._content.data is not None:

@@ -69,6 +69,11 @@ class _Inode:
         self.durable = b""
         self.dirty: set[int] = set()  # sectors written since the last sync
         self.tear_at_byte = False
+        self.room_end = 0  # what was set aside lies before this position
+
+    @property
+    def used_bytes(self) -> int:
+        return max(len(self.written), self.room_end)
 
     def crash(self, rng: random.Random) -> None:
         low, high = sorted((len(self.durable), len(self.written)))
@@ -105,7 +110,7 @@ class SimulatedFile:
         self._disk.change()
         data = bytes(data)
         written = self._inode.written
-        room = self._room(max(0, position + len(data) - len(written)))
+        room = self._room(max(0, position + len(data) - self._inode.used_bytes))
         short = data[: max(0, len(data) - room)] if room else data
         if position > len(written):
             written.extend(bytes(position - len(written)))
@@ -136,10 +141,19 @@ class SimulatedFile:
     def prefetch(self, position: int, size_bytes: int) -> None:
         self._check()
 
+    def set_aside(self, position: int, size_bytes: int) -> bool:
+        self._check()
+        self._disk.change()
+        if self._room(max(0, position + size_bytes - self._inode.used_bytes)):
+            return False
+        self._inode.room_end = max(self._inode.room_end, position + size_bytes)
+        return True
+
     def truncate(self, size_bytes: int) -> None:
         self._check()
         self._disk.change()
         written = self._inode.written
+        self._inode.room_end = 0
         if size_bytes <= len(written):
             del written[size_bytes:]
         else:
@@ -177,7 +191,7 @@ class SimulatedDirectory:
 
     def used_bytes(self) -> int:
         return sum(
-            entry.used_bytes() if isinstance(entry, SimulatedDirectory) else len(entry.written)
+            entry.used_bytes() if isinstance(entry, SimulatedDirectory) else entry.used_bytes
             for entry in self._entries.values()
         )
 

@@ -23,7 +23,7 @@ from broker.quorum.records import BrokerEndpoint
 from broker.quorum.store import MetadataStore
 from core.errors import InvalidTopicException, KafkaStorageError
 from core.runtime.clock import ManualClock
-from tests.sim.disk import SimulatedDisk
+from tests.sim.disk import SimulatedDisk, SimulatedFile
 
 ENDPOINT = BrokerEndpoint(name="PLAINTEXT", host="h", port=9092)
 
@@ -119,7 +119,18 @@ async def test_a_client_that_goes_away_does_not_undo_its_request() -> None:
         assert sorted(controller.image.topics) == ["a", "b"]
 
 
-async def test_a_full_disk_refuses_and_the_image_stays() -> None:
+async def test_a_topic_is_deleted_on_a_full_disk() -> None:
+    disk = SimulatedDisk()
+    async with running(disk) as controller:
+        await controller.create_topics([NewTopic(name="a")])
+        disk.capacity_bytes = disk.used_bytes()
+        (deleted,) = await controller.delete_topics([TopicRef(name="a")])
+        assert deleted.error is None
+        assert dict(controller.image.topics) == {}
+
+
+async def test_a_full_disk_refuses_and_the_image_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedFile, "set_aside", lambda *_: False)
     disk = SimulatedDisk()
     async with running(disk) as controller:
         before = controller.image

@@ -148,14 +148,34 @@ def test_a_record_of_an_unknown_kind_refuses_to_start() -> None:
 def test_a_full_disk_refuses_and_later_takes_the_same_decision() -> None:
     disk = SimulatedDisk()
     store, _ = load(disk)
-    commit(store, decision(0))
     disk.capacity_bytes = disk.used_bytes() + 30
+    made = []
+    while store._room_end - store._size > 10_000:
+        made.append(decision(len(made), 100))
+        commit(store, made[-1])
     with pytest.raises(MetadataStoreError) as caught:
-        store.append(decision(1), NOW_MS)
+        store.append(decision(len(made), 1000), NOW_MS)
     assert caught.value.errno == errno.ENOSPC
     disk.capacity_bytes = None
-    commit(store, decision(1))
-    assert load(disk)[1] == (decision(0), decision(1))
+    commit(store, decision(len(made), 100))
+    assert load(disk)[1] == (*made, decision(len(made), 100))
+
+
+def test_a_disk_that_others_have_filled_still_takes_decisions() -> None:
+    disk = SimulatedDisk()
+    store, _ = load(disk)
+    for _ in range(2):
+        disk.capacity_bytes = disk.used_bytes()
+        made = []
+        for number in range(200):
+            made.append(decision(number, size=3))
+            commit(store, made[-1])
+        store.close()
+        disk.crash(random.Random(1))
+        store, batches = load(disk)
+        assert list(batches)[-200:] == made
+        disk.capacity_bytes = None
+        commit(store, decision(1))  # with room again, room is set aside again
 
 
 def test_after_a_failed_sync_nothing_more_is_taken() -> None:

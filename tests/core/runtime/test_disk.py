@@ -185,11 +185,20 @@ def test_a_growing_file_has_room_set_aside_and_gives_it_back(directory: OsDirect
     assert file.read_at(size - 1, 3 << 20) == b"x" * (len(piece) + 1)
 
 
+@pytest.mark.skipif(platform.system() != "Linux", reason="fallocate is Linux's")
+def test_room_can_be_set_aside_in_a_small_file(directory: OsDirectory) -> None:
+    file = directory.create("f")
+    file.write_at(0, b"x")
+    assert file.set_aside(1, 1 << 20)
+    assert (allocated_bytes(file) >> 20, file.size()) == (1, 1)
+
+
 def test_a_disk_without_room_to_set_aside_takes_writes(directory: OsDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.runtime.disk._fallocate", lambda *_: -1)
     file = directory.create("f")
     file.write_at(RESERVED_FROM_BYTES, b"end")
     assert file.read_at(RESERVED_FROM_BYTES, 10) == b"end"
+    assert not file.set_aside(0, 10)
 
 
 def test_a_lock_of_ours_and_of_a_jvm_is_seen_from_outside(directory: OsDirectory) -> None:
