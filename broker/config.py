@@ -189,7 +189,9 @@ _NETWORK = (
         "queued.max.request.bytes",
         512 * 2**20,
         "Most bytes over all connections of requests larger than 64 KiB, from the first byte to the answer, and of "
-        "the receive buffers they leave behind. One request is let in whatever its size, smaller ones always.",
+        "the receive buffers they leave behind. One request is let in whatever its size, smaller ones always. "
+        "Answers that a client does not take are limited beside it: to 2 MiB and the last one, less when there are "
+        "many connections.",
         1,
     ),
     _int("fetch.max.bytes", 55 * 2**20, "Most bytes of one fetch response.", 1024),

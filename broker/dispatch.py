@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("tidemill.broker.dispatch")
 
-_KEY_AND_VERSION_BYTES = 4
+_KEY_BYTES, _KEY_AND_VERSION_BYTES = 2, 4
 
 Chunks = list[Buffer]
 """A framed response in pieces: record batches stay where they are until the socket takes them."""
@@ -163,7 +163,8 @@ Shortcut = Callable[[memoryview], "Exchange | None"]
 """`(frame) -> exchange` of one API, one version and one connection; None leaves the frame to the general way."""
 
 Shortcuts = dict[bytes, Shortcut]
-"""By the four bytes that a frame begins with: API key and version. One per connection, filled by the dispatcher."""
+"""By the four bytes that a frame begins with: API key and version. One per connection, filled by the dispatcher, which
+keeps one of each API."""
 
 
 class DropConnection(Exception):
@@ -284,6 +285,8 @@ class Dispatcher:
         if shortcuts is not None and route.shortcut is not None:
             key = bytes(frame[:_KEY_AND_VERSION_BYTES])
             if key not in shortcuts:
+                for other in [other for other in shortcuts if other.startswith(key[:_KEY_BYTES])]:
+                    del shortcuts[other]  # a client keeps to one version, and what a shortcut remembers takes memory
                 shortcuts[key] = route.shortcut(self._broker, version)
         exchange = Exchange(header, request, error_response)
         try:

@@ -17,6 +17,10 @@ A connection has an ordinary buffer, of at most `BUFFER_BUSY_BYTES`. Larger ones
   ordinary buffer's worth in it and can be replaced at any time: it stays, and stays counted, until the client has been
   silent for a while or until others need the memory. If the answer is still to come, it goes with the request.
 
+What else a connection can hold is bounded for each: requests in work by `PENDING_BYTES_MAX`, a produced batch that
+waits for the disk by the round of the flusher, what shortcuts remember by themselves. Of unsent answers each may have
+the less the more connections there are, and the last one beyond it; record batches from 64 KiB up are pages of files.
+
 Not here: what a request means (`dispatch`, `handlers`), TLS, authentication.
 """
 
@@ -40,7 +44,8 @@ BUFFER_BYTES = 64 * 1024  # holds a burst of small requests; requests larger tha
 BUFFER_BUSY_BYTES = 128 * 1024  # of a connection that sends more than it holds: a tenth less CPU for batches of 16 KiB
 BUFFER_KEPT_BYTES_MAX = 16 * 1024 * 1024  # one grown beyond this goes with the request that it was grown for
 BUFFER_KEPT_SECONDS = 30.0  # and any larger than ordinary one when the client has been silent for so long
-SEND_BUFFER_BYTES_MAX = 1024 * 1024  # beyond this much unsent response no further request is started
+SEND_BUFFER_BYTES_MAX = 1024 * 1024  # beyond this much unsent response no further request is started; the share ...
+SEND_BUFFER_BYTES_MIN = 64 * 1024  # ... of each connection becomes smaller as they become more
 IN_FLIGHT_MAX = 1000  # requests of one connection in work; librdkafka has no limit of its own
 PENDING_MAX = 64  # of those, requests whose answer is not known yet and may be large; clients have one fetch at a time
 PENDING_BYTES_MAX = 64 * 1024  # of those, taken apart they are ten times as much; large ones are counted elsewhere
@@ -125,6 +130,11 @@ class Server:
                     self.drained.clear()
                     await self.drained.wait()
 
+    def answer_bytes_share(self) -> int:
+        """How much may wait in a connection, and as much again in its socket: a power of two, so it seldom changes."""
+        share = self.memory.limit_bytes // (2 * max(self.counts.count, 1))
+        return min(max(1 << (share.bit_length() - 1 if share else 0), SEND_BUFFER_BYTES_MIN), SEND_BUFFER_BYTES_MAX)
+
     def run(self, connection: "Connection", exchange: Exchange) -> None:
         """Run a handler's coroutine; it always ends in an answer, wanted or not."""
         task = self._tasks.create_task(self._run(connection, exchange))
@@ -151,7 +161,9 @@ class Server:
             limit_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
             await asyncio.sleep(min(limit_s / 4 + 0.01, SWEEP_SECONDS_MAX))
             now = loop.time()
+            share = self.answer_bytes_share()
             for connection in list(self.connections):
+                connection.hold_answers(share)
                 idle_s = connection.idle_seconds(now)
                 if idle_s > limit_s:
                     connection.close()
@@ -181,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending = 0  # exchanges whose answer is not known yet ...
         self._pending_bytes = 0  # ... and the size of those requests that are not large
         self._answered_bytes = 0  # of answers that cannot leave yet
+        self._answer_bytes_max = 0
         self._send_buffer_full = False
         self._memory_taken = 0  # for the large request that is being received, or the buffer that one has left
         self._large_since = 0.0
@@ -217,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             server_host=str(local[0]),
             server_port=int(local[1]),
         )
-        self._transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES_MAX)
+        self.hold_answers(server.answer_bytes_share())
         _tune(transport.get_extra_info("socket"), host)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -246,6 +259,12 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the large request that is being received takes longer than it may."""
         allowed_s = ARRIVAL_SECONDS + self._memory_taken / ARRIVAL_BYTES_PER_S
         return self._memory_taken > 0 and now - self._large_since > allowed_s
+
+    def hold_answers(self, bytes_max: int) -> None:
+        """From now on start no request when more than this waits for the client to take it."""
+        if bytes_max != self._answer_bytes_max and self._transport is not None:
+            self._answer_bytes_max = bytes_max
+            self._transport.set_write_buffer_limits(high=bytes_max)
 
     def close(self) -> None:
         """Close the connection once what was answered has been sent."""
@@ -395,7 +414,7 @@ class Connection(asyncio.BufferedProtocol):
             and len(self._exchanges) < IN_FLIGHT_MAX
             and self._pending < PENDING_MAX
             and self._pending_bytes < PENDING_BYTES_MAX
-            and self._answered_bytes <= SEND_BUFFER_BYTES_MAX
+            and self._answered_bytes <= self._answer_bytes_max
         )
 
     def _start_request(self, frame: memoryview) -> bool:
@@ -432,6 +451,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answered(self, exchange: Exchange) -> None:
         """Count what has to stay here until the client takes it."""
+        exchange.request = None  # what it was taken apart into may be larger than the answer
         for chunk in exchange.chunks or ():
             self._answered_bytes += len(chunk)
 

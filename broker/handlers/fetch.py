@@ -50,6 +50,10 @@ from core.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, Fet
 READ_COMMITTED = 1
 TOP_LEVEL_ERROR_VERSION = 7
 
+COPIED_BYTES_MAX = 2**20
+"""Of small pieces in one answer, which wait in memory until the client takes them; large ones stay in the page cache.
+A client can ask for the same piece a thousand times over in one request."""
+
 _FETCH = int(ApiKey.FETCH)
 _turn = count()
 _new = tuple.__new__  # twice as fast as the NamedTuples' own constructors
@@ -63,7 +67,18 @@ class _Read:
     logs: dict[int, PartitionLog] = field(default_factory=dict)
     cold: list[Callable[[], None]] = field(default_factory=list)  # what has to be read from the disk first
     size_bytes: int = 0
+    copied_bytes: int = 0  # of them those that are a copy
     answer_now: bool = False  # an error or a diverging epoch, which the client must hear of at once
+
+    def has(self, min_bytes: int) -> bool:
+        """Whether there is something to tell, or no room for more."""
+        return self.answer_now or self.size_bytes >= min_bytes or self.copied_bytes >= COPIED_BYTES_MAX
+
+    def count(self, records: bytes | memoryview, sign: int = 1) -> None:
+        """`records` belong to the answer, or with a sign of -1 do so no more."""
+        self.size_bytes += sign * len(records)
+        if type(records) is bytes:
+            self.copied_bytes += sign * len(records)
 
 
 class _Fetch:
@@ -79,7 +94,7 @@ class _Fetch:
     def is_enough(self, read: _Read) -> bool:
         """Whether the answer is due without waiting."""
         request = self.request
-        return read.answer_now or read.size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or self.turn.is_empty
+        return read.has(request.min_bytes) or request.max_wait_ms <= 0 or self.turn.is_empty
 
     def answer(self, read: _Read) -> FetchAnswer:
         """The answer; asked for once, because the session takes note of what the client is told."""
@@ -192,7 +207,7 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
         name, its_id, partition = wanted[number]
         before = partitions.get(number)
         if before is not None:
-            read.size_bytes -= len(before.records)
+            read.count(before.records, -1)
         try:
             if image is None or its_id is not topic_id or name != topic:  # else that of the one before
                 image = None
@@ -208,7 +223,7 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
                 read.logs[number] = partition_log
                 partitions[number] = _data(partition_log, partition.partition, b"", aborts)
                 continue
-            left = budget - read.size_bytes
+            left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
             partitions[number] = _read_one(partition_log, partition, number, aborts, left, read, may_block)
         except KafkaError as error:
             read.answer_now = True
@@ -235,7 +250,7 @@ def _read_one(
         return _data(partition_log, partition.partition, b"", aborts)
     first = read.size_bytes == 0
     records = partition_log.read(partition.fetch_offset, size_bytes, at_least_one=first)
-    read.size_bytes += len(records)
+    read.count(records)
     read.logs[number] = partition_log
     return _data(partition_log, partition.partition, records, aborts)
 
@@ -333,7 +348,7 @@ class _Parked:
         fetch, read = self._fetch, self._read
         try:
             _read_some(fetch, read, (*_moved(read), *fetch.turn.look_again()))
-            if read.answer_now or read.size_bytes >= min_bytes:
+            if read.has(min_bytes):
                 self.answer.set_result(fetch.answer(read))
         except Exception as error:  # called by the loop: the client must hear of it all the same
             self.answer.set_exception(error)

@@ -36,6 +36,9 @@ from core.wire.produce_frame import (
 ENTRIES_MAX = 256
 """Per connection; a producer that writes to more partitions in turn is looked up again each time round."""
 
+PREFIX_BYTES_MAX = 512
+"""Of one that is remembered: a topic's name is 249 at most, and a client id of the rest is long."""
+
 _PRODUCE = int(ApiKey.PRODUCE)
 _new_header = tuple.__new__  # twice as fast as the NamedTuple's own constructor
 _CORRELATION_ID = struct.Struct(">i")
@@ -178,7 +181,7 @@ class ProduceMemo:
         prefix = bytes(frame[PREFIX_AT : found.prefix_end])
         known = self._known.get(prefix)
         if known is None or known.image is not image:
-            known = self._look_up(image, found)
+            known = self._look_up(image, found) if len(prefix) <= PREFIX_BYTES_MAX else None
             if known is None:
                 return None
             if len(self._known) >= ENTRIES_MAX:

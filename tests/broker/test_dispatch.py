@@ -1,6 +1,7 @@
 """From frame to response: routes, versions, errors"""
 
 import asyncio
+import struct
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -191,3 +192,23 @@ def test_a_shortcut_sees_frames_from_the_second_on_and_may_leave_them_to_the_han
     assert answer(table.start(data, PEER), ApiKey.HEARTBEAT, 2).error_code == 3, "only for a connection that has some"
     with pytest.raises(UnservedRequest):
         table.start(b"\0", PEER, shortcuts)
+
+
+def test_a_connection_has_one_shortcut_of_each_api() -> None:
+    routes = [
+        Route(
+            key=key,
+            handle=lambda *_: None,
+            min_version=0,
+            max_version=3,
+            shortcut=lambda _broker, version: lambda _data: Exchange(cast(Any, version), None, cast(Any, None)),
+        )
+        for key in (ApiKey.HEARTBEAT, ApiKey.INIT_PRODUCER_ID)
+    ]
+    table, shortcuts = dispatcher(*routes), dict[bytes, Any]()
+    table.start(frame(ApiKey.INIT_PRODUCER_ID, 0, InitProducerIdRequest()), PEER, shortcuts)
+    for version in (0, 1, 2):
+        data = frame(ApiKey.HEARTBEAT, version, HeartbeatRequest())
+        table.start(data, PEER, shortcuts)
+        assert table.start(data, PEER, shortcuts).header == cast(Any, version)
+    assert set(shortcuts) == {struct.pack(">hh", ApiKey.INIT_PRODUCER_ID, 0), struct.pack(">hh", ApiKey.HEARTBEAT, 2)}

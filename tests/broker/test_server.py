@@ -357,6 +357,36 @@ async def test_a_client_that_does_not_read_is_not_served_on(connect: Any, stage:
     assert sent > len(stage.started)
 
 
+async def test_the_more_connections_the_less_each_may_leave_unread(stage: Stage) -> None:
+    limits = ServerLimits(queued_max_request_bytes=8 * 2**20)
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server:
+
+        async def deaf() -> Client:
+            client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.writer.write(later(len(server.connections)) + at_length() * 100)
+            return client
+
+        clients = [await deaf()]
+        await until(lambda: held_answers(server)[0] > SEND_BUFFER_BYTES_MAX)
+        clients += [await deaf() for _ in range(15)]
+        await until(lambda: len(server.connections) == 16 and min(held_answers(server)) > 2**18)
+        await asyncio.sleep(0.05)
+        assert min(held_answers(server)) < 2**18 + 2 * LONG_ANSWER_BYTES
+        assert sum(held_answers(server)) < 16 * SEND_BUFFER_BYTES_MAX * 2 / 3
+        for connection in server.connections:
+            connection.hold_answers(server.answer_bytes_share())
+        assert {connection._answer_bytes_max for connection in server.connections} == {2**18}
+        for client in clients:
+            client.writer.transport.abort()
+        await until(lambda: not server.connections)
+        assert server.answer_bytes_share() == SEND_BUFFER_BYTES_MAX
+
+
+def held_answers(server: Server) -> list[int]:
+    return [connection._answered_bytes for connection in server.connections]
+
+
 async def test_answers_that_have_to_wait_for_an_earlier_one_are_few(connect: Any, stage: Stage, server: Server) -> None:
     client = await connect()
     client.writer.write(later(1) + at_length() * 500)

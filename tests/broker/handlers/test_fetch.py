@@ -24,7 +24,7 @@ from broker.quorum.metadata import TopicRef
 from broker.routes import ROUTES
 from core.error_code import ErrorCode
 from core.runtime.clock import ManualClock
-from core.runtime.disk import OsFile
+from core.runtime.disk import MAPPED_READ_BYTES_MIN, OsFile
 from core.types import ZERO_UUID
 from core.wire.api import ApiKey
 from core.wire.framing import encode_request
@@ -203,6 +203,24 @@ async def test_byte_limits_are_kept_except_for_the_first_batch(tmp_path: Path) -
 async def _sizes(client: WireClient, request: FetchRequest) -> list[int]:
     response = await client.ask(ApiKey.FETCH, 12, request)
     return [len(data.records or b"") for data in response.responses[0].partitions]
+
+
+async def test_small_pieces_fill_no_memory_however_often_they_are_asked_for(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=2)
+        await produce(client, topic, records(bytes(50_000)))
+        await produce(client, topic, records(bytes(MAPPED_READ_BYTES_MIN)), partition=1)
+        for partition, answered in ((0, 21), (1, 200)):
+            again = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+            for version in (11, 18):
+                request = fetch_request(topic, {}, version, max_bytes=1 << 25, min_bytes=1 << 24, max_wait_ms=60_000)
+                topics = (dataclasses.replace(request.topics[0], partitions=(again,) * 200),)
+                if partition:
+                    request = dataclasses.replace(request, min_bytes=1 << 20)
+                response = await client.ask(ApiKey.FETCH, version, dataclasses.replace(request, topics=topics))
+                data = response.responses[0].partitions
+                assert len(data) == 200
+                assert sum(len(row.records or b"") > 0 for row in data) == answered
 
 
 async def test_a_busy_partition_does_not_starve_the_others(tmp_path: Path) -> None:

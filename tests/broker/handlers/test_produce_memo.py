@@ -169,3 +169,15 @@ async def test_a_connection_remembers_a_bounded_number_of_prefixes(
             frame = encode_request(ApiKey.PRODUCE, 9, 1, "c", request)[4:]
             assert memo(memoryview(bytearray(frame))) is not None
             assert len(memo._known) <= 3
+
+
+async def test_a_long_client_id_is_not_remembered_but_served(tmp_path: Path) -> None:
+    served = Served()
+    async with one(tmp_path, served) as (broker, client):
+        topic = broker.controller.image.topics["plain"]
+        for client_id, counted in (("c", 1), ("c" * produce_memo.PREFIX_BYTES_MAX, 1), ("d", 2)):
+            for _ in range(2):
+                request = produce_request(topic, {0: records(b"a")}, 9)
+                await answer_bytes(client, encode_request(ApiKey.PRODUCE, 9, 1, client_id, request))
+            assert served.count == counted + (client_id == "d")
+        assert len(decoded(await fetch(client, topic))) == 6
