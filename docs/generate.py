@@ -131,6 +131,11 @@ FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "test_admin_kafka.py::test_every_answer_has_the_codes_of_kafkas_answer",
         (),
     ),
+    (
+        "whole answers about topics, offsets, records and the cluster beside Apache Kafka's own, field by field",
+        "test_answers_kafka.py::test_every_answer_is_kafkas",
+        (),
+    ),
 )
 """(what, the test that shows it, with which clients)."""
 
