@@ -87,6 +87,8 @@ def load(
     if not segments:
         segments = [Segment.create(directory, log_start_offset)]
         directory.sync()
+    if not clean:
+        directory.sync()  # what a killed process left may be in memory only, and from here on it is built upon
     if not clean or _open_clean(segments[-1], config) is not None:
         segments = _recover(segments, config, recovery_point)
     for segment, following in pairwise(segments):

@@ -186,6 +186,8 @@ class LogStore:
                 cleaned_offset=expected.get(topic_partition),
             )
             self._logs[topic_partition] = self._partition(topic_partition, folder, config, loaded)
+        if not clean:
+            self.directory.sync()  # a killed process may have made folders whose names are in memory only
         self._cleaned = expected
         self._opened = True
         self._correct_checkpoints(cleaner_knows=cleaned is not None)

@@ -82,9 +82,8 @@ class MetadataStore:
         self._directory = data.subdirectory(FOLDER)
         created = not self._directory.exists(FILE)
         self._file: File = self._directory.create(FILE) if created else self._directory.open(FILE)
-        if created:
-            self._directory.sync()
-            data.sync()
+        self._directory.sync()  # always: a process that was killed may have made the names and not have come to this
+        data.sync()
         self._size = self._file.size()
         self._room_end = 0
         self._failed: str | None = None

@@ -46,6 +46,10 @@ class SimulatedDisk:
             self.written_last = None
         self.root.crash(rng)
 
+    def kill(self) -> None:
+        """End the process, not the machine: nothing is lost yet, and what was not synced still may be."""
+        self.cut_power_in = None
+
     def change(self) -> None:
         """What every change and every sync does first."""
         if self.cut_power_in is not None:

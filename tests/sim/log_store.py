@@ -142,7 +142,10 @@ class LogSimulation:
         with contextlib.suppress(PowerCut):
             asyncio.run(self._life(steps, orderly=self.rng.random() < 0.2))
         self.disk.fail_sync = self.disk.capacity_bytes = None
-        self.disk.crash(self.rng)
+        if self.rng.random() < 0.3:
+            self.disk.kill()
+        else:
+            self.disk.crash(self.rng)
         self.crashes += 1
 
     async def _life(self, steps: int, *, orderly: bool) -> None:

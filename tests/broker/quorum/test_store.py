@@ -1,5 +1,6 @@
 """The metadata log on a disk that crashes, fills up and decays."""
 
+import contextlib
 import errno
 import random
 import uuid
@@ -12,7 +13,7 @@ from core.records.batch import iter_batches
 from core.records.builder import build_batch
 from core.records.record import NewRecord
 from core.runtime.disk import OsDirectory
-from tests.sim.disk import SimulatedDisk
+from tests.sim.disk import PowerCut, SimulatedDisk
 
 NOW_MS = 1_700_000_000_000
 
@@ -82,6 +83,20 @@ def test_a_power_cut_loses_nothing_that_was_synced(number: int) -> None:
         assert list(batches[: len(synced)]) == synced
         assert batches[len(synced) :] in ((), (unsynced,))
         synced = list(batches)
+
+
+def test_a_process_killed_at_any_step_leaves_nothing_that_a_power_cut_takes_later() -> None:
+    for steps in range(8):
+        for seed in range(10):
+            disk = SimulatedDisk()
+            disk.cut_power_in = steps
+            with contextlib.suppress(PowerCut):
+                load(disk)
+            disk.kill()
+            store, _ = load(disk)
+            commit(store, decision(0))
+            disk.crash(random.Random(seed))
+            assert load(disk)[1] == (decision(0),), (steps, seed)
 
 
 def test_every_torn_length_is_cut_back_to_the_last_whole_decision() -> None:
