@@ -166,7 +166,7 @@ class Server:
                 connection.hold_answers(share)
                 idle_s = connection.idle_seconds(now)
                 if idle_s > limit_s:
-                    connection.close()
+                    connection.expire()
                 elif self.memory.is_short and connection.dawdles(now):
                     connection.abort("a large request arrives too slowly while others wait for its memory")
                 elif idle_s > BUFFER_KEPT_SECONDS:
@@ -274,6 +274,12 @@ class Connection(asyncio.BufferedProtocol):
     def idle_seconds(self, now: float) -> float:
         """How long nothing has happened; 0 while a request is in work."""
         return 0.0 if self._exchanges else now - self._last_active
+
+    def expire(self) -> None:
+        """Close the connection, at once if its client has not even taken the answers since the last time."""
+        if self._transport is not None and self._transport.is_closing():
+            self.abort("idle for too long, with answers that it does not take")
+        self.close()
 
     @property
     def working(self) -> bool:
@@ -400,7 +406,8 @@ class Connection(asyncio.BufferedProtocol):
             self._server.memory.give_back(size_bytes)
 
     def shrink(self) -> None:
-        """Give a grown buffer back that hardly anything is in."""
+        """Give back a grown buffer that hardly anything is in, and what was remembered to be faster."""
+        self._shortcuts.clear()
         if self._end - self._start < BUFFER_IDLE_BYTES < len(self._buffer) and not self._large_end:
             self._replace_buffer(BUFFER_IDLE_BYTES)
             self._give_memory_back()

@@ -29,7 +29,7 @@ from core.wire.primitives import uuid_from_bytes
 from core.wire.produce_frame import TOPIC_ID_FROM, ProduceFrame, Stored, encode_stored
 
 PLACES_MAX = 4096
-"""Per connection; more than a producer writes to at one broker, and half a megabyte of memory."""
+"""Per connection; more than a producer writes to at one broker, and at most two megabytes of memory."""
 
 _ACKS_ALL = -1
 

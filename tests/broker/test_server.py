@@ -326,8 +326,14 @@ async def test_a_busy_connection_has_a_larger_buffer_and_a_silent_one_gives_it_b
     assert stage.produced == payloads
     (connection,) = server.connections
     assert len(connection._buffer) == BUFFER_BUSY_BYTES
+    client.writer.write(shared(0))
+    await client.response(ApiKey.JOIN_GROUP)
+    assert connection._shortcuts
     connection.shrink()
     assert len(connection._buffer) == BUFFER_IDLE_BYTES
+    assert not connection._shortcuts
+    client.writer.write(heartbeat(1) + shared(0))
+    assert [(await client.response(key))[0] for key in (ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP)] == [1, 0]
 
 
 async def test_a_client_that_does_not_read_is_not_served_on(connect: Any, stage: Stage, server: Server) -> None:
@@ -662,6 +668,17 @@ async def test_idle_connections_are_closed_and_waiting_ones_are_not(stage: Stage
         assert await idle.is_closed()
         stage.futures[1].set_result(_left())
         assert (await waiting.response(ApiKey.LEAVE_GROUP))[0] == 1
+
+
+async def test_an_idle_client_that_does_not_take_its_answers_is_dropped_with_them(stage: Stage) -> None:
+    limits = ServerLimits(connections_max_idle_ms=200)
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server:
+        deaf = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        deaf.writer.write(at_length() * 1000)
+        await until(lambda: server_is_full(server))
+        await until(lambda: not server.connections)
+        deaf.writer.transport.abort()
 
 
 async def test_stopping_lets_requests_in_work_finish(stage: Stage) -> None:
