@@ -594,6 +594,45 @@ async def test_requests_that_wait_hold_little_however_many_they_are(connect: Any
         assert (await client.response(ApiKey.LEAVE_GROUP))[0] == number
 
 
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_clients_send_memory_is_counted_and_comes_back(stage: Stage, seed: int) -> None:
+    """Requests of all sizes in pieces of all sizes, of clients some of which go away in the middle of one."""
+    rng = random.Random(seed)
+    limits = ServerLimits(socket_request_max_bytes=10**7, queued_max_request_bytes=(seed + 1) * 600_000)
+    sizes = (10, 10, 5_000, 65_500, 65_540, 70_000, 131_000, 131_060, 140_000, 400_000, 1_500_000, 2_500_000)
+
+    async def play(server: Server) -> None:
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        kinds = [(rng.random() < 0.25, rng.choice(sizes)) for _ in range(rng.randrange(1, 12))]
+        stream = b"".join(
+            large(later(rng.randrange(10**9)), size) if pending else produce(bytes(size)) for pending, size in kinds
+        )
+        goes_away = rng.random() < 0.3
+        client.writer.write(stream[: rng.randrange(len(stream))] if goes_away else stream)
+        if goes_away:
+            await asyncio.sleep(0.1 * rng.random())
+            client.writer.transport.abort()
+            return
+        for pending, _ in kinds:
+            await client.response(*((ApiKey.LEAVE_GROUP, 0) if pending else (ApiKey.PRODUCE, 3)))
+
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server, asyncio.timeout(30):
+        playing = [asyncio.ensure_future(play(server)) for _ in range(15)]
+        while not all(player.done() for player in playing):
+            held_bytes = server.memory.held_bytes
+            assert held_beyond_ordinary(server) <= held_bytes <= max(limits.queued_max_request_bytes, 3 * 2**20)
+            for future in list(stage.futures.values()):
+                if not future.done() and rng.random() < 0.5:
+                    future.set_result(_left())
+            await asyncio.sleep(0)
+        for player in playing:
+            player.result()
+        for connection in list(server.connections):
+            connection.abort("the test is over")
+        await until(lambda: server.memory.held_bytes == 0)
+        assert not server.memory.is_short
+
+
 def large(frame: bytes, padding_bytes: int) -> bytes:
     """`frame` with bytes behind the request, which pass."""
     return struct.pack(">i", len(frame) - 4 + padding_bytes) + frame[4:] + bytes(padding_bytes)
