@@ -23,7 +23,7 @@ import structlog
 
 from core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT
 from core.records.crc import crc32c
-from core.runtime.disk import Directory
+from core.runtime.disk import DISK_FULL, Directory
 
 from . import snapshots, swap
 from .checkpoints import read_epochs
@@ -93,6 +93,8 @@ def load(
         segments = _recover(segments, config, recovery_point)
     for segment, following in pairwise(segments):
         segment.next_offset = following.base_offset
+        if not segment.index_is_written:
+            _write_indexes(segment)
     log_end_offset = segments[-1].next_offset
     if log_end_offset < recovery_point:
         log.error(
@@ -150,6 +152,19 @@ def _recover(segments: list[Segment], config: LogConfig, recovery_point: int) ->
             _drop(segments[number + 1 :])
             return segments[: number + 1]
     return segments
+
+
+def _write_indexes(segment: Segment) -> None:
+    """Nobody else does it for a sealed segment, and the next start trusts its files: by them retention tells its age."""
+    segment.seal()
+    try:
+        segment.take_index_writes()()
+        segment.sync_indexes()
+        segment.directory.sync()
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        segment.forget_index_files()
 
 
 def _recover_segment(

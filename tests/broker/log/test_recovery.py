@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.config import LogConfig
-from broker.log.segment import segment_name
+from broker.log.segment import Segment, segment_name
 from core.errors import CorruptMessage
 from core.records.batch import BatchView
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch, payload, read_all
@@ -265,6 +265,27 @@ async def test_a_time_index_that_a_crash_left_short_does_not_make_the_segment_ol
     for number in range(60):
         wanted = NOW_MS - 9000 + 100 * number
         assert log.offset_for_timestamp(wanted) == (wanted, number)
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_nor_does_it_when_the_segment_was_sealed_and_the_next_crash_comes(full: bool) -> None:
+    disk = SimulatedDisk()
+    batches = [batch(1, timestamp=NOW_MS - 9000 + 100 * number) for number in range(30)]
+    world = await written(disk.root, batches, LogConfig(index_interval_bytes=200))
+    log = world.open()
+    newest = log.active.latest
+    log.active.take_index_writes()()
+    times = disk.root.read(segment_name(0, ".timeindex"))
+    Segment.create(disk.root, 30)  # the crash came right after a roll
+    disk.root.replace(segment_name(0, ".timeindex"), times[:24])
+    if full:
+        disk.capacity_bytes = disk.used_bytes()
+    log = world.open()
+    assert [segment.base_offset for segment in log.segments] == [0, 30]
+    disk.capacity_bytes = None
+    disk.crash(random.Random(1))
+    log = world.open(recovery_point=30)
+    assert log.segments[0].latest == newest
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
