@@ -155,16 +155,16 @@ def _recover(segments: list[Segment], config: LogConfig, recovery_point: int) ->
 
 
 def _write_indexes(segment: Segment) -> None:
-    """Nobody else does it for a sealed segment, and the next start trusts its files: by them retention tells its age."""
+    """Nobody else does it for a sealed segment, and the next start trusts its files: they tell retention its age."""
     segment.seal()
     try:
         segment.take_index_writes()()
         segment.sync_indexes()
-        segment.directory.sync()
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
         segment.forget_index_files()
+    segment.directory.sync()
 
 
 def _recover_segment(

@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, clock: Manua
 @pytest.mark.parametrize("name", ["t-0", "__cluster_metadata-0"])
 def test_data_that_nobody_knows_the_owner_of_is_refused(tmp_path: Path, clock: ManualClock, name: str) -> None:
     (tmp_path / name).mkdir()
-    with pytest.raises(FolderRefused, match="no meta.properties: restore"):
+    with pytest.raises(FolderRefused, match=r"no meta\.properties: restore"):
         LogStore.at(str(tmp_path), clock=clock, node_id=1)
     assert not (tmp_path / "meta.properties").exists()
 
