@@ -36,6 +36,16 @@ class Extents:
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
 
+    def remove(self, start: int, end: int) -> None:
+        """Take `[start, end)` out of the set."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if end <= start or first >= last:
+            return
+        low, high = self._starts[first], self._ends[last - 1]
+        kept = [piece for piece in ((low, start), (end, high)) if piece[0] < piece[1]]
+        self._starts[first:last] = [piece[0] for piece in kept]
+        self._ends[first:last] = [piece[1] for piece in kept]
+
     def ranges(self) -> list[tuple[int, int]]:
         """The ranges, in order."""
         return list(zip(self._starts, self._ends, strict=True))

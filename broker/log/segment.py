@@ -5,8 +5,9 @@ sealed and their indexes are read when first needed. Appending to the file comes
 are written behind, because they can be rebuilt from the log at any time.
 
 Nothing is served that was not checked. Bytes appended by this process came through a CRC check; bytes found on disk are
-checked against their CRC the first time they are read, and the ranges that passed are remembered. A range that fails is
-remembered as damaged: reads end before it, and a read that begins in it gets CORRUPT_MESSAGE.
+checked against their CRC the first time they are read, and the ranges that passed are remembered for as long as they
+stay in memory: what has to come from the disk again may have decayed there. A range that fails is remembered as
+damaged: reads end before it, and a read that begins in it gets CORRUPT_MESSAGE.
 """
 
 import contextlib
@@ -436,13 +437,19 @@ class Segment:
                     raise CorruptMessage(f"{self.label}: {bad}") from bad
 
     def cold_range(self, offset: int, size_bytes_max: int) -> tuple[int, int] | None:
-        """Position and size of what a read of `offset` would have to wait for the disk for; None when it would not."""
+        """Position and size of what a read of `offset` would have to wait for the disk for; None when it would not.
+
+        The read that follows checks it again.
+        """
         found = self.locate(offset)
         if found is None:
             return None
         position, first = found
         size_bytes = min(max(first.size_bytes, size_bytes_max), self.size_bytes - position)
-        return None if self.file.is_cached(position, size_bytes) else (position, size_bytes)
+        if self.file.is_cached(position, size_bytes):
+            return None
+        self._verified.remove(position, position + size_bytes)
+        return position, size_bytes
 
     def _read_unverified(self, position: int, stop: int) -> bytes | memoryview:
         """What can be believed of `[position, stop)`; raises BadBatch when that is nothing."""

@@ -9,7 +9,7 @@ from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.segment import DELETED_SUFFIX, Segment, segment_name
 from core.errors import CorruptMessage
 from core.records.batch import BatchView, iter_batches, stamp
-from core.runtime.disk import OsDirectory
+from core.runtime.disk import OsDirectory, OsFile
 from tests.broker.log.log_world import NOW_MS, batch
 from tests.sim.disk import SimulatedDisk
 
@@ -138,6 +138,22 @@ def test_found_bytes_are_checked_once_and_a_read_ends_before_damage(segment: Seg
     assert [header.base_offset for _, header in found.batches()] == [
         BASE + 2 * number for number in range(12) if number != 5
     ]
+
+
+def test_bytes_that_come_from_the_disk_again_are_checked_again(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = fill(segment, 12)
+    size = len(written[0])
+    assert bytes(segment.read(BASE, 10**6, segment.size_bytes)) == b"".join(written)
+    flipped = written[5][100] ^ 1
+    segment.file.write_at(5 * size + 100, bytes([flipped]))
+    monkeypatch.setattr(OsFile, "is_cached", lambda *_: False)
+    assert segment.cold_range(BASE + 10, size) == (5 * size, size)
+    with pytest.raises(CorruptMessage):
+        segment.read(BASE + 10, size, segment.size_bytes)
+    assert bytes(segment.read(BASE, 10**6, segment.size_bytes)) == b"".join(written[:5])
+    assert bytes(segment.read(BASE + 12, 10**6, segment.size_bytes)) == b"".join(written[6:])
 
 
 def test_what_fits(segment: Segment) -> None:
