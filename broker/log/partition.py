@@ -505,8 +505,10 @@ class PartitionLog:
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed since something was written that no round has covered."""
+        due_ms = now_ms + self.config.flush_ms
         if self.log_end_offset == self._flushed_at:
-            self._flush_due_ms = now_ms + self.config.flush_ms
+            self._flush_due_ms = due_ms
+        self._flush_due_ms = min(self._flush_due_ms, due_ms)  # the clock may have gone back, or the setting down
         return now_ms >= self._flush_due_ms
 
     def detach(self) -> None:

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from broker.log.extents import Extents
 
-
 changes = st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(0, 10)), max_size=15)
 
 

@@ -90,6 +90,16 @@ async def test_flush_messages_makes_the_policy_os_sync_in_the_background(disk: S
     assert log.recovery_point == 6
 
 
+async def test_flush_ms_counts_from_the_first_append_and_survives_a_clock_that_goes_back(disk: SimulatedDisk) -> None:
+    log = LogWorld(disk.root, LogConfig(flush_ms=1000), group_commit=False).open()
+    assert not log.flush_is_due(NOW_MS + 5000), "nothing to flush"
+    log.append(batch(1), now_ms=NOW_MS + 5000)
+    assert not log.flush_is_due(NOW_MS + 5999)
+    assert log.flush_is_due(NOW_MS + 6000)
+    assert not log.flush_is_due(NOW_MS - 3_600_000)
+    assert log.flush_is_due(NOW_MS - 3_600_000 + 1000)
+
+
 async def test_appends_of_one_turn_share_one_round_of_fsync(world: LogWorld, disk: SimulatedDisk) -> None:
     log = world.open()
     await append(log, batch())
