@@ -175,7 +175,7 @@ class TimeIndex:
         index = cls()
         for timestamp, offset in _TIME_ENTRY.iter_unpack(data):
             last = index.last
-            if offset < 0 or (last is not None and (timestamp <= last[0] or offset <= last[1])):
+            if min(timestamp, offset) < 0 or (last is not None and (timestamp <= last[0] or offset <= last[1])):
                 raise IndexDamaged("entries do not increase")
             index._timestamps.append(timestamp)
             index._offsets.append(offset)

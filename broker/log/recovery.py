@@ -95,6 +95,7 @@ def load(
         segment.next_offset = following.base_offset
         if not segment.index_is_written:
             _write_indexes(segment)
+    segments[-1].confirm_latest()
     log_end_offset = segments[-1].next_offset
     if log_end_offset < recovery_point:
         log.error(

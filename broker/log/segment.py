@@ -176,6 +176,22 @@ class Segment:
         self._load_indexes()
         return self._latest
 
+    def confirm_latest(self) -> bool:
+        """Whether the batch that `latest` names says the same; if not, it is found anew from the log.
+
+        An index file is no reason to delete records: one flipped bit in it makes the segment decades older, or younger.
+        """
+        timestamp, offset = self.latest
+        if timestamp < 0 or (self._times is not None and not self.index_is_hearsay):
+            return True
+        for _, batch in self.batches(self.index.before(max(0, offset - self.base_offset))):
+            if batch.last_offset >= offset:
+                if batch.base_offset <= offset and batch.max_timestamp == timestamp:
+                    return True
+                break
+        self._rebuild_all("its largest timestamp is not the one of the batch that it names")
+        return False
+
     # -- indexes
 
     @property

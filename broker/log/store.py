@@ -499,10 +499,10 @@ class LogStore:
         async with self._removing:
             if partition_log.replacing:
                 return 0  # the next time will do
-            facts = _facts(partition_log)
-            count = removable(
-                facts, partition_log.config, now_ms, partition_log.log_start_offset, partition_log.recovery_point
-            )
+            facts, count = self._judge_age(partition_log, now_ms)
+            judged = partition_log.segments[: count + (facts[count].newest_ms > now_ms and count + 1 < len(facts))]
+            if [segment for segment in judged if not segment.confirm_latest()]:
+                facts, count = self._judge_age(partition_log, now_ms)
             if count == 0 or partition_log.closed:
                 return 0
             log.info(
@@ -521,6 +521,13 @@ class LogStore:
                 await self._flusher.between_rounds(segment.mark_deleted)
                 self._remove_later(partition_log.config, segment.remove_deleted)
             return count
+
+    @staticmethod
+    def _judge_age(partition_log: PartitionLog, now_ms: int) -> tuple[list[SegmentFacts], int]:
+        """The facts about the segments, and how many of the oldest are to be removed."""
+        facts = _facts(partition_log)
+        config, start = partition_log.config, partition_log.log_start_offset
+        return facts, removable(facts, config, now_ms, start, partition_log.recovery_point)
 
     async def delete_records(self, partition_log: PartitionLog, offset: int) -> int:
         """Let the log begin at `offset` durably; returns the log start offset.

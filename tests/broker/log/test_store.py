@@ -184,6 +184,32 @@ async def test_retention_by_age_moves_the_log_start_for_good(store: LogStore, cl
     await again.close()
 
 
+@pytest.mark.parametrize("byte", range(12))
+async def test_a_damaged_time_index_makes_no_segment_older_or_younger(
+    store: LogStore, clock: ManualClock, tmp_path: Path, byte: int
+) -> None:
+    log = store.create("t", TOPIC_ID, 0, SMALL)
+    await fill(log, 9)
+    assert len(log.segments) > 2
+    await store.close()
+    for path in (tmp_path / "t-0").glob("*.timeindex"):
+        data = bytearray(path.read_bytes())
+        if data:
+            data[byte - 12] ^= 1 << 7 - byte % 4
+            path.write_bytes(data)
+    store = LogStore.at(str(tmp_path), clock=clock, node_id=1)
+    store.open_all(lambda _topic: SMALL)
+    found = store.get("t", 0)
+    assert found is not None
+    await store.enforce_retention(NOW_MS + 1000)
+    assert found.log_start_offset == 0
+    assert [view.base_offset for view in read_all(found)] == list(range(9))
+    for _ in range(5):
+        await store.enforce_retention(NOW_MS + SMALL.retention_ms + 1000)
+    assert found.log_start_offset == 9
+    await store.close()
+
+
 async def test_retention_rolls_an_active_segment_that_is_all_too_old(store: LogStore) -> None:
     log = store.create("t", TOPIC_ID, 0, LogConfig(retention_ms=1000))
     await fill(log, 3, timestamp=NOW_MS - 5000)
