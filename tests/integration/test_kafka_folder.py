@@ -9,6 +9,7 @@ Kafka.
 import random
 import shutil
 import time
+import uuid
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from benchmarks import peers
 from broker.log.config import LogConfig
+from broker.log.identity import claim_folder
 from broker.log.store import LogStore
 from core.runtime.clock import SystemClock
+from core.runtime.disk import OsDirectory
 from tidemill import services
 
 pytestmark = [
@@ -170,6 +173,7 @@ def dumped(folder: Path, end: int) -> None:
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 async def test_epochs_and_producers_of_kafka_are_known(folders: dict[str, Written], tmp_path: Path, end: str) -> None:
     written = folders[end]
+    claim_folder(OsDirectory(tmp_path), 1, None, uuid.uuid4())
     shutil.copytree(written.folder, tmp_path / f"{TOPIC}-0")
     (tmp_path / f"{TOPIC}-0" / "partition.metadata").unlink()
     store = LogStore.at(str(tmp_path), clock=SystemClock(), node_id=1)
