@@ -497,8 +497,8 @@ class LogStore:
 
     async def _remove_segments(self, partition_log: PartitionLog, now_ms: int) -> int:
         async with self._removing:
-            if partition_log.replacing:
-                return 0  # the next time will do
+            if partition_log.replacing or self.failure is not None:
+                return 0  # the next time will do; and a folder that failed keeps its files, in whatever order they are
             facts, count = self._judge_age(partition_log, now_ms)
             judged = partition_log.segments[: count + (facts[count].newest_ms > now_ms and count + 1 < len(facts))]
             if [segment for segment in judged if not segment.confirm_latest()]:
@@ -515,7 +515,8 @@ class LogStore:
             gone = partition_log.detach_segments(count)
             await self.checkpoint()  # before any file goes: the log must never seem to begin where nothing is left
             for segment in gone:
-                if partition_log.closed:  # its folder goes as a whole, and another may have its name by now
+                # the folder goes as a whole, and another may have its name by now; or the log start is not written down
+                if partition_log.closed or self.failure is not None:
                     await self._flusher.between_rounds(segment.close)
                     continue
                 await self._flusher.between_rounds(segment.mark_deleted)

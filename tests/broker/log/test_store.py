@@ -210,6 +210,29 @@ async def test_a_damaged_time_index_makes_no_segment_older_or_younger(
     await store.close()
 
 
+@pytest.mark.parametrize("fails", ["before", "meanwhile"])
+async def test_a_folder_that_failed_keeps_its_segments(clock: ManualClock, fails: str) -> None:
+    """Where the log begins cannot be written down any more: files that went would leave a hole after a restart."""
+    disk = SimulatedDisk()
+    store = LogStore(disk.root, clock=clock, node_id=1)
+    store.open_all(lambda _topic: SMALL)
+    log = store.create("t", TOPIC_ID, 0, SMALL)
+    await fill(log, 20)
+    names = log.directory.list()
+    store.apply_config("t", LogConfig(segment_bytes=1000, retention_bytes=0, file_delete_delay_ms=0))
+    disk.fail_sync = OSError(errno.EIO, "Input/output error")
+    if fails == "before":
+        await store.checkpoint()
+        with pytest.raises(KafkaStorageError):
+            await log.durable(log.append(batch(1), now_ms=NOW_MS).last_offset)
+        with pytest.raises(KafkaStorageError):
+            await store.delete_records(log, 10)
+    await store.enforce_retention(NOW_MS)
+    assert store.failure is not None
+    assert log.directory.list() == names
+    disk.fail_sync = None
+
+
 async def test_retention_rolls_an_active_segment_that_is_all_too_old(store: LogStore) -> None:
     log = store.create("t", TOPIC_ID, 0, LogConfig(retention_ms=1000))
     await fill(log, 3, timestamp=NOW_MS - 5000)
