@@ -6,7 +6,6 @@ record must fill exactly the length it announces and the records must fill exact
 CorruptMessage.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..errors import CorruptMessage
@@ -140,8 +139,3 @@ def read_headers(data: bytes, at: int) -> tuple[Headers, int]:
             at += length
         headers.append((name, value))
     return tuple(headers), at
-
-
-def offset_deltas_are_dense(records: Sequence[Record], base_offset: int) -> bool:
-    """Whether the records sit at consecutive offsets from `base_offset`, as produced ones must."""
-    return all(record.offset == base_offset + i for i, record in enumerate(records))

@@ -190,14 +190,20 @@ async def test_a_restart_finds_what_the_cleaner_left_and_goes_on_from_there(
     await store.close()
 
 
-async def test_a_producer_whose_records_are_all_superseded_goes_on_with_its_sequence_after_a_crash(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+async def with_a_superseded_batch(tmp_path: Path, clock: ManualClock) -> tuple[LogStore, PartitionLog, bytes]:
+    """A log in which everything that producer 9 has written so far, one batch, was written again by others."""
     store = opened(tmp_path, clock)
     log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
     first = build_batch([NewRecord(NOW_MS, b"k1", b"x")], producer_id=9, producer_epoch=0, base_sequence=0)
     await log.durable(log.append(first, now_ms=NOW_MS).last_offset)
     await produce(log, 100)
+    return store, log, first
+
+
+async def test_a_producer_whose_records_are_all_superseded_goes_on_with_its_sequence_after_a_crash(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    store, log, first = await with_a_superseded_batch(tmp_path, clock)
     await clean_all(store, clock)
     assert 9 in [view.producer_id for view in read_all(log) if view.count == 0]
     await store.close()
@@ -217,11 +223,7 @@ async def test_a_producer_whose_records_are_all_superseded_goes_on_with_its_sequ
 async def test_a_producer_is_known_even_if_its_newest_batch_is_lost_after_a_cleaning(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    store = opened(tmp_path, clock)
-    log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
-    first = build_batch([NewRecord(NOW_MS, b"k1", b"x")], producer_id=9, producer_epoch=0, base_sequence=0)
-    await log.durable(log.append(first, now_ms=NOW_MS).last_offset)
-    await produce(log, 100)
+    store, log, first = await with_a_superseded_batch(tmp_path, clock)
     newest = build_batch([NewRecord(NOW_MS, b"k1", b"y")], producer_id=9, producer_epoch=0, base_sequence=1)
     end = log.append(newest, now_ms=NOW_MS).base_offset
     await clean_all(store, clock)

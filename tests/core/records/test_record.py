@@ -13,7 +13,7 @@ from core.records.batch import BatchView
 from core.records.builder import build_batch
 from core.records.compression import CODECS
 from core.records.crc import crc32c
-from core.records.record import NewRecord, Record, decode_records, offset_deltas_are_dense
+from core.records.record import NewRecord, Record, decode_records
 from tests.core.records.record_strategies import record_lists
 
 
@@ -35,7 +35,6 @@ def test_records_survive_every_codec(codec: str, records: list[NewRecord], base_
     decoded = decode_records(view)
     assert decoded == expected
     assert all(type(record) is Record for record in decoded)
-    assert offset_deltas_are_dense(decoded, base_offset)
 
 
 def test_golden_bytes() -> None:
@@ -123,10 +122,3 @@ def test_other_magics_are_refused() -> None:
     batch[16] = 1
     with pytest.raises(CorruptMessage, match="magic 1"):
         decode_records(BatchView(batch))
-
-
-def test_gaps_are_not_dense() -> None:
-    records = [Record(10, 0, None, None), Record(12, 0, None, None)]
-    assert not offset_deltas_are_dense(records, 10)
-    assert offset_deltas_are_dense(records[:1], 10)
-    assert not offset_deltas_are_dense(records[:1], 9)
