@@ -25,7 +25,7 @@ from typing import NamedTuple
 import structlog
 
 from core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
-from core.records.batch import CODEC_MASK, BatchView, stamp, stamp_append_time
+from core.records.batch import CODEC_MASK, HEADER_BYTES, BatchView, stamp, stamp_append_time
 from core.records.validate import validate_produced_batch, validate_records
 from core.runtime.disk import DISK_FULL, ByteBuffer, Directory
 from core.types import TopicPartition
@@ -207,6 +207,7 @@ class PartitionLog:
             data = recoded(data, self._codec, config)
         elif type(data) is not bytearray and (type(data) is not memoryview or data.readonly):
             data = bytearray(data)
+        header = bytes(data[:HEADER_BYTES])
         append_time, max_timestamp = NO_TIMESTAMP, batch.max_timestamp
         if self._append_time:
             append_time = max_timestamp = now_ms
@@ -216,7 +217,11 @@ class PartitionLog:
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
         stamp(data, 0, base_offset, leader_epoch)
-        self._write(data, max_timestamp, last_offset, now_ms)
+        try:
+            self._write(data, max_timestamp, last_offset, now_ms)
+        except KafkaStorageError:
+            data[:HEADER_BYTES] = header  # the caller may look at it again, to say what is wrong
+            raise
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
             self._unsynced_epochs = True
         if idempotent:

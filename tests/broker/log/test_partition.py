@@ -367,6 +367,22 @@ async def test_leader_epochs_are_stamped_and_kept(world: LogWorld, disk: Simulat
     assert world.open().epochs.entries() == [(1, 0), (4, 2)]
 
 
+@pytest.mark.parametrize("timestamps", ["CreateTime", "LogAppendTime"])
+async def test_a_batch_that_a_full_disk_refuses_is_as_it_was(timestamps: str) -> None:
+    """Who gave it to the log may try again, or ask another what is wrong with it."""
+    disk = SimulatedDisk()
+    log = LogWorld(disk.root, LogConfig(message_timestamp_type=timestamps)).open()
+    await log.durable(log.append(bytearray(batch(3)), now_ms=NOW_MS).last_offset)
+    disk.capacity_bytes = disk.used_bytes()
+    data = bytearray(batch(2))
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError):
+            log.append(data, now_ms=NOW_MS)
+        assert data == batch(2)
+    disk.capacity_bytes = None
+    assert log.append(data, now_ms=NOW_MS).base_offset == 3
+
+
 SEEDS_THAT_FOUND_SOMETHING = (1429, 1832, 4045, 4055, 4374, 5653)
 
 
