@@ -19,7 +19,7 @@ check: $(VENV)/.dev ## Format, lint, types, layers, generated code, tidy rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m core.wire.generate --check
+	$(BIN)/python -m tidemill.core.wire.generate --check
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
 sim: $(VENV)/.dev ## The machines under a seeded simulator

@@ -15,8 +15,8 @@ import psycopg
 
 from benchmarks.cdc import CREATE, FILL
 from benchmarks.measure import emit
-from connect.api import ConverterSpec, EncodedBatch, SourceTask, TaskContext
-from connect.plugins.postgres.source import postgres_source
+from tidemill.connect.api import ConverterSpec, EncodedBatch, SourceTask, TaskContext
+from tidemill.connect.plugins.postgres.source import postgres_source
 from tidemill.testing.postgres_server import PostgresServer
 
 ROWS = 300_000

@@ -21,11 +21,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.broker import Target, kafka, median, ours
 from benchmarks.measure import emit, measured
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.wire.api import ApiKey
-from core.wire.framing import encode_request, encode_response
-from core.wire.messages.produce import (
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import encode_request, encode_response
+from tidemill.core.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -145,7 +145,7 @@ def wait_for_offsets(table: Path, count: int) -> int:
     """Wait until the table's own offsets add up to `count` or more; returns what they add up to."""
     from deltalake import DeltaTable
 
-    from spark_sink.tables.delta import table_offsets
+    from tidemill.spark_sink.tables.delta import table_offsets
 
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from broker.config import BROKER_CONFIG, NO_EFFECT
-from broker.groups.records import GroupFormatError, OffsetRecord, OffsetTombstone
-from broker.groups.records import decode_record as decode_group_record
-from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets, write_offsets
-from broker.log.identity import META, FolderIdentity, FolderRefused, encode_id, read_identity, read_topic_id
-from broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, ImageError, apply_batch
-from broker.quorum.kafka_metadata import (
+from tidemill.broker.config import BROKER_CONFIG, NO_EFFECT
+from tidemill.broker.groups.records import GroupFormatError, OffsetRecord, OffsetTombstone
+from tidemill.broker.groups.records import decode_record as decode_group_record
+from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets, write_offsets
+from tidemill.broker.log.identity import META, FolderIdentity, FolderRefused, encode_id, read_identity, read_topic_id
+from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, ImageError, apply_batch
+from tidemill.broker.quorum.kafka_metadata import (
     LOG_SUFFIX,
     KafkaCluster,
     KafkaMetadataError,
@@ -37,14 +37,14 @@ from broker.quorum.kafka_metadata import (
     cluster_of,
     files_needed,
 )
-from broker.quorum.records import ConfigRecord, MetadataRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
-from broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, encode_batch, sound_batches
-from broker.topic_config import TOPIC_CONFIG
-from core.config import ConfigError, ConfigTable
-from core.errors import KafkaError
-from core.records.record import Record, decode_records
-from core.runtime.disk import Directory
-from core.types import TopicPartition
+from tidemill.broker.quorum.records import ConfigRecord, MetadataRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
+from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, encode_batch, sound_batches
+from tidemill.broker.topic_config import TOPIC_CONFIG
+from tidemill.core.config import ConfigError, ConfigTable
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.record import Record, decode_records
+from tidemill.core.runtime.disk import Directory
+from tidemill.core.types import TopicPartition
 
 STAGING: Final = "__cluster_metadata-0.adopting"
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import structlog
 
-from broker.config import BROKER_CONFIG, BrokerConfig, ignored_keys, parse_address
-from core.config import ConfigError, environment_overrides, parse_assignments, parse_config_text
-from core.runtime.log_lines import configure_log
+from tidemill.broker.config import BROKER_CONFIG, BrokerConfig, ignored_keys, parse_address
+from tidemill.core.config import ConfigError, environment_overrides, parse_assignments, parse_config_text
+from tidemill.core.runtime.log_lines import configure_log
 
 log = structlog.get_logger("tidemill.broker.cli")
 
@@ -105,8 +105,8 @@ def gather(
 
 def run(config: BrokerConfig) -> int:
     """Serve until stopped; returns the exit status."""
-    from broker.log.identity import FolderRefused
-    from broker.node import StartRefused
+    from tidemill.broker.log.identity import FolderRefused
+    from tidemill.broker.node import StartRefused
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -123,7 +123,7 @@ def _loop_factory() -> "type[asyncio.AbstractEventLoop]":
 
 
 async def _serve(config: BrokerConfig) -> int:
-    from broker.node import open_broker
+    from tidemill.broker.node import open_broker
 
     async with open_broker(config) as broker:
         loop = asyncio.get_running_loop()

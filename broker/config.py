@@ -8,7 +8,8 @@ A stock `server.properties` works as it is. Keys that only size threads and buff
 and then have no effect (`NO_EFFECT`, listed in the start-up log); a key that would change what is promised (security,
 several log directories) is refused with a sentence instead of being ignored.
 
-Not here: settings of a topic (`broker.topic_config`) and settings that change while running (the metadata log).
+Not here: settings of a topic (`tidemill.broker.topic_config`) and settings that change while running (the metadata
+log).
 """
 
 import sys
@@ -16,7 +17,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from core.config import ConfigError, ConfigKey, ConfigTable, ConfigType, Importance, Value, in_range, not_empty, one_of
+from tidemill.core.config import (
+    ConfigError,
+    ConfigKey,
+    ConfigTable,
+    ConfigType,
+    Importance,
+    Value,
+    in_range,
+    not_empty,
+    one_of,
+)
 
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
 _INT_MAX = 2**31 - 1

@@ -28,21 +28,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from core.errors import KafkaError, UnknownServerError
-from core.runtime.clock import Clock
-from core.wire.api import ApiKey, api
-from core.wire.codec import DecodeError, decode
-from core.wire.framing import RequestHeader, decode_request_header, encode_response
-from core.wire.message import Buffer
+from tidemill.core.errors import KafkaError, UnknownServerError
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.wire.api import ApiKey, api
+from tidemill.core.wire.codec import DecodeError, decode
+from tidemill.core.wire.framing import RequestHeader, decode_request_header, encode_response
+from tidemill.core.wire.message import Buffer
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
-    from broker.fetch_sessions import FetchSessions
-    from broker.groups.coordinator import GroupCoordinator
-    from broker.log.store import LogStore
-    from broker.producer_ids import ProducerIds
-    from broker.quorum.controller import Controller
-    from broker.topic_config import Layers
+    from tidemill.broker.config import BrokerConfig
+    from tidemill.broker.fetch_sessions import FetchSessions
+    from tidemill.broker.groups.coordinator import GroupCoordinator
+    from tidemill.broker.log.store import LogStore
+    from tidemill.broker.producer_ids import ProducerIds
+    from tidemill.broker.quorum.controller import Controller
+    from tidemill.broker.topic_config import Layers
 
 log = structlog.get_logger("tidemill.broker.dispatch")
 
@@ -92,7 +92,7 @@ class Peer:
 
 
 class BrokerServices(Protocol):
-    """What handlers see of the broker they run in; `broker.node.Broker` is the real one."""
+    """What handlers see of the broker they run in; `tidemill.broker.node.Broker` is the real one."""
 
     @property
     def node_id(self) -> int:

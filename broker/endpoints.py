@@ -6,7 +6,7 @@ the address that the client has just connected to is one that works.
 
 from typing import NamedTuple
 
-from broker.dispatch import BrokerServices, RequestContext
+from tidemill.broker.dispatch import BrokerServices, RequestContext
 
 
 class Endpoint(NamedTuple):

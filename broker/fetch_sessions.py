@@ -29,11 +29,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from broker.quorum.metadata import TOPIC_NAME_LENGTH_MAX
-from core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
-from core.wire.fetch_answer import AnyPartitionAnswer
-from core.wire.fetch_frame import AnyFetch, AnyPartitionFetch
-from core.wire.messages.fetch import FetchRequest
+from tidemill.broker.quorum.metadata import TOPIC_NAME_LENGTH_MAX
+from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+from tidemill.core.wire.fetch_answer import AnyPartitionAnswer
+from tidemill.core.wire.fetch_frame import AnyFetch, AnyPartitionFetch
+from tidemill.core.wire.messages.fetch import FetchRequest
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0

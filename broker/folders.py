@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from broker.log.identity import read_topic_id
-from broker.log.store import DELETE_SUFFIX, parse_partition_folder
-from broker.quorum.image import ClusterImage
-from broker.quorum.store import FOLDER as METADATA_FOLDER
-from core.runtime.disk import Directory
-from core.types import TopicPartition
+from tidemill.broker.log.identity import read_topic_id
+from tidemill.broker.log.store import DELETE_SUFFIX, parse_partition_folder
+from tidemill.broker.quorum.image import ClusterImage
+from tidemill.broker.quorum.store import FOLDER as METADATA_FOLDER
+from tidemill.core.runtime.disk import Directory
+from tidemill.core.types import TopicPartition
 
 STRAY_SUFFIX: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255  # of a file name on every file system we know

@@ -1,17 +1,17 @@
 """Broker settings that take effect while the broker runs
 
-Most dynamic settings reach the logs as part of what holds for a topic (`broker.topic_config`). Those here belong to the
-node itself: what its listeners let clients use, how its cleaner works, how long it knows an idle producer, how closely
-its logs look at what is produced. They are read once at start-up, so that a restart does not forget them, and again
-whenever the image brings other broker settings. Connections that are open already stay open.
+Most dynamic settings reach the logs as part of what holds for a topic (`tidemill.broker.topic_config`). Those here
+belong to the node itself: what its listeners let clients use, how its cleaner works, how long it knows an idle
+producer, how closely its logs look at what is produced. They are read once at start-up, so that a restart does not
+forget them, and again whenever the image brings other broker settings. Connections that are open already stay open.
 """
 
 from typing import cast
 
-from broker.config import BROKER_CONFIG, BrokerConfig
-from broker.log.cleaner import CleanerSettings
-from broker.server_limits import ServerLimits
-from broker.topic_config import Layers
+from tidemill.broker.config import BROKER_CONFIG, BrokerConfig
+from tidemill.broker.log.cleaner import CleanerSettings
+from tidemill.broker.server_limits import ServerLimits
+from tidemill.broker.topic_config import Layers
 
 
 def server_limits(config: BrokerConfig, layers: Layers) -> ServerLimits:

@@ -21,17 +21,17 @@ from typing import Annotated
 import structlog
 import typer
 
-from broker.adopt import AdoptRefused
-from broker.adopt import carry_out as carry_out_adoption
-from broker.adopt import plan as plan_adoption
-from broker.log.audit import AuditOptions, PartitionFacts, audit, segment_bases
-from broker.log.dump import Row, dump_data_files, dump_partition
-from broker.log.identity import FolderRefused
-from broker.log.repair import SIDE_FOLDER, RepairPlan, carry_out, plan, quarantine
-from broker.log_folder import LogFolder, NotALog, PartitionFolder, look
-from core.runtime.clock import SystemClock
-from core.runtime.disk import OsDirectory, is_locked, lock_directory
-from core.runtime.overlay import Change, Cut, OverlayDirectory, Removed, Renamed
+from tidemill.broker.adopt import AdoptRefused
+from tidemill.broker.adopt import carry_out as carry_out_adoption
+from tidemill.broker.adopt import plan as plan_adoption
+from tidemill.broker.log.audit import AuditOptions, PartitionFacts, audit, segment_bases
+from tidemill.broker.log.dump import Row, dump_data_files, dump_partition
+from tidemill.broker.log.identity import FolderRefused
+from tidemill.broker.log.repair import SIDE_FOLDER, RepairPlan, carry_out, plan, quarantine
+from tidemill.broker.log_folder import LogFolder, NotALog, PartitionFolder, look
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.disk import OsDirectory, is_locked, lock_directory
+from tidemill.core.runtime.overlay import Change, Cut, OverlayDirectory, Removed, Renamed
 
 app = typer.Typer(
     help="Look at, check, repair and adopt a log without a broker.", no_args_is_help=True, add_completion=False

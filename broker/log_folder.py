@@ -9,15 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.log.audit import segment_bases
-from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, LOG_STARTS, RECOVERY_POINTS, find_offsets, read_offsets
-from broker.log.identity import META
-from broker.log.store import METADATA_FOLDER, parse_partition_folder
-from broker.quorum.image import ClusterImage, ImageError, apply_batch
-from broker.quorum.store import KAFKA_STATE, MetadataCorruptError, MetadataStore
-from core.runtime.disk import is_locked
-from core.runtime.overlay import OverlayDirectory
-from core.types import TopicPartition
+from tidemill.broker.log.audit import segment_bases
+from tidemill.broker.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANED,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    find_offsets,
+    read_offsets,
+)
+from tidemill.broker.log.identity import META
+from tidemill.broker.log.store import METADATA_FOLDER, parse_partition_folder
+from tidemill.broker.quorum.image import ClusterImage, ImageError, apply_batch
+from tidemill.broker.quorum.store import KAFKA_STATE, MetadataCorruptError, MetadataStore
+from tidemill.core.runtime.disk import is_locked
+from tidemill.core.runtime.overlay import OverlayDirectory
+from tidemill.core.types import TopicPartition
 
 
 class NotALog(Exception):

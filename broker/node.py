@@ -7,7 +7,7 @@ replayed, the node registered, and only then are clients let in. Closing goes th
 Afterwards the node follows the image: a new partition gets its log before anybody is told that it exists, a deleted
 topic loses its logs and its groups' offsets, changed settings reach the logs they are about.
 
-Not here: any decision about requests (handlers, machines) and command lines (`broker.cli`).
+Not here: any decision about requests (handlers, machines) and command lines (`tidemill.broker.cli`).
 """
 
 import asyncio
@@ -21,29 +21,29 @@ from typing import Final
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
-from broker.config import BrokerConfig, ListenAddress
-from broker.dispatch import Dispatcher, Route
-from broker.fetch_sessions import FetchSessions
-from broker.folders import set_aside
-from broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from broker.groups.table import GroupLimits
-from broker.live_settings import cleaner_settings, producer_id_expiration_ms, record_validation, server_limits
-from broker.log.cleaner import LogCleaner
-from broker.log.config import LogConfig
-from broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
-from broker.producer_ids import ProducerIds
-from broker.quorum.controller import Controller
-from broker.quorum.metadata import ClusterImage, NewTopic, Rules, TopicImage
-from broker.quorum.records import BrokerEndpoint
-from broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
-from broker.routes import ROUTES
-from broker.server import Server
-from broker.server_limits import ConnectionCounts, RequestMemory
-from broker.topic_config import Layers, topic_settings
-from core.errors import KafkaError
-from core.runtime.clock import Clock, SystemClock
-from core.runtime.disk import OsDirectory
-from core.wire.api import ApiKey
+from tidemill.broker.config import BrokerConfig, ListenAddress
+from tidemill.broker.dispatch import Dispatcher, Route
+from tidemill.broker.fetch_sessions import FetchSessions
+from tidemill.broker.folders import set_aside
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from tidemill.broker.groups.table import GroupLimits
+from tidemill.broker.live_settings import cleaner_settings, producer_id_expiration_ms, record_validation, server_limits
+from tidemill.broker.log.cleaner import LogCleaner
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
+from tidemill.broker.producer_ids import ProducerIds
+from tidemill.broker.quorum.controller import Controller
+from tidemill.broker.quorum.metadata import ClusterImage, NewTopic, Rules, TopicImage
+from tidemill.broker.quorum.records import BrokerEndpoint
+from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
+from tidemill.broker.routes import ROUTES
+from tidemill.broker.server import Server
+from tidemill.broker.server_limits import ConnectionCounts, RequestMemory
+from tidemill.broker.topic_config import Layers, topic_settings
+from tidemill.core.errors import KafkaError
+from tidemill.core.runtime.clock import Clock, SystemClock
+from tidemill.core.runtime.disk import OsDirectory
+from tidemill.core.wire.api import ApiKey
 
 log = structlog.get_logger("tidemill.broker.node")
 
@@ -62,7 +62,7 @@ class StartRefused(Exception):
 
 
 class Broker:
-    """A running node; made by `open_broker`. Satisfies `broker.dispatch.BrokerServices`."""
+    """A running node; made by `open_broker`. Satisfies `tidemill.broker.dispatch.BrokerServices`."""
 
     def __init__(
         self,

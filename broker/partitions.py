@@ -7,10 +7,10 @@ otherwise, with the error that makes a client look the topic up again.
 
 import uuid
 
-from broker.dispatch import BrokerServices
-from broker.log.partition import PartitionLog
-from broker.quorum.image import PartitionImage, TopicImage
-from core.errors import (
+from tidemill.broker.dispatch import BrokerServices
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.quorum.image import PartitionImage, TopicImage
+from tidemill.core.errors import (
     FencedLeaderEpoch,
     KafkaStorageError,
     NotLeaderOrFollower,
@@ -18,7 +18,7 @@ from core.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from core.types import ZERO_UUID
+from tidemill.core.types import ZERO_UUID
 
 
 def find_topic(broker: BrokerServices, name: str | None, topic_id: uuid.UUID = ZERO_UUID) -> TopicImage:

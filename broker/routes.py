@@ -4,8 +4,8 @@ One row per API, brought by the handler module of its family. What is not in thi
 served.
 """
 
-from broker.dispatch import Route
-from broker.handlers import (
+from tidemill.broker.dispatch import Route
+from tidemill.broker.handlers import (
     api_versions,
     cluster,
     configs,

@@ -34,8 +34,8 @@ from typing import Any, cast
 
 import structlog
 
-from broker.dispatch import Chunks, Dispatcher, DropConnection, Exchange, Peer, Shortcuts, UnservedRequest
-from broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
+from tidemill.broker.dispatch import Chunks, Dispatcher, DropConnection, Exchange, Peer, Shortcuts, UnservedRequest
+from tidemill.broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
 
 log = structlog.get_logger("tidemill.broker.server")
 

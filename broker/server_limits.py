@@ -5,7 +5,7 @@ for it, and the buffers that have grown for them, are counted in one `RequestMem
 request is promised before any of it is used; the buffer that is left behind by a request stays with its connection for
 the next one only as long as nobody else needs the memory: then those not used for longest are dropped, at once.
 
-Not here: sockets, and what a limit is about (`broker.server`).
+Not here: sockets, and what a limit is about (`tidemill.broker.server`).
 """
 
 from collections import deque

@@ -4,7 +4,7 @@ A topic stores only what was set on it. What holds is found by walking the synon
 broker's dynamic value, the cluster's dynamic default, the broker's file, the default. DescribeConfigs shows the same
 walk, so what is shown is what holds.
 
-Not here: what a setting does (`broker.log`).
+Not here: what a setting does (`tidemill.broker.log`).
 """
 
 import enum
@@ -12,8 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from broker.config import BROKER_CONFIG
-from core.config import REQUIRED, ConfigError, ConfigKey, ConfigTable, ConfigType, Importance, Value, in_range, one_of
+from tidemill.broker.config import BROKER_CONFIG
+from tidemill.core.config import (
+    REQUIRED,
+    ConfigError,
+    ConfigKey,
+    ConfigTable,
+    ConfigType,
+    Importance,
+    Value,
+    in_range,
+    one_of,
+)
 
 _LONG_MAX = 2**63 - 1
 _HOUR_MS: Final = 3_600_000

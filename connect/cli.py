@@ -18,9 +18,9 @@ from typing import Annotated
 import structlog
 import typer
 
-from connect.config import WORKER, Address, WorkerConfig, parse_worker
-from connect.loggers import configure_levels
-from core.config import ConfigError, environment_overrides, parse_assignments, parse_config_text
+from tidemill.connect.config import WORKER, Address, WorkerConfig, parse_worker
+from tidemill.connect.loggers import configure_levels
+from tidemill.core.config import ConfigError, environment_overrides, parse_assignments, parse_config_text
 
 log = structlog.get_logger("tidemill.connect.cli")
 
@@ -97,9 +97,9 @@ def run(config: WorkerConfig) -> int:
 
 
 async def _serve(config: WorkerConfig) -> int:
-    from connect.herder.service import Superseded
-    from connect.topic_log import TopicLogError
-    from connect.worker import StartRefused
+    from tidemill.connect.herder.service import Superseded
+    from tidemill.connect.topic_log import TopicLogError
+    from tidemill.connect.worker import StartRefused
 
     status = 0
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -121,7 +121,7 @@ async def _serve(config: WorkerConfig) -> int:
 
 
 async def _work(config: WorkerConfig, stop: asyncio.Event, ready: asyncio.Event) -> None:
-    from connect.worker import open_worker
+    from tidemill.connect.worker import open_worker
 
     async with open_worker(config) as worker:
         ready.set()

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from connect.api import ConverterSpec
-from connect.client_settings import SECURITY_PREFIXES, security_settings, translate, with_prefix
-from connect.topic_log import TopicSpec
-from core.config import (
+from tidemill.connect.api import ConverterSpec
+from tidemill.connect.client_settings import SECURITY_PREFIXES, security_settings, translate, with_prefix
+from tidemill.connect.topic_log import TopicSpec
+from tidemill.core.config import (
     REQUIRED,
     ConfigError,
     ConfigKey,

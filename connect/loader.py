@@ -1,8 +1,8 @@
 """The plugins that are installed, found by name
 
-A plugin is an entry point of the group `tidemill.plugins` that loads to a `connect.api.Plugin`. People call a plugin by
-what they know: its own name, an alias such as the Java class it replaces, that class without its package, and any
-of them with or without the `Connector` suffix. All of those lead to the same plugin; where two could be meant,
+A plugin is an entry point of the group `tidemill.plugins` that loads to a `tidemill.connect.api.Plugin`. People call a
+plugin by what they know: its own name, an alias such as the Java class it replaces, that class without its package, and
+any of them with or without the `Connector` suffix. All of those lead to the same plugin; where two could be meant,
 an exact name wins over an alias and an alias over a shortened one.
 
 An entry point that cannot be loaded (a missing library, a bug at import) is logged with its reason and left out: one
@@ -15,7 +15,7 @@ from typing import Self
 
 import structlog
 
-from connect.api import Plugin
+from tidemill.connect.api import Plugin
 
 log = structlog.get_logger("tidemill.connect.loader")
 

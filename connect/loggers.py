@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import structlog
 
-from connect.entities import LoggerLevelInfo
-from core.runtime.clock import Clock
-from core.runtime.log_lines import FORMATS
+from tidemill.connect.entities import LoggerLevelInfo
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.runtime.log_lines import FORMATS
 
 LEVELS: Mapping[str, int] = {
     "TRACE": 5,

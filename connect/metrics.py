@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from connect.herder.machine import HerderMachine
-from connect.loader import Plugins, UnknownPlugin
-from connect.stores import State
+from tidemill.connect.herder.machine import HerderMachine
+from tidemill.connect.loader import Plugins, UnknownPlugin
+from tidemill.connect.stores import State
 
 TASK_STATES = (State.RUNNING, State.PAUSED, State.FAILED, State.UNASSIGNED, State.DESTROYED, State.RESTARTING)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import structlog
 
-from connect.api import Plugin, PluginKind
-from connect.config import WorkerConfig
-from connect.entities import (
+from tidemill.connect.api import Plugin, PluginKind
+from tidemill.connect.config import WorkerConfig
+from tidemill.connect.entities import (
     ConfigInfos,
     ConfigKeyInfo,
     ConnectorInfo,
@@ -28,8 +28,8 @@ from connect.entities import (
     TaskKey,
     TaskState,
 )
-from connect.herder import sink_offsets
-from connect.herder.commands import (
+from tidemill.connect.herder import sink_offsets
+from tidemill.connect.herder.commands import (
     Command,
     Configure,
     Conflict,
@@ -43,16 +43,16 @@ from connect.herder.commands import (
     patched,
     plan_restart,
 )
-from connect.herder.events import ForgetTopics, RestartConnector, RestartTask
-from connect.herder.offsets import flat
-from connect.herder.service import Herder
-from connect.herder.state import Submitted
-from connect.loader import Plugins, UnknownPlugin
-from connect.remote.spec import TaskId
-from connect.stores import InstanceStatus, RestartRequest, State, TargetState
-from connect.topic_log import TopicLogError
-from connect.validation import Submitted as Candidate
-from connect.validation import Validator, key_infos
+from tidemill.connect.herder.events import ForgetTopics, RestartConnector, RestartTask
+from tidemill.connect.herder.offsets import flat
+from tidemill.connect.herder.service import Herder
+from tidemill.connect.herder.state import Submitted
+from tidemill.connect.loader import Plugins, UnknownPlugin
+from tidemill.connect.remote.spec import TaskId
+from tidemill.connect.stores import InstanceStatus, RestartRequest, State, TargetState
+from tidemill.connect.topic_log import TopicLogError
+from tidemill.connect.validation import Submitted as Candidate
+from tidemill.connect.validation import Validator, key_infos
 
 log = structlog.get_logger("tidemill.connect.operations")
 

@@ -27,10 +27,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from connect.entities import ConnectorOffsets, Entity, ErrorMessage, Health, Message, ServerInfo, body
-from connect.loggers import LEVELS, LoggerLevels
-from connect.operations import Operations, RestError, Written
-from connect.stores import TargetState
+from tidemill.connect.entities import ConnectorOffsets, Entity, ErrorMessage, Health, Message, ServerInfo, body
+from tidemill.connect.loggers import LEVELS, LoggerLevels
+from tidemill.connect.operations import Operations, RestError, Written
+from tidemill.connect.stores import TargetState
 
 log = structlog.get_logger("tidemill.connect.rest")
 

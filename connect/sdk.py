@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from connect.api import (
+from tidemill.connect.api import (
     EncodedBatch,
     EndOfInput,
     Plugin,

@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
-from connect.api import Plugin
+from tidemill.connect.api import Plugin
 
 
 def parse_settings(plugin: Plugin, config: Mapping[str, str]) -> BaseModel:

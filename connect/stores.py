@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from connect.api import SourceOffset, SourcePartition
+from tidemill.connect.api import SourceOffset, SourcePartition
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 """A Kafka record as the stores see it."""

@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connect.api import Headers
+from tidemill.connect.api import Headers
 
 HEADER_PREFIX = "__connect.errors."
 DEAD_LETTER_REPLICATION_FACTOR = 3  # Kafka's default

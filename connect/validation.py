@@ -26,13 +26,13 @@ from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, Validation
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from connect.api import InvalidConfig, Plugin, PluginKind
-from connect.client_settings import translate, with_prefix
-from connect.config import CONNECTOR, CONNECTOR_PREFIXES, CONVERTERS, SINK, SOURCE, ConnectorKey, groups
-from connect.entities import ConfigInfo, ConfigInfos, ConfigKeyInfo, ConfigValueInfo
-from connect.remote.spec import SettingProblem
-from connect.settings import parse_settings, setting_names
-from core.config import REQUIRED, ConfigError, ConfigType, Value
+from tidemill.connect.api import InvalidConfig, Plugin, PluginKind
+from tidemill.connect.client_settings import translate, with_prefix
+from tidemill.connect.config import CONNECTOR, CONNECTOR_PREFIXES, CONVERTERS, SINK, SOURCE, ConnectorKey, groups
+from tidemill.connect.entities import ConfigInfo, ConfigInfos, ConfigKeyInfo, ConfigValueInfo
+from tidemill.connect.remote.spec import SettingProblem
+from tidemill.connect.settings import parse_settings, setting_names
+from tidemill.core.config import REQUIRED, ConfigError, ConfigType, Value
 
 log = structlog.get_logger("tidemill.connect.validation")
 

@@ -23,19 +23,19 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from connect.config import WorkerConfig
-from connect.entities import ServerInfo
-from connect.herder.service import Alarm, Herder, Surroundings
-from connect.loader import Plugins
-from connect.loggers import LoggerLevels
-from connect.metrics import WorkerMetrics
-from connect.operations import Operations
-from connect.remote.host import TaskHost
-from connect.rest import Asgi, Parts, create_app
-from connect.topic_log import TopicLogError, ensure_topic
-from connect.validation import Surroundings as ValidationSurroundings
-from connect.validation import Validator
-from core.runtime.clock import Clock, SystemClock
+from tidemill.connect.config import WorkerConfig
+from tidemill.connect.entities import ServerInfo
+from tidemill.connect.herder.service import Alarm, Herder, Surroundings
+from tidemill.connect.loader import Plugins
+from tidemill.connect.loggers import LoggerLevels
+from tidemill.connect.metrics import WorkerMetrics
+from tidemill.connect.operations import Operations
+from tidemill.connect.remote.host import TaskHost
+from tidemill.connect.rest import Asgi, Parts, create_app
+from tidemill.connect.topic_log import TopicLogError, ensure_topic
+from tidemill.connect.validation import Surroundings as ValidationSurroundings
+from tidemill.connect.validation import Validator
+from tidemill.core.runtime.clock import Clock, SystemClock
 
 log = structlog.get_logger("tidemill.connect.worker")
 

@@ -1,6 +1,6 @@
 """The error codes of the protocol
 
-Numbers and names as Kafka spells them. The exceptions that carry them are in `core.errors`.
+Numbers and names as Kafka spells them. The exceptions that carry them are in `tidemill.core.errors`.
 """
 
 from enum import IntEnum

@@ -11,23 +11,23 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
-from core.config import ConfigTable  # noqa: E402  (a script beside the packages it documents)
+from tidemill.core.config import ConfigTable  # noqa: E402  (a script beside the packages it documents)
 
 TABLES = (
-    ("Broker", "server.properties of `tidemill broker start`", "broker.config", "BROKER_CONFIG"),
-    ("Topics", "settings of one topic", "broker.topic_config", "TOPIC_CONFIG"),
-    ("Connect worker", "properties of `tidemill connect start`", "connect.config", "WORKER"),
-    ("Connectors", "settings every connector has", "connect.config", "CONNECTOR"),
-    ("Source connectors", "further settings of source connectors", "connect.config", "SOURCE"),
-    ("Sink connectors", "further settings of sink connectors", "connect.config", "SINK"),
+    ("Broker", "server.properties of `tidemill broker start`", "tidemill.broker.config", "BROKER_CONFIG"),
+    ("Topics", "settings of one topic", "tidemill.broker.topic_config", "TOPIC_CONFIG"),
+    ("Connect worker", "properties of `tidemill connect start`", "tidemill.connect.config", "WORKER"),
+    ("Connectors", "settings every connector has", "tidemill.connect.config", "CONNECTOR"),
+    ("Source connectors", "further settings of source connectors", "tidemill.connect.config", "SOURCE"),
+    ("Sink connectors", "further settings of sink connectors", "tidemill.connect.config", "SINK"),
     (
         "Mirror",
         "properties of a flow in the mm2.properties file of `tidemill mirror start`",
-        "mirror.config",
+        "tidemill.mirror.config",
         "FLOW_TABLE",
     ),
-    ("Mirror consumer", "`<alias>.consumer.` properties in that file", "mirror.config", "CONSUMER_TABLE"),
-    ("Spark job", "properties of `tidemill spark run`", "spark_sink.config", "JOB_TABLE"),
+    ("Mirror consumer", "`<alias>.consumer.` properties in that file", "tidemill.mirror.config", "CONSUMER_TABLE"),
+    ("Spark job", "properties of `tidemill spark run`", "tidemill.spark_sink.config", "JOB_TABLE"),
 )
 """(heading, where the settings are given, module, table in it)."""
 
@@ -170,8 +170,8 @@ CLIENT_FAULTS = (
 
 def compatibility() -> str:
     """The page of served APIs and verified clients."""
-    from broker.routes import ROUTES
-    from core.wire.api import ApiKey, api
+    from tidemill.broker.routes import ROUTES
+    from tidemill.core.wire.api import ApiKey, api
 
     rows = ["| key | API | advertised | served | flexible from |", "|---|---|---|---|---|"]
     for route in sorted(ROUTES, key=lambda route: route.key):

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from core.records.batch import HEADER_BYTES, BatchView
-from core.records.crc import payload_crc
-from core.records.record import Record
-from mirror.passthrough import (
+from tidemill.core.records.batch import HEADER_BYTES, BatchView
+from tidemill.core.records.crc import payload_crc
+from tidemill.core.records.record import Record
+from tidemill.mirror.passthrough import (
     AbortedTransactions,
     SourceView,
     Unmirrorable,

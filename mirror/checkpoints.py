@@ -7,14 +7,14 @@ the log). The only thing not answered is a partition whose target log nobody has
 
 Committing on the target is careful: only for groups that nobody uses there, and never backwards.
 
-Pure: `mirror.group_sync` asks and commits.
+Pure: `tidemill.mirror.group_sync` asks and commits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
-from core.client.admin import EMPTY_STATES, CommittedOffset
-from core.types import TopicPartition
-from mirror.formats import Checkpoint
+from tidemill.core.client.admin import EMPTY_STATES, CommittedOffset
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.formats import Checkpoint
 
 Translate = Callable[[TopicPartition, int], tuple[TopicPartition, int] | None]
 """Source partition and offset to target partition and offset; None when not known (yet) or not mirrored."""

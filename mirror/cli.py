@@ -19,15 +19,15 @@ from prometheus_client import CollectorRegistry, start_http_server
 from rich.console import Console
 from rich.table import Table
 
-from core.client.connection import ConnectionFailed
-from core.config import ConfigError, parse_config_text
-from core.errors import KafkaError
-from mirror.config import MirrorConfig, parse_mirror_config
-from mirror.flow import Preflight
-from mirror.inspection import FlowInspector
-from mirror.map_store import Fenced
-from mirror.progress import FlowCollector
-from mirror.runner import MirrorRunner
+from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.config import ConfigError, parse_config_text
+from tidemill.core.errors import KafkaError
+from tidemill.mirror.config import MirrorConfig, parse_mirror_config
+from tidemill.mirror.flow import Preflight
+from tidemill.mirror.inspection import FlowInspector
+from tidemill.mirror.map_store import Fenced
+from tidemill.mirror.progress import FlowCollector
+from tidemill.mirror.runner import MirrorRunner
 
 RowT = TypeVar("RowT")
 

@@ -13,12 +13,12 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from core.client.batches import READ_COMMITTED, READ_UNCOMMITTED
-from core.client.connection import parse_addresses
-from core.config import ConfigError, ConfigKey, ConfigTable, ConfigType, Importance, Value, in_range, one_of
-from mirror.link_events import Reset
-from mirror.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
-from mirror.selection import BadPattern, NameFilter, TopicSelection
+from tidemill.core.client.batches import READ_COMMITTED, READ_UNCOMMITTED
+from tidemill.core.client.connection import parse_addresses
+from tidemill.core.config import ConfigError, ConfigKey, ConfigTable, ConfigType, Importance, Value, in_range, one_of
+from tidemill.mirror.link_events import Reset
+from tidemill.mirror.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from tidemill.mirror.selection import BadPattern, NameFilter, TopicSelection
 
 ARROW = "->"
 _MM2 = "org.apache.kafka.connect.mirror."

@@ -4,9 +4,9 @@ Three kinds: what passes by itself, what an operator has to mend (the partition 
 must not be tried again because somebody else owns the topic. The hints say what to mend.
 """
 
-from core.error_code import ErrorCode
-from core.errors import error_for_code
-from mirror.link_events import Trouble
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import error_for_code
+from tidemill.mirror.link_events import Trouble
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _AGAIN = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_PRODUCER_ID})  # after reading the source again

@@ -13,15 +13,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from core.client.batches import FetchWant
-from core.client.cluster import ClusterClient
-from core.client.connection import ConnectionFailed
-from core.client.metadata import NO_LEADER
-from core.error_code import ErrorCode
-from core.errors import KafkaError, error_for_code
-from core.types import TopicPartition
-from mirror.config import ClusterConfig
-from mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange, Trouble
+from tidemill.core.client.batches import FetchWant
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.client.metadata import NO_LEADER
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.config import ClusterConfig
+from tidemill.mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange, Trouble
 
 LANES = 4
 LANES_MAX = 20

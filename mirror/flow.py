@@ -1,8 +1,8 @@
 """One flow at work: the machines of its partitions between two clusters
 
-The shell around `mirror.link`: it feeds each partition's machine with what happened and carries out what the machine
-says. Reading is `fetching`, writing `producing`, log ends `locating`, topics `topic_sync`, the map `map_store`; what is
-left here is one step of one machine, the queue of map writes, pauses, and taking new partitions on.
+The shell around `tidemill.mirror.link`: it feeds each partition's machine with what happened and carries out what the
+machine says. Reading is `fetching`, writing `producing`, log ends `locating`, topics `topic_sync`, the map `map_store`;
+what is left here is one step of one machine, the queue of map writes, pauses, and taking new partitions on.
 
 Everything runs on one event loop, so one turn of the loop is one step of one machine, and nothing needs a lock.
 """
@@ -15,19 +15,19 @@ from typing import TypeVar
 
 import structlog
 
-from core.client.batches import EARLIEST
-from core.client.cluster import ClusterClient
-from core.client.connection import Connection, ConnectionFailed
-from core.client.metadata import NO_LEADER, ClusterView
-from core.client.retries import backoff_ms
-from core.errors import KafkaError
-from core.runtime.clock import Clock
-from core.types import ZERO_UUID, TopicPartition
-from mirror.config import ClusterConfig, FlowConfig
-from mirror.fetching import Fetcher
-from mirror.identity import producer_id
-from mirror.link import PartitionLink, State
-from mirror.link_events import (
+from tidemill.core.client.batches import EARLIEST
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import Connection, ConnectionFailed
+from tidemill.core.client.metadata import NO_LEADER, ClusterView
+from tidemill.core.client.retries import backoff_ms
+from tidemill.core.errors import KafkaError
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.types import ZERO_UUID, TopicPartition
+from tidemill.mirror.config import ClusterConfig, FlowConfig
+from tidemill.mirror.fetching import Fetcher
+from tidemill.mirror.identity import producer_id
+from tidemill.mirror.link import PartitionLink, State
+from tidemill.mirror.link_events import (
     Action,
     Event,
     Fetch,
@@ -43,12 +43,12 @@ from mirror.link_events import (
     Wake,
     Woken,
 )
-from mirror.locating import Locator
-from mirror.map_records import SegmentKey, SegmentValue, StoredMap, adopt
-from mirror.map_store import Fenced, MapStore, Row
-from mirror.offsets import OffsetMap
-from mirror.producing import Sender
-from mirror.topic_sync import TopicSync
+from tidemill.mirror.locating import Locator
+from tidemill.mirror.map_records import SegmentKey, SegmentValue, StoredMap, adopt
+from tidemill.mirror.map_store import Fenced, MapStore, Row
+from tidemill.mirror.offsets import OffsetMap
+from tidemill.mirror.producing import Sender
+from tidemill.mirror.topic_sync import TopicSync
 
 T = TypeVar("T")
 

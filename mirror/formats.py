@@ -4,7 +4,7 @@ Heartbeats, checkpoints and offset syncs are what MirrorMaker 2's own Java class
 formatters) read from the internal topics. All integers are big-endian, a STRING is an int16 length plus UTF-8.
 
 Readers take the value version of a checkpoint or heartbeat for 0 whatever it says, so it must never change; an offset
-sync carries none. Tidemill's own records are in `mirror.map_records`.
+sync carries none. Tidemill's own records are in `tidemill.mirror.map_records`.
 """
 
 import struct

@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
-from core.client.admin import Admin
-from core.client.cluster import ClusterClient
-from core.client.connection import ConnectionFailed
-from core.errors import KafkaError
-from core.runtime.clock import Clock
-from core.types import TopicPartition
-from mirror.checkpoints import CheckpointBook, checkpoints_of, commits_for
-from mirror.config import FlowConfig
-from mirror.flow import PartitionEntry
-from mirror.formats import Checkpoint
-from mirror.table_topic import TableTopic
+from tidemill.core.client.admin import Admin
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.errors import KafkaError
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.checkpoints import CheckpointBook, checkpoints_of, commits_for
+from tidemill.mirror.config import FlowConfig
+from tidemill.mirror.flow import PartitionEntry
+from tidemill.mirror.formats import Checkpoint
+from tidemill.mirror.table_topic import TableTopic
 
 GROUPS_AT_ONCE = 8
 _CONSUMER_PROTOCOLS = frozenset({"consumer", ""})  # empty: offsets were committed without a group membership

@@ -5,12 +5,12 @@ show every path through a topology and how far behind it is; that is why they ar
 named as a target, also where no topics are mirrored.
 """
 
-from core.client.cluster import ClusterClient
-from core.runtime.clock import Clock
-from mirror.config import FlowConfig
-from mirror.formats import Heartbeat
-from mirror.naming import HEARTBEATS
-from mirror.table_topic import TableTopic
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.runtime.clock import Clock
+from tidemill.mirror.config import FlowConfig
+from tidemill.mirror.formats import Heartbeat
+from tidemill.mirror.naming import HEARTBEATS
+from tidemill.mirror.table_topic import TableTopic
 
 
 class Heartbeats:

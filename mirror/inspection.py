@@ -6,18 +6,18 @@ Reads what both clusters hold and the stored offset map; needs no running mirror
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from core.client.batches import LATEST
-from core.client.cluster import ClusterClient
-from core.errors import UnknownTopicOrPartition
-from core.types import TopicPartition
-from mirror.audit import Comparison
-from mirror.config import FlowConfig, MirrorConfig
-from mirror.identity import producer_id
-from mirror.map_records import StoredMap, adopt
-from mirror.map_store import read_maps
-from mirror.naming import offset_map_topic
-from mirror.offsets import OffsetMap
-from mirror.passthrough import AbortedTransactions, Verdict, judge, split_batches
+from tidemill.core.client.batches import LATEST
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.errors import UnknownTopicOrPartition
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.audit import Comparison
+from tidemill.mirror.config import FlowConfig, MirrorConfig
+from tidemill.mirror.identity import producer_id
+from tidemill.mirror.map_records import StoredMap, adopt
+from tidemill.mirror.map_store import read_maps
+from tidemill.mirror.naming import offset_map_topic
+from tidemill.mirror.offsets import OffsetMap
+from tidemill.mirror.passthrough import AbortedTransactions, Verdict, judge, split_batches
 
 CALL_TIMEOUT_MS = 10_000  # somebody is waiting at a terminal
 

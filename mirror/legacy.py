@@ -13,8 +13,8 @@ bit 3 says that the wrapper's timestamp is the append time of all.
 import struct
 import zlib
 
-from core.records.compression import decompress
-from core.records.record import Record
+from tidemill.core.records.compression import decompress
+from tidemill.core.records.record import Record
 
 _ENTRY = struct.Struct(">qiIbb")
 _PREFIX_BYTES = 12  # offset and size, not counted by size
@@ -25,7 +25,7 @@ INNER_BYTES_MAX = 64 * 1024 * 1024  # far beyond message.max.bytes of any broker
 
 
 class OldMessageView:
-    """One entry of a message set, as `core.records.batch.BatchView` is one of a batch."""
+    """One entry of a message set, as `tidemill.core.records.batch.BatchView` is one of a batch."""
 
     __slots__ = ("base_offset", "buffer", "codec", "magic", "offset", "size_bytes")
 

@@ -25,9 +25,9 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from core.client.retries import backoff_ms
-from core.records.batch import BatchView
-from mirror.link_events import (
+from tidemill.core.client.retries import backoff_ms
+from tidemill.core.records.batch import BatchView
+from tidemill.mirror.link_events import (
     Action,
     Event,
     Fetch,
@@ -52,8 +52,8 @@ from mirror.link_events import (
     Wake,
     Woken,
 )
-from mirror.offsets import OffsetMap, Run
-from mirror.passthrough import (
+from tidemill.mirror.offsets import OffsetMap, Run
+from tidemill.mirror.passthrough import (
     SEQUENCES,
     AbortedTransactions,
     Outgoing,

@@ -1,14 +1,14 @@
 """What a partition's machine hears and says
 
-The events and actions of `mirror.link`, and the few values in them. Every look-up and fetch carries the turn in which
-it was asked for, every batch and map write a token, so that a late answer is recognised as such.
+The events and actions of `tidemill.mirror.link`, and the few values in them. Every look-up and fetch carries the turn
+in which it was asked for, every batch and map write a token, so that a late answer is recognised as such.
 """
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mirror.offsets import Run
+from tidemill.mirror.offsets import Run
 
 
 class Trouble(enum.Enum):

@@ -9,15 +9,23 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from core.client.batches import EARLIEST, LATEST, FetchWant, FoundOffset
-from core.client.cluster import ClusterClient
-from core.client.connection import Connection, ConnectionFailed
-from core.client.metadata import NO_LEADER
-from core.errors import KafkaError, error_for_code
-from core.records.batch import iter_batches
-from core.types import TopicPartition
-from mirror.link_events import Event, LocateSource, LocateTarget, LookupFailed, SourceLocated, TargetLocated, Trouble
-from mirror.producing import PRODUCE_LANE
+from tidemill.core.client.batches import EARLIEST, LATEST, FetchWant, FoundOffset
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import Connection, ConnectionFailed
+from tidemill.core.client.metadata import NO_LEADER
+from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.link_events import (
+    Event,
+    LocateSource,
+    LocateTarget,
+    LookupFailed,
+    SourceLocated,
+    TargetLocated,
+    Trouble,
+)
+from tidemill.mirror.producing import PRODUCE_LANE
 
 LOCATE_LANE = "locate"
 TAIL_BYTES = 1024 * 1024  # per partition; the first one answered gets its batch whole whatever the size

@@ -8,8 +8,8 @@ holds one segment (at most `RUNS_PER_SEGMENT` runs) of one partition's map; a nu
            INT64 source, INT64 target of the first run,
            then per further run VARINT target delta, VARINT (source delta - target delta)
 
-Strings are written as in `mirror.formats`, VARINT is unsigned LEB128. The topic ids let a mirror notice that a topic
-was deleted and created again under its name, which no offset can tell.
+Strings are written as in `tidemill.mirror.formats`, VARINT is unsigned LEB128. The topic ids let a mirror notice that a
+topic was deleted and created again under its name, which no offset can tell.
 """
 
 import struct
@@ -17,9 +17,9 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from core.types import ZERO_UUID
-from mirror.formats import FormatError, Reader, pack_string
-from mirror.offsets import RUNS_PER_SEGMENT, Run
+from tidemill.core.types import ZERO_UUID
+from tidemill.mirror.formats import FormatError, Reader, pack_string
+from tidemill.mirror.offsets import RUNS_PER_SEGMENT, Run
 
 _VERSION = 0
 

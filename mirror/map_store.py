@@ -1,7 +1,7 @@
 """The map topic on the target, owned by one mirror at a time
 
-The topic is a table (`mirror.map_records`), so an old version of a row that arrived late would undo a newer one. Writes
-are therefore idempotent, under the flow's producer id for this topic, and one at a time.
+The topic is a table (`tidemill.mirror.map_records`), so an old version of a row that arrived late would undo a newer
+one. Writes are therefore idempotent, under the flow's producer id for this topic, and one at a time.
 
 Whoever opens the store takes it over: it claims the next producer epoch with a record that holds a random token and
 reads that record back. If another mirror claimed the same epoch in the same moment, one of the two finds the other's
@@ -15,20 +15,20 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
-from core.client.admin import Admin, NewTopic
-from core.client.batches import FetchWant
-from core.client.cluster import FETCH_BYTES_MAX, ClusterClient
-from core.client.retries import fault
-from core.error_code import ErrorCode
-from core.errors import KafkaError, TopicAlreadyExists
-from core.records.batch import iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord, decode_records
-from core.runtime.clock import Clock
-from core.types import TopicPartition
-from mirror.identity import producer_id
-from mirror.map_records import StoredMap, replay
-from mirror.naming import offset_map_topic
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.batches import FetchWant
+from tidemill.core.client.cluster import FETCH_BYTES_MAX, ClusterClient
+from tidemill.core.client.retries import fault
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, TopicAlreadyExists
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, decode_records
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.identity import producer_id
+from tidemill.mirror.map_records import StoredMap, replay
+from tidemill.mirror.naming import offset_map_topic
 
 _log = structlog.get_logger("tidemill.mirror")
 

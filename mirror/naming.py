@@ -7,7 +7,7 @@ names unchanged, which gives up both; only heartbeats keep their prefix there, b
 The results of both classes are MirrorMaker 2's, oddities included: a dotted business topic looks remote (`a.b.c` comes
 from `a`), and a name with nothing but separators after the first part has no source.
 
-Not here: which topics are chosen (`mirror.selection`).
+Not here: which topics are chosen (`tidemill.mirror.selection`).
 """
 
 from dataclasses import dataclass
@@ -151,7 +151,7 @@ def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
     """Whether `topic` has already passed through the cluster `target_alias`.
 
     With the identity policy names do not tell, so this is always false there unless the source is the target;
-    `mirror.config` refuses circles of identity flows instead.
+    `tidemill.mirror.config` refuses circles of identity flows instead.
     """
     while (source := policy.topic_source(topic)) is not None:
         if source == target_alias:

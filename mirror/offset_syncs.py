@@ -6,13 +6,13 @@ Tidemill does not read them. The newest pair of each partition is written when i
 
 from collections.abc import Mapping
 
-from core.client.cluster import ClusterClient
-from core.runtime.clock import Clock
-from core.types import TopicPartition
-from mirror.config import FlowConfig
-from mirror.flow import PartitionEntry
-from mirror.formats import OffsetSync
-from mirror.table_topic import TableTopic
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.config import FlowConfig
+from tidemill.mirror.flow import PartitionEntry
+from tidemill.mirror.formats import OffsetSync
+from tidemill.mirror.table_topic import TableTopic
 
 SYNC_INTERVAL_SECONDS = 1
 

@@ -11,7 +11,7 @@ tell where to go on, and no position has to be committed anywhere. Runs may reac
 written ahead, and if the source turns out otherwise by then (compaction), the run that is true replaces them.
 
 Runs are grouped into numbered segments of fixed size, because the map is persisted one segment per record in a
-compacted topic (`mirror.map_records`): storing a run rewrites only the segment it is in.
+compacted topic (`tidemill.mirror.map_records`): storing a run rewrites only the segment it is in.
 """
 
 from bisect import bisect_left, bisect_right

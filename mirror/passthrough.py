@@ -20,12 +20,12 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from core.errors import KafkaError
-from core.records.batch import BATCH_LENGTH_AT, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC_AT, MAGIC_V2, BatchView
-from core.records.builder import build_batch
-from core.records.crc import patch_crc
-from core.records.record import Record, decode_records
-from mirror.legacy import OldMessageView, decode_message_set
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import BATCH_LENGTH_AT, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC_AT, MAGIC_V2, BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.crc import patch_crc
+from tidemill.core.records.record import Record, decode_records
+from tidemill.mirror.legacy import OldMessageView, decode_message_set
 
 SEQUENCES = 2**31  # sequences run 0 .. 2^31-1 and start over
 _TRANSACTIONAL, _DELETE_HORIZON = 0x10, 0x40

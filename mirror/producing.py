@@ -13,17 +13,17 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from core.client.batches import Produced as ProduceAnswer
-from core.client.batches import produce_answers
-from core.client.cluster import ClusterClient
-from core.client.connection import Connection, ConnectionFailed
-from core.error_code import ErrorCode
-from core.errors import KafkaError
-from core.types import TopicPartition
-from core.wire.message import Message
-from core.wire.messages.produce import ProduceResponse
-from mirror.faults import judge_produce
-from mirror.link_events import Event, Produce, Produced, ProduceFailed, Trouble
+from tidemill.core.client.batches import Produced as ProduceAnswer
+from tidemill.core.client.batches import produce_answers
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import Connection, ConnectionFailed
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError
+from tidemill.core.types import TopicPartition
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.messages.produce import ProduceResponse
+from tidemill.mirror.faults import judge_produce
+from tidemill.mirror.link_events import Event, Produce, Produced, ProduceFailed, Trouble
 
 PRODUCE_LANE = "produce"
 REQUESTS_IN_FLIGHT_MAX = 5

@@ -12,11 +12,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from core.runtime.clock import Clock
-from mirror.flow import Flow
-from mirror.link import PartitionLink, State
-from mirror.link import Progress as LinkProgress
-from mirror.passthrough import Verdict
+from tidemill.core.runtime.clock import Clock
+from tidemill.mirror.flow import Flow
+from tidemill.mirror.link import PartitionLink, State
+from tidemill.mirror.link import Progress as LinkProgress
+from tidemill.mirror.passthrough import Verdict
 
 _LABELS = ("source", "target", "topic", "partition")
 

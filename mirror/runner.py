@@ -12,16 +12,16 @@ from datetime import UTC, datetime
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
-from core.client.cluster import ClusterClient
-from core.client.connection import ConnectionFailed
-from core.errors import KafkaError
-from core.runtime.clock import Clock, SystemClock
-from mirror.config import FlowConfig, Interval, MirrorConfig
-from mirror.flow import Flow
-from mirror.group_sync import GroupSync
-from mirror.heartbeats import Heartbeats
-from mirror.offset_syncs import SYNC_INTERVAL_SECONDS, OffsetSyncs
-from mirror.progress import Progress
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.errors import KafkaError
+from tidemill.core.runtime.clock import Clock, SystemClock
+from tidemill.mirror.config import FlowConfig, Interval, MirrorConfig
+from tidemill.mirror.flow import Flow
+from tidemill.mirror.group_sync import GroupSync
+from tidemill.mirror.heartbeats import Heartbeats
+from tidemill.mirror.offset_syncs import SYNC_INTERVAL_SECONDS, OffsetSyncs
+from tidemill.mirror.progress import Progress
 
 PROGRESS_SECONDS = 10
 

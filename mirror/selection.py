@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mirror.naming import ReplicationPolicy, is_cycle, is_heartbeats, is_internal
+from tidemill.mirror.naming import ReplicationPolicy, is_cycle, is_heartbeats, is_internal
 
 CONFIG_EXCLUDE_ALWAYS = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
 

@@ -6,14 +6,14 @@ plain appends with retries do. The topic is created at the first write; one that
 
 from collections.abc import Sequence
 
-from core.client.admin import Admin, NewTopic
-from core.client.cluster import ClusterClient
-from core.errors import TopicAlreadyExists
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.clock import Clock
-from core.types import TopicPartition
-from mirror.topics import replication_factor
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.errors import TopicAlreadyExists
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.topics import replication_factor
 
 
 class TableTopic:

@@ -1,8 +1,8 @@
 """Keeping the target's topics in step with the source's
 
-Carries out what `mirror.topics` plans: create with the source's partition count and settings, grow, and, on its own
-interval, carry changed settings. A topic that cannot be created or changed is reported and tried again at the next
-round; the others are not held up by it.
+Carries out what `tidemill.mirror.topics` plans: create with the source's partition count and settings, grow, and, on
+its own interval, carry changed settings. A topic that cannot be created or changed is reported and tried again at the
+next round; the others are not held up by it.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,18 @@ from dataclasses import replace
 
 import structlog
 
-from core.client.admin import Admin, NewTopic
-from core.client.cluster import ClusterClient
-from core.errors import InvalidConfig, KafkaError, TopicAlreadyExists, UnsupportedVersion
-from mirror.config import FlowConfig
-from mirror.topics import TopicPlan, carried_configs, config_changes, plan_topics, replication_factor, target_warnings
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.errors import InvalidConfig, KafkaError, TopicAlreadyExists, UnsupportedVersion
+from tidemill.mirror.config import FlowConfig
+from tidemill.mirror.topics import (
+    TopicPlan,
+    carried_configs,
+    config_changes,
+    plan_topics,
+    replication_factor,
+    target_warnings,
+)
 
 
 class TopicSync:

@@ -9,10 +9,10 @@ MirrorMaker 2: what the source leaves at its default goes back to the target's d
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from core.client.admin import ConfigEntry
-from core.client.metadata import ClusterView
-from mirror.naming import ReplicationPolicy
-from mirror.selection import NameFilter, TopicSelection
+from tidemill.core.client.admin import ConfigEntry
+from tidemill.core.client.metadata import ClusterView
+from tidemill.mirror.naming import ReplicationPolicy
+from tidemill.mirror.selection import NameFilter, TopicSelection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

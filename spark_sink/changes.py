@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_sink.column_types import Kind
-from spark_sink.envelope import UPSERT_OPS, BadRecord, EnvelopeOptions, EnvelopeReader, Events
-from spark_sink.offsets import OffsetRange, SourceStopped
-from spark_sink.rows import Rows
+from tidemill.spark_sink.column_types import Kind
+from tidemill.spark_sink.envelope import UPSERT_OPS, BadRecord, EnvelopeOptions, EnvelopeReader, Events
+from tidemill.spark_sink.offsets import OffsetRange, SourceStopped
+from tidemill.spark_sink.rows import Rows
 
 OP, OFFSET, KEPT = "__op", "__offset", "__kept:"  # columns beside the row's own; KEPT is followed by a column's name
 KEYS_METADATA = b"tidemill.keys"

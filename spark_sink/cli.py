@@ -20,9 +20,9 @@ from typing import Annotated, NoReturn
 import structlog
 import typer
 
-from spark_sink.config import JOB_TABLE, JobConfig, parse_job
-from spark_sink.core_api import ConfigError, parse_config_text
-from spark_sink.lifeline import ParentGone, die_with_parent
+from tidemill.spark_sink.config import JOB_TABLE, JobConfig, parse_job
+from tidemill.spark_sink.core_api import ConfigError, parse_config_text
+from tidemill.spark_sink.lifeline import ParentGone, die_with_parent
 
 app = typer.Typer(help="Keep a warehouse table equal to a topic.", no_args_is_help=True)
 
@@ -81,7 +81,7 @@ def run_file(file: Path, parent: int | None = None) -> int:
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    from spark_sink.job import WarehouseJob
+    from tidemill.spark_sink.job import WarehouseJob
 
     job = WarehouseJob(config, say=typer.echo, tell=_tell)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,7 +98,7 @@ def check_file(file: Path) -> list[str]:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         return [f"the Python package {missing[0]} is missing: pip install 'tidemill[lake,spark]'"]
-    from spark_sink.preflight import problems_of
+    from tidemill.spark_sink.preflight import problems_of
 
     return problems_of(config)
 

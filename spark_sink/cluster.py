@@ -16,9 +16,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
-from spark_sink.core_api import ZERO_UUID, TopicPartition
-from spark_sink.offsets import StreamOffset
-from spark_sink.options import EARLIEST, LATEST, OptionError, Position, Selection, SourceOptions
+from tidemill.spark_sink.core_api import ZERO_UUID, TopicPartition
+from tidemill.spark_sink.offsets import StreamOffset
+from tidemill.spark_sink.options import EARLIEST, LATEST, OptionError, Position, Selection, SourceOptions
 
 REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's clients
 _CONSUMER_ONLY = ("isolation.level", "group.id", "max.partition.fetch.bytes", "fetch.max.bytes", "check.crcs")

@@ -7,7 +7,7 @@ and `kafka.*` (handed to the Kafka clients, as in `format("tidemill")`).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_sink.core_api import (
+from tidemill.spark_sink.core_api import (
     REQUIRED,
     ConfigError,
     ConfigKey,

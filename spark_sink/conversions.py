@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_sink.column_types import ColumnType, Kind
+from tidemill.spark_sink.column_types import ColumnType, Kind
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _INVALID, _PADDING = 255, 254

@@ -11,10 +11,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.client.batches import READ_COMMITTED, READ_UNCOMMITTED, Fetched, FetchWant
-    from core.client.cluster import ClusterClient
-    from core.client.connection import ConnectionFailed
-    from core.config import (
+    from tidemill.core.client.batches import READ_COMMITTED, READ_UNCOMMITTED, Fetched, FetchWant
+    from tidemill.core.client.cluster import ClusterClient
+    from tidemill.core.client.connection import ConnectionFailed
+    from tidemill.core.config import (
         REQUIRED,
         ConfigError,
         ConfigKey,
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
         one_of,
         parse_config_text,
     )
-    from core.errors import CorruptMessage, KafkaError, OffsetOutOfRange, UnknownTopicId, error_for_code
-    from core.records.batch import HEADER_BYTES, BatchView, iter_batches
-    from core.records.builder import build_batch
-    from core.records.compression import decompress
-    from core.records.record import NewRecord
-    from core.runtime.clock import Clock, SystemClock
-    from core.types import ZERO_UUID, TopicPartition
+    from tidemill.core.errors import CorruptMessage, KafkaError, OffsetOutOfRange, UnknownTopicId, error_for_code
+    from tidemill.core.records.batch import HEADER_BYTES, BatchView, iter_batches
+    from tidemill.core.records.builder import build_batch
+    from tidemill.core.records.compression import decompress
+    from tidemill.core.records.record import NewRecord
+    from tidemill.core.runtime.clock import Clock, SystemClock
+    from tidemill.core.types import ZERO_UUID, TopicPartition
 
 _MODULES = {
-    "core.client.batches": ("FetchWant", "Fetched", "READ_COMMITTED", "READ_UNCOMMITTED"),
-    "core.client.cluster": ("ClusterClient",),
-    "core.client.connection": ("ConnectionFailed",),
-    "core.config": (
+    "tidemill.core.client.batches": ("FetchWant", "Fetched", "READ_COMMITTED", "READ_UNCOMMITTED"),
+    "tidemill.core.client.cluster": ("ClusterClient",),
+    "tidemill.core.client.connection": ("ConnectionFailed",),
+    "tidemill.core.config": (
         "ConfigError",
         "ConfigKey",
         "ConfigTable",
@@ -52,13 +52,13 @@ _MODULES = {
         "one_of",
         "parse_config_text",
     ),
-    "core.errors": ("CorruptMessage", "KafkaError", "OffsetOutOfRange", "UnknownTopicId", "error_for_code"),
-    "core.records.batch": ("BatchView", "HEADER_BYTES", "iter_batches"),
-    "core.records.builder": ("build_batch",),
-    "core.records.compression": ("decompress",),
-    "core.records.record": ("NewRecord",),
-    "core.runtime.clock": ("Clock", "SystemClock"),
-    "core.types": ("TopicPartition", "ZERO_UUID"),
+    "tidemill.core.errors": ("CorruptMessage", "KafkaError", "OffsetOutOfRange", "UnknownTopicId", "error_for_code"),
+    "tidemill.core.records.batch": ("BatchView", "HEADER_BYTES", "iter_batches"),
+    "tidemill.core.records.builder": ("build_batch",),
+    "tidemill.core.records.compression": ("decompress",),
+    "tidemill.core.records.record": ("NewRecord",),
+    "tidemill.core.runtime.clock": ("Clock", "SystemClock"),
+    "tidemill.core.types": ("TopicPartition", "ZERO_UUID"),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 

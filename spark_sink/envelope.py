@@ -23,9 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from spark_sink.column_types import STRING, ColumnType, UnsupportedSchema, column_type, inferred_type, struct_type
-from spark_sink.conversions import ConversionError, coerce, convert
-from spark_sink.rows import Rows
+from tidemill.spark_sink.column_types import (
+    STRING,
+    ColumnType,
+    UnsupportedSchema,
+    column_type,
+    inferred_type,
+    struct_type,
+)
+from tidemill.spark_sink.conversions import ConversionError, coerce, convert
+from tidemill.spark_sink.rows import Rows
 
 UPSERT_OPS = ("c", "r", "u")
 OPS = (*UPSERT_OPS, "d", "t", "m")

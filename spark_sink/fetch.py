@@ -3,9 +3,9 @@
 Spark replays ranges after a failure, so what a range yields may depend on nothing but the range: not on how fetches cut
 the log, not on where batches begin, not on markers of transactions or the holes that compaction leaves.
 
-Two readers with the same contract. `read_raw` fetches record batches with `core.client` and decodes them in columns
-(`rows`); while Spark takes one piece, the next is already on its way. `read_secured` reads record by record with
-librdkafka, for clusters that are reached by TLS or SASL, which `core.client` does not speak yet.
+Two readers with the same contract. `read_raw` fetches record batches with `tidemill.core.client` and decodes them in
+columns (`rows`); while Spark takes one piece, the next is already on its way. `read_secured` reads record by record
+with librdkafka, for clusters that are reached by TLS or SASL, which `tidemill.core.client` does not speak yet.
 
 Connections are kept for the life of a Python worker, which Spark reuses from task to task: `_client` holds one client
 per cluster, on an event loop in a thread of its own.
@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from spark_sink.core_api import (
+from tidemill.spark_sink.core_api import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     ZERO_UUID,
@@ -37,9 +37,9 @@ from spark_sink.core_api import (
     UnknownTopicId,
     error_for_code,
 )
-from spark_sink.offsets import DataLoss, OffsetRange, TopicRecreated
-from spark_sink.options import SourceOptions
-from spark_sink.rows import HEADERS_TYPE, Aborted, Rows, decode_groups, visible_batches
+from tidemill.spark_sink.offsets import DataLoss, OffsetRange, TopicRecreated
+from tidemill.spark_sink.options import SourceOptions
+from tidemill.spark_sink.rows import HEADERS_TYPE, Aborted, Rows, decode_groups, visible_batches
 
 MAX_WAIT_MS = 500  # fetch.max.wait.ms of Kafka's clients
 LANE = "spark"

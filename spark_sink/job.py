@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from spark_sink.changes import chunks_of
-from spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
-from spark_sink.config import JobConfig
-from spark_sink.core_api import Clock, SystemClock
-from spark_sink.failures import Failure, failure_of
-from spark_sink.jvm import prepare_environment, session_settings, share_bytecode
-from spark_sink.offsets import StreamOffset, TopicRecreated
-from spark_sink.options import EARLIEST, LATEST, SourceOptions, parse_options
-from spark_sink.progress import exception_of, lag_of
-from spark_sink.scratch import scratch_folder
-from spark_sink.standstill import QueryGuard
-from spark_sink.tables.delta import DeltaTarget
-from spark_sink.upkeep import Upkeep, UpkeepPlan
-from spark_sink.watchdog import Watchdog
+from tidemill.spark_sink.changes import chunks_of
+from tidemill.spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
+from tidemill.spark_sink.config import JobConfig
+from tidemill.spark_sink.core_api import Clock, SystemClock
+from tidemill.spark_sink.failures import Failure, failure_of
+from tidemill.spark_sink.jvm import prepare_environment, session_settings, share_bytecode
+from tidemill.spark_sink.offsets import StreamOffset, TopicRecreated
+from tidemill.spark_sink.options import EARLIEST, LATEST, SourceOptions, parse_options
+from tidemill.spark_sink.progress import exception_of, lag_of
+from tidemill.spark_sink.scratch import scratch_folder
+from tidemill.spark_sink.standstill import QueryGuard
+from tidemill.spark_sink.tables.delta import DeltaTarget
+from tidemill.spark_sink.upkeep import Upkeep, UpkeepPlan
+from tidemill.spark_sink.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

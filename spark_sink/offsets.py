@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_sink.core_api import ZERO_UUID, TopicPartition
+from tidemill.spark_sink.core_api import ZERO_UUID, TopicPartition
 
 IDS_KEY = "#ids"
 

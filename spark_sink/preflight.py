@@ -7,12 +7,12 @@ hindrance; the job waits for it.
 
 import os
 
-from spark_sink.cluster import Cluster
-from spark_sink.column_types import UnsupportedSchema, parse_columns
-from spark_sink.config import TOPIC_PLACEHOLDER, JobConfig
-from spark_sink.jvm import JavaMissing, find_java
-from spark_sink.options import OptionError, parse_options
-from spark_sink.tables.delta import TableUnusable, check_path
+from tidemill.spark_sink.cluster import Cluster
+from tidemill.spark_sink.column_types import UnsupportedSchema, parse_columns
+from tidemill.spark_sink.config import TOPIC_PLACEHOLDER, JobConfig
+from tidemill.spark_sink.jvm import JavaMissing, find_java
+from tidemill.spark_sink.options import OptionError, parse_options
+from tidemill.spark_sink.tables.delta import TableUnusable, check_path
 
 
 def problems_of(config: JobConfig) -> list[str]:

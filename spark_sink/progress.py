@@ -7,7 +7,7 @@ for the others Spark's Java objects are asked, the same ones in PySpark 4.2 and 
 import json
 from typing import TYPE_CHECKING, Any
 
-from spark_sink.offsets import StreamOffset
+from tidemill.spark_sink.offsets import StreamOffset
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_sink.changes import decoded_chunks
-from spark_sink.column_types import parse_columns
-from spark_sink.envelope import UNAVAILABLE, EnvelopeOptions
-from spark_sink.fetch import read_range
-from spark_sink.offsets import OffsetRange
-from spark_sink.options import SourceOptions
-from spark_sink.rows import Rows
+from tidemill.spark_sink.changes import decoded_chunks
+from tidemill.spark_sink.column_types import parse_columns
+from tidemill.spark_sink.envelope import UNAVAILABLE, EnvelopeOptions
+from tidemill.spark_sink.fetch import read_range
+from tidemill.spark_sink.offsets import OffsetRange
+from tidemill.spark_sink.options import SourceOptions
+from tidemill.spark_sink.rows import Rows
 
 
 def read_batches(wanted: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_sink.core_api import HEADER_BYTES, BatchView, CorruptMessage, decompress, iter_batches
+from tidemill.spark_sink.core_api import HEADER_BYTES, BatchView, CorruptMessage, decompress, iter_batches
 
 GROUP_BYTES_MAX = 4 * 1024 * 1024  # bytes decoded into one Arrow batch; fits a cache, and 8 k rows already amortise all
 BATCH_BYTES_MAX = 512 * 1024 * 1024  # a decompressed batch beyond this is an attack or a mistake

@@ -35,14 +35,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_sink.core_api import SystemClock
-from spark_sink.offsets import OffsetRange, StreamOffset, backlog_rows, checked, limited, ranges, split
-from spark_sink.options import SourceOptions, parse_options
+from tidemill.spark_sink.core_api import SystemClock
+from tidemill.spark_sink.offsets import OffsetRange, StreamOffset, backlog_rows, checked, limited, ranges, split
+from tidemill.spark_sink.options import SourceOptions, parse_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_sink.cluster import Cluster
+    from tidemill.spark_sink.cluster import Cluster
 
 ROW_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -79,13 +79,13 @@ class TidemillDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For `df.write`."""
-        from spark_sink.writer import BatchWriter, parse_writer_options
+        from tidemill.spark_sink.writer import BatchWriter, parse_writer_options
 
         return BatchWriter(parse_writer_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """For `df.writeStream`."""
-        from spark_sink.writer import StreamWriter, parse_writer_options
+        from tidemill.spark_sink.writer import StreamWriter, parse_writer_options
 
         return StreamWriter(parse_writer_options(self.options), schema, overwrite)
 
@@ -104,14 +104,14 @@ def _planned(start: StreamOffset, end: StreamOffset, options: SourceOptions) -> 
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> "Iterator[pa.RecordBatch]":
-    from spark_sink.reading import read_batches  # see the module's docstring
+    from tidemill.spark_sink.reading import read_batches  # see the module's docstring
 
     assert isinstance(partition, RangePartition)
     return read_batches(partition.wanted, options)
 
 
 def _cluster(options: SourceOptions) -> "Cluster":
-    from spark_sink.cluster import Cluster
+    from tidemill.spark_sink.cluster import Cluster
 
     return Cluster(options)
 

@@ -9,10 +9,10 @@ Nothing inside the same JVM can be trusted to repair that, so the job ends and w
 
 from typing import TYPE_CHECKING
 
-from spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
-from spark_sink.offsets import StreamOffset, backlog_rows
-from spark_sink.options import SourceOptions
-from spark_sink.progress import position_of, stream_thread_is_dead
+from tidemill.spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
+from tidemill.spark_sink.offsets import StreamOffset, backlog_rows
+from tidemill.spark_sink.options import SourceOptions
+from tidemill.spark_sink.progress import position_of, stream_thread_is_dead
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -38,7 +38,7 @@ class Standstill:
     def seconds(self, now_s: float, position: StreamOffset, ends: StreamOffset) -> float:
         """How long the query has stood at `position` with records before `ends`.
 
-        >>> from spark_sink.core_api import TopicPartition
+        >>> from tidemill.spark_sink.core_api import TopicPartition
         >>> at = lambda offset: StreamOffset(offsets={TopicPartition("t", 0): offset})
         >>> still = Standstill()
         >>> [still.seconds(now, at(5), at(9)) for now in (10.0, 40.0)], still.seconds(50.0, at(9), at(9))

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_sink.options import OptionError, check_names, client_settings
+from tidemill.spark_sink.options import OptionError, check_names, client_settings
 
 WRITER_NAMES = ("topic", "includeHeaders", "path", "checkpointLocation")
 _TYPES = {

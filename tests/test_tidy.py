@@ -79,15 +79,26 @@ CODE_GENERATORS = {"core/wire/generate.py", "core/wire/schema.py"}
 """Programs run by developers, inside an otherwise pure package."""
 
 
+def files(folder: str) -> list[Path]:
+    """Every Python file below a folder; links to other folders are not followed."""
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
 def product_files() -> list[Path]:
     """Every Python file that ships, generated ones left out."""
-    found = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    found = (path for package in PACKAGES for path in files(package))
     return [path for path in found if not GENERATED.search(path.relative_to(ROOT).as_posix())]
 
 
 def name(path: Path) -> str:
     """The path as failures show it."""
     return path.relative_to(ROOT).as_posix()
+
+
+def dotted_name(path: Path) -> str:
+    """The name a module is imported by: every part is reached through its link inside `tidemill`."""
+    dotted = name(path).removesuffix(".py").replace("/", ".")
+    return dotted if dotted.startswith("tidemill.") else f"tidemill.{dotted}"
 
 
 @functools.cache
@@ -276,6 +287,26 @@ def test_nothing_is_left_over() -> None:
     report(problems)
 
 
+def test_parts_are_imported_through_the_one_namespace() -> None:
+    """In a checkout the folders lie on the path, so that a bare `import core` works there and nowhere else."""
+    parts = set(PACKAGES) - {"tidemill"}
+    everything = (path for folder in (*PACKAGES, "tests", "benchmarks", "docs", "examples") for path in files(folder))
+    report(
+        [
+            f"{name(path)}: one namespace: import tidemill.{dotted} instead of {dotted}"
+            for path in everything
+            for dotted in imported_by(path, absolute_only=True)
+            if dotted.split(".")[0] in parts
+        ]
+    )
+
+
+def test_every_part_is_linked_and_shipped() -> None:
+    for part in sorted(set(PACKAGES) - {"tidemill"}):
+        assert (ROOT / "tidemill" / part).readlink() == Path("..", part)
+        assert f'{part} = "tidemill/{part}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
 def test_every_module_has_its_test() -> None:
     problems = []
     for path in product_files():
@@ -291,13 +322,13 @@ def test_every_module_has_its_test() -> None:
     report(problems)
 
 
-def imported_by(path: Path) -> Iterator[str]:
+def imported_by(path: Path, *, absolute_only: bool = False) -> Iterator[str]:
     """Dotted names a file imports: of modules, and of what might be a module inside a package."""
-    package = name(path).removesuffix(".py").split("/")[:-1]
+    package = dotted_name(path).split(".")[:-1]
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        elif isinstance(node, ast.ImportFrom) and not (absolute_only and node.level):
             above = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*above, *([node.module] if node.module else [])])
             yield origin
@@ -305,15 +336,15 @@ def imported_by(path: Path) -> Iterator[str]:
 
 
 def test_no_module_is_unreachable() -> None:
-    everything = [path for folder in (*PACKAGES, "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
+    everything = [path for folder in (*PACKAGES, "benchmarks", "docs") for path in files(folder)]
     imported = {dotted for path in everything for dotted in imported_by(path)}
     named = (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # entry points and forced files
     programs = "\n".join(
         path.read_text(encoding="utf-8") for path in product_files()
-    )  # python -m connect.remote.guardian
+    )  # python -m tidemill.connect.remote.guardian
     problems = []
     for path in product_files():
-        dotted = name(path).removesuffix(".py").replace("/", ".")
+        dotted = dotted_name(path)
         if path.stem in ("__init__", "__main__") or dotted in imported:
             continue
         if dotted in named or name(path) in named or f'"{dotted}"' in programs or f"-m {dotted}" in programs:

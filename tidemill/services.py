@@ -68,6 +68,7 @@ class Service:
         offset = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
+                # -P: the current folder is the user's; a queue.py in it is not the standard library's
                 [sys.executable, "-P", "-m", "tidemill.cli", *self.command],
                 stdin=subprocess.PIPE,  # open until the process has ended
                 stdout=output,

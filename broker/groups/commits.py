@@ -4,11 +4,11 @@ A commit has to come from a member of the current generation, or from somebody a
 it is a sign of life. Deletions and expiry leave tombstones, so that the log says what the machine knows. A request is
 answered once its records are written; if they cannot be, it did not happen.
 
-Not here: which offsets of one group are accepted, deleted or due (`broker.groups.offsets`).
+Not here: which offsets of one group are accepted, deleted or due (`tidemill.broker.groups.offsets`).
 """
 
-from broker.groups import offsets as rules
-from broker.groups.events import (
+from tidemill.broker.groups import offsets as rules
+from tidemill.broker.groups.events import (
     CommitOffsets,
     CommitResult,
     DeleteGroup,
@@ -19,12 +19,12 @@ from broker.groups.events import (
     Response,
     TopicsDeleted,
 )
-from broker.groups.identity import speaker
-from broker.groups.records import storable
-from broker.groups.rounds import Rounds
-from broker.groups.states import GroupState
-from broker.groups.table import Answer, GroupTable, Kept
-from core.error_code import ErrorCode
+from tidemill.broker.groups.identity import speaker
+from tidemill.broker.groups.records import storable
+from tidemill.broker.groups.rounds import Rounds
+from tidemill.broker.groups.states import GroupState
+from tidemill.broker.groups.table import Answer, GroupTable, Kept
+from tidemill.core.error_code import ErrorCode
 
 
 class Commits:

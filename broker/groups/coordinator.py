@@ -7,7 +7,7 @@ once.
 
 The topic is created when the first client asks for a coordinator. At start-up all its partitions are replayed.
 
-Not here: any rule about groups (`broker.groups.machine`) and wire messages (`broker.handlers`).
+Not here: any rule about groups (`tidemill.broker.groups.machine`) and wire messages (`tidemill.broker.handlers`).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from broker.groups.events import (
+from tidemill.broker.groups.events import (
     Action,
     Append,
     Appended,
@@ -47,15 +47,15 @@ from broker.groups.events import (
     Tick,
     TopicsDeleted,
 )
-from broker.groups.machine import GroupMachine
-from broker.groups.records import GroupFormatError, decode_record, encode_record
-from broker.groups.table import GroupLimits
-from core.error_code import ErrorCode
-from core.errors import KafkaError, error_for_code
-from core.records.batch import iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord, Record, decode_records
-from core.runtime.clock import Clock
+from tidemill.broker.groups.machine import GroupMachine
+from tidemill.broker.groups.records import GroupFormatError, decode_record, encode_record
+from tidemill.broker.groups.table import GroupLimits
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, Record, decode_records
+from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.broker.groups")
 
@@ -95,7 +95,7 @@ class OffsetsLog(Protocol):
 
 
 class OffsetsLogs(Protocol):
-    """Where the partitions of `__consumer_offsets` come from; `broker.log.store.LogStore` is the real one."""
+    """Where the partitions of `__consumer_offsets` come from; `tidemill.broker.log.store.LogStore` is the real one."""
 
     def get(self, topic: str, partition: int) -> "OffsetsLog | None":
         """The log of a partition, None if it is not stored here."""

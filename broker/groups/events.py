@@ -8,9 +8,9 @@ is answered by `Appended` or `AppendFailed` before anything else is stepped, whi
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from broker.groups.records import CoordinatorRecord
-from broker.groups.states import GroupState
-from core.error_code import ErrorCode
+from tidemill.broker.groups.records import CoordinatorRecord
+from tidemill.broker.groups.states import GroupState
+from tidemill.core.error_code import ErrorCode
 
 
 class Instant(NamedTuple):

@@ -6,9 +6,9 @@ both. Two lives of one instance can be on the network at once: the older one is 
 
 from collections.abc import Mapping
 
-from broker.groups.events import CommitOffsets, Heartbeat, SyncGroup
-from broker.groups.membership import Group, Member
-from core.error_code import ErrorCode
+from tidemill.broker.groups.events import CommitOffsets, Heartbeat, SyncGroup
+from tidemill.broker.groups.membership import Group, Member
+from tidemill.core.error_code import ErrorCode
 
 
 def speaker(

@@ -4,17 +4,17 @@ A new consumer is given an id and has to come back with it before it counts (KIP
 the round that is going on, or to start one; a static member that restarted takes the place of its earlier life
 (KIP-345), which in a stable group need not even be noticed (KIP-814 spares its leader the assignment).
 
-A refused request changes nothing. Not here: what happens once somebody is in (`broker.groups.rounds`).
+A refused request changes nothing. Not here: what happens once somebody is in (`tidemill.broker.groups.rounds`).
 """
 
-from broker.groups.events import Instant, JoinGroup, JoinResult
-from broker.groups.identity import identity_error
-from broker.groups.membership import Group, Member
-from broker.groups.records import storable
-from broker.groups.rounds import NEW_MEMBER_JOIN_TIMEOUT_MS, Rounds
-from broker.groups.states import GroupState
-from broker.groups.table import GroupTable, Returned, Timer
-from core.error_code import ErrorCode
+from tidemill.broker.groups.events import Instant, JoinGroup, JoinResult
+from tidemill.broker.groups.identity import identity_error
+from tidemill.broker.groups.membership import Group, Member
+from tidemill.broker.groups.records import storable
+from tidemill.broker.groups.rounds import NEW_MEMBER_JOIN_TIMEOUT_MS, Rounds
+from tidemill.broker.groups.states import GroupState
+from tidemill.broker.groups.table import GroupTable, Returned, Timer
+from tidemill.core.error_code import ErrorCode
 
 
 class Joining:

@@ -15,9 +15,9 @@ count) and KIP-814 (a returning leader need not assign again). Not here: KIP-848
 from collections.abc import Mapping
 from dataclasses import replace
 
-from broker.groups import offsets as rules
-from broker.groups.commits import Commits, refused
-from broker.groups.events import (
+from tidemill.broker.groups import offsets as rules
+from tidemill.broker.groups.commits import Commits, refused
+from tidemill.broker.groups.events import (
     Action,
     Appended,
     AppendFailed,
@@ -36,12 +36,12 @@ from broker.groups.events import (
     Tick,
     TopicsDeleted,
 )
-from broker.groups.joining import Joining
-from broker.groups.membership import Group
-from broker.groups.records import CoordinatorRecord, GroupRecord, GroupTombstone, OffsetRecord, OffsetTombstone
-from broker.groups.rounds import Rounds
-from broker.groups.states import GroupState
-from broker.groups.table import Answer, Assigned, GroupLimits, GroupTable, Kept, Returned
+from tidemill.broker.groups.joining import Joining
+from tidemill.broker.groups.membership import Group
+from tidemill.broker.groups.records import CoordinatorRecord, GroupRecord, GroupTombstone, OffsetRecord, OffsetTombstone
+from tidemill.broker.groups.rounds import Rounds
+from tidemill.broker.groups.states import GroupState
+from tidemill.broker.groups.table import Answer, Assigned, GroupLimits, GroupTable, Kept, Returned
 
 
 class GroupMachine:

@@ -7,9 +7,9 @@ to one member, the leader is a member, the state moves along the table).
 
 from collections import Counter
 
-from broker.groups.events import CommittedOffset, JoinedMember, MemberView, Protocol
-from broker.groups.records import GroupRecord, MemberRecord
-from broker.groups.states import GroupState, Move, after
+from tidemill.broker.groups.events import CommittedOffset, JoinedMember, MemberView, Protocol
+from tidemill.broker.groups.records import GroupRecord, MemberRecord
+from tidemill.broker.groups.states import GroupState, Move, after
 
 
 class Member:

@@ -5,17 +5,17 @@ deleted and which nobody has needed for the retention time (and the tombstones t
 group's members by the retention time (KIP-211); an offset committed without a group expires that long after its
 commit.
 
-Not here: who may commit (`broker.groups.commits` checks the member and its generation first).
+Not here: who may commit (`tidemill.broker.groups.commits` checks the member and its generation first).
 """
 
 from collections.abc import Iterable
 
-from broker.groups.events import CommitOffsets, CommittedOffset, Instant
-from broker.groups.membership import Group
-from broker.groups.records import CoordinatorRecord, GroupTombstone, OffsetRecord, OffsetTombstone
-from broker.groups.states import GroupState
-from broker.groups.subscription import CONSUMER, subscribed_topics
-from core.error_code import ErrorCode
+from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, Instant
+from tidemill.broker.groups.membership import Group
+from tidemill.broker.groups.records import CoordinatorRecord, GroupTombstone, OffsetRecord, OffsetTombstone
+from tidemill.broker.groups.states import GroupState
+from tidemill.broker.groups.subscription import CONSUMER, subscribed_topics
+from tidemill.core.error_code import ErrorCode
 
 
 def decide_commit(

@@ -5,7 +5,7 @@ are written in version 1 and 2 and values in version 3 (offsets that expire at a
 Kafka since 2.1 reads; older value versions are read too, and so is version 4 of offsets (compact lengths, tagged
 fields), which Kafka 4.3 writes, so a log copied from Kafka loads.
 
-Not here: what the records mean (`broker.groups.machine`).
+Not here: what the records mean (`tidemill.broker.groups.machine`).
 """
 
 import struct

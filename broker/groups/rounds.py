@@ -6,12 +6,12 @@ written. A member that comes, goes or falls silent starts the next round. What i
 about rounds, so it is done here too.
 
 Rounds are soft state: no assignment of an unfinished one has been handed out. Not here: who may come in
-(`broker.groups.joining`).
+(`tidemill.broker.groups.joining`).
 """
 
 from typing import Final
 
-from broker.groups.events import (
+from tidemill.broker.groups.events import (
     ErrorResult,
     Heartbeat,
     Instant,
@@ -22,11 +22,11 @@ from broker.groups.events import (
     SyncGroup,
     SyncResult,
 )
-from broker.groups.identity import identity_error, speaker
-from broker.groups.membership import Group, Member
-from broker.groups.states import GroupState, Move
-from broker.groups.table import Assigned, GroupTable, Kept, Timer, TimerKey
-from core.error_code import ErrorCode
+from tidemill.broker.groups.identity import identity_error, speaker
+from tidemill.broker.groups.membership import Group, Member
+from tidemill.broker.groups.states import GroupState, Move
+from tidemill.broker.groups.table import Assigned, GroupTable, Kept, Timer, TimerKey
+from tidemill.core.error_code import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long a member may wait for its first answer: it cannot send heartbeats yet. Kafka's figure."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from broker.groups.deadlines import Deadlines
-from broker.groups.events import Action, Append, Instant, JoinResult, Note, Reply, Response
-from broker.groups.membership import Group
-from broker.groups.records import CoordinatorRecord
-from broker.groups.states import GroupState, Move
+from tidemill.broker.groups.deadlines import Deadlines
+from tidemill.broker.groups.events import Action, Append, Instant, JoinResult, Note, Reply, Response
+from tidemill.broker.groups.membership import Group
+from tidemill.broker.groups.records import CoordinatorRecord
+from tidemill.broker.groups.states import GroupState, Move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

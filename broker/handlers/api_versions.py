@@ -11,10 +11,10 @@ absence for "no compression". No features are listed: a listed feature is a prom
 yet.
 """
 
-from broker.dispatch import UNSUPPORTED_VERSION, BrokerServices, RequestContext, Route
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tidemill.broker.dispatch import UNSUPPORTED_VERSION, BrokerServices, RequestContext, Route
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 
 def handle(broker: BrokerServices, _request: ApiVersionsRequest | None, ctx: RequestContext) -> ApiVersionsResponse:

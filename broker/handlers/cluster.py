@@ -7,26 +7,26 @@ answers in pages by a cursor, as admin clients use it for large clusters. A brok
 partitions would have nobody left, so the only broker there is can never be unregistered.
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.endpoints import own_endpoint
-from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.quorum.metadata import PartitionImage, TopicImage
-from core.error_code import ErrorCode
-from core.errors import KafkaError, error_for_code
-from core.wire.api import ApiKey
-from core.wire.messages.describe_cluster import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.endpoints import own_endpoint
+from tidemill.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidemill.broker.quorum.metadata import PartitionImage, TopicImage
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from core.wire.messages.describe_topic_partitions import (
+from tidemill.core.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from core.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from tidemill.core.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 PARTITIONS_PER_PAGE_MAX = 2000

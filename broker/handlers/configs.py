@@ -14,17 +14,17 @@ nothing to show of them.
 from collections.abc import Iterable
 from typing import Final
 
-from broker.config import BROKER_CONFIG
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC
-from broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, ResourceResult, check_topic_name
-from broker.topic_config import TOPIC_CONFIG, ConfigSource, Layers, Synonym, text_of, walk_topic
-from core.config import ConfigKey, ConfigType
-from core.error_code import ErrorCode
-from core.errors import KafkaError, UnsupportedVersion, error_for_code
-from core.wire.api import ApiKey
-from core.wire.messages import alter_configs as legacy
-from core.wire.messages.describe_configs import (
+from tidemill.broker.config import BROKER_CONFIG
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, ResourceResult, check_topic_name
+from tidemill.broker.topic_config import TOPIC_CONFIG, ConfigSource, Layers, Synonym, text_of, walk_topic
+from tidemill.core.config import ConfigKey, ConfigType
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, UnsupportedVersion, error_for_code
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages import alter_configs as legacy
+from tidemill.core.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -32,12 +32,12 @@ from core.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from core.wire.messages.incremental_alter_configs import (
+from tidemill.core.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from core.wire.messages.list_config_resources import (
+from tidemill.core.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,

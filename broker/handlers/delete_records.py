@@ -8,11 +8,11 @@ for the high watermark. The new log start is durable before it is answered. A to
 keep the last value of every key, so nothing is deleted from it this way (KIP-107).
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.partitions import find_log, find_topic
-from core.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, PolicyViolation
-from core.wire.api import ApiKey
-from core.wire.messages.delete_records import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.core.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, PolicyViolation
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

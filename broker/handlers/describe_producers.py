@@ -6,12 +6,12 @@ Answers from the same state that recognises duplicates, so a producer that lost 
 sequence numbers stopped. Transactions are not served, so their fields say "none".
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.partitions import find_log, find_topic
-from broker.quorum.metadata import check_topic_name
-from core.errors import KafkaError
-from core.wire.api import ApiKey
-from core.wire.messages.describe_producers import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.quorum.metadata import check_topic_name
+from tidemill.core.errors import KafkaError
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

@@ -7,12 +7,12 @@ The only partition of the quorum is `__cluster_metadata` 0. A quorum of one lead
 has no listener of its own, so its address is the one that the client reached it under.
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.endpoints import own_endpoint
-from broker.quorum.store import LEADER_EPOCH
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.describe_quorum import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.endpoints import own_endpoint
+from tidemill.broker.quorum.store import LEADER_EPOCH
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,

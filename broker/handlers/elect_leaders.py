@@ -11,13 +11,13 @@ for.
 from collections.abc import Iterator
 from typing import Final
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.partitions import find_partition, find_topic
-from broker.quorum.image import PartitionImage
-from core.error_code import ErrorCode
-from core.errors import InvalidRequest, KafkaError, error_for_code
-from core.wire.api import ApiKey
-from core.wire.messages.elect_leaders import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.partitions import find_partition, find_topic
+from tidemill.broker.quorum.image import PartitionImage
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import InvalidRequest, KafkaError, error_for_code
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,

@@ -2,7 +2,7 @@
 
 versions: 4-18
   5  log start offset per partition
-  7  incremental fetch sessions (`broker.fetch_sessions`)
+  7  incremental fetch sessions (`tidemill.broker.fetch_sessions`)
   9  current leader epoch
   11 rack of the client, preferred read replica (not used)
   12 flexible; last fetched epoch, diverging epoch
@@ -33,19 +33,25 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import cast
 
-from broker.dispatch import BrokerServices, Exchange, RequestContext, Route
-from broker.fetch_sessions import FetchTurn, Wanted
-from broker.log.epochs import UNKNOWN_EPOCH
-from broker.log.partition import PartitionLog
-from broker.partitions import find_log, find_topic
-from broker.quorum.image import TopicImage
-from core.errors import KafkaError, OffsetOutOfRange
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.fetch_answer import NO_EPOCH, FetchAnswer, PartitionAnswer, TopicAnswer
-from core.wire.fetch_frame import AnyFetch, AnyPartitionFetch, read_fetch_frame
-from core.wire.framing import RequestHeader, encode_response
-from core.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from tidemill.broker.dispatch import BrokerServices, Exchange, RequestContext, Route
+from tidemill.broker.fetch_sessions import FetchTurn, Wanted
+from tidemill.broker.log.epochs import UNKNOWN_EPOCH
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.core.errors import KafkaError, OffsetOutOfRange
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.fetch_answer import NO_EPOCH, FetchAnswer, PartitionAnswer, TopicAnswer
+from tidemill.core.wire.fetch_frame import AnyFetch, AnyPartitionFetch, read_fetch_frame
+from tidemill.core.wire.framing import RequestHeader, encode_response
+from tidemill.core.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 
 READ_COMMITTED = 1
 TOP_LEVEL_ERROR_VERSION = 7
@@ -137,7 +143,7 @@ def serve(broker: BrokerServices, request: AnyFetch, api_version: int) -> "Fetch
 
 
 class FetchShortcut:
-    """The fetches of one connection in one version, as consumers send them: a `broker.dispatch.Shortcut`."""
+    """The fetches of one connection in one version, as consumers send them: a `tidemill.broker.dispatch.Shortcut`."""
 
     __slots__ = ("_broker", "_version")
 

@@ -10,9 +10,9 @@ Only classic groups exist. FindCoordinator refuses transaction and share keys: t
 
 from dataclasses import replace
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.endpoints import own_endpoint
-from broker.groups.events import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.endpoints import own_endpoint
+from tidemill.broker.groups.events import (
     DeleteGroup,
     GroupView,
     Heartbeat,
@@ -22,24 +22,24 @@ from broker.groups.events import (
     Protocol,
     SyncGroup,
 )
-from broker.groups.states import GroupState
-from broker.operations import GROUP_OPERATIONS, NOT_ASKED
-from core.error_code import ErrorCode
-from core.errors import CoordinatorNotAvailable, KafkaError
-from core.wire.api import ApiKey
-from core.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from core.wire.messages.describe_groups import (
+from tidemill.broker.groups.states import GroupState
+from tidemill.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import CoordinatorNotAvailable, KafkaError
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from tidemill.core.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from core.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from core.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from core.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidemill.core.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from tidemill.core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidemill.core.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from tidemill.core.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 GROUP_KEY = 0
 GROUP_TYPE = "classic"

@@ -14,10 +14,10 @@ come.
 
 import structlog
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from core.errors import InvalidRequest, TransactionalIdAuthorizationFailed
-from core.wire.api import ApiKey
-from core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.core.errors import InvalidRequest, TransactionalIdAuthorizationFailed
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 log = structlog.get_logger("tidemill.broker.producers")
 

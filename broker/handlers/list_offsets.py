@@ -14,13 +14,13 @@ versions: 1-11
 timestamp of 0 or later asks for the first record with that time or a later one; when there is none the offset is -1.
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.log.epochs import UNKNOWN_EPOCH
-from broker.log.partition import PartitionLog
-from broker.partitions import find_log, find_topic
-from core.errors import KafkaError, UnsupportedVersion
-from core.wire.api import ApiKey
-from core.wire.messages.list_offsets import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.log.epochs import UNKNOWN_EPOCH
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.core.errors import KafkaError, UnsupportedVersion
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import structlog
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.log.partition import PartitionLog
-from broker.partitions import find_log, find_topic
-from core.error_code import ErrorCode
-from core.errors import KafkaError
-from core.runtime.disk_space import DiskSpace, disk_space
-from core.wire.api import ApiKey
-from core.wire.messages.alter_replica_log_dirs import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError
+from tidemill.core.runtime.disk_space import DiskSpace, disk_space
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from core.wire.messages.describe_log_dirs import (
+from tidemill.core.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

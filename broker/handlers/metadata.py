@@ -20,17 +20,17 @@ id wins over a name.
 
 import structlog
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.endpoints import own_endpoint
-from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.partitions import find_topic
-from broker.quorum.image import INTERNAL_TOPICS, PartitionImage, TopicImage
-from broker.quorum.metadata import NewTopic, check_topic_name
-from core.error_code import ErrorCode
-from core.errors import KafkaError, UnknownTopicOrPartition
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.messages.metadata import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.endpoints import own_endpoint
+from tidemill.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidemill.broker.partitions import find_topic
+from tidemill.broker.quorum.image import INTERNAL_TOPICS, PartitionImage, TopicImage
+from tidemill.broker.quorum.metadata import NewTopic, check_topic_name
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, UnknownTopicOrPartition
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

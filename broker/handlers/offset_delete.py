@@ -6,13 +6,13 @@ An administrator's call for topics that a group has stopped reading. While a mem
 stay. A partition without a committed offset counts as done.
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.groups.events import DeleteOffsets
-from broker.partitions import find_partition, find_topic
-from core.error_code import ErrorCode
-from core.errors import InvalidGroupId, KafkaError, error_for_code
-from core.wire.api import ApiKey
-from core.wire.messages.offset_delete import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.groups.events import DeleteOffsets
+from tidemill.broker.partitions import find_partition, find_topic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import InvalidGroupId, KafkaError, error_for_code
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,

@@ -9,12 +9,12 @@ from is still the log there is (KIP-320). The current epoch ends where the log d
 an unknown end would make a consumer start over, or fail.
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.log.epochs import UNKNOWN_EPOCH
-from broker.partitions import find_log, find_topic
-from core.errors import KafkaError
-from core.wire.api import ApiKey
-from core.wire.messages.offset_for_leader_epoch import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.log.epochs import UNKNOWN_EPOCH
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.core.errors import KafkaError
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

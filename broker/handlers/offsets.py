@@ -12,21 +12,21 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.groups.events import CommitOffsets, CommittedOffset, OffsetToCommit
-from broker.quorum.metadata import ClusterImage
-from core.error_code import ErrorCode
-from core.errors import KafkaError
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.messages.offset_commit import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, OffsetToCommit
+from tidemill.broker.quorum.metadata import ClusterImage
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from core.wire.messages.offset_fetch import (
+from tidemill.core.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

@@ -22,22 +22,22 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from broker.dispatch import BrokerServices, DropConnection, RequestContext, Route
-from broker.handlers.produce_memo import ProduceMemo
-from broker.handlers.produce_several import failed_partition
-from broker.log.partition import PartitionLog
-from broker.partitions import find_log, find_topic
-from broker.quorum.image import TopicImage
-from core.errors import (
+from tidemill.broker.dispatch import BrokerServices, DropConnection, RequestContext, Route
+from tidemill.broker.handlers.produce_memo import ProduceMemo
+from tidemill.broker.handlers.produce_several import failed_partition
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.core.errors import (
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
     NotEnoughReplicas,
     TransactionalIdAuthorizationFailed,
 )
-from core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
-from core.wire.api import ApiKey
-from core.wire.messages.produce import (
+from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -14,17 +14,17 @@ transactional ids and batches, unknown topics, bad batches. A request with sever
 
 import struct
 
-from broker.dispatch import BrokerServices, Chunks, Exchange
-from broker.handlers.produce_several import SeveralBatches, failed_partition, named
-from broker.log.partition import PartitionLog
-from broker.partitions import find_log, find_topic
-from broker.quorum.image import ClusterImage, PartitionImage
-from core.errors import KafkaError
-from core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
-from core.wire.api import ApiKey
-from core.wire.framing import RequestHeader, encode_response
-from core.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from core.wire.produce_frame import (
+from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange
+from tidemill.broker.handlers.produce_several import SeveralBatches, failed_partition, named
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import RequestHeader, encode_response
+from tidemill.core.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tidemill.core.wire.produce_frame import (
     FLEXIBLE_FROM,
     LOG_START_OFFSET_FROM,
     PREFIX_AT,
@@ -116,7 +116,7 @@ class KnownPrefix:
 
 
 class ProduceMemo:
-    """The prefixes that one connection uses in one version: a `broker.dispatch.Shortcut`."""
+    """The prefixes that one connection uses in one version: a `tidemill.broker.dispatch.Shortcut`."""
 
     __slots__ = ("_broker", "_flexible", "_known", "_prefix_end", "_several", "_version")
 

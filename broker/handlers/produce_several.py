@@ -15,18 +15,18 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import NamedTuple
 
-from broker.dispatch import BrokerServices, Chunks, Exchange
-from broker.log.partition import PartitionLog
-from broker.partitions import find_log, find_topic
-from broker.quorum.image import ClusterImage
-from core.errors import KafkaError
-from core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.framing import RequestHeader, encode_response
-from core.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from core.wire.primitives import uuid_from_bytes
-from core.wire.produce_frame import TOPIC_ID_FROM, ProduceFrame, Stored, encode_stored
+from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.quorum.image import ClusterImage
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import RequestHeader, encode_response
+from tidemill.core.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tidemill.core.wire.primitives import uuid_from_bytes
+from tidemill.core.wire.produce_frame import TOPIC_ID_FROM, ProduceFrame, Stored, encode_stored
 
 PLACES_MAX = 4096
 """Per connection; more than a producer writes to at one broker, and at most two megabytes of memory."""

@@ -7,20 +7,20 @@ On one node there is nowhere to move to. Asking for the replicas that a partitio
 that are not there are refused; nothing is ever under way, so there is nothing to list or to cancel.
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.partitions import find_partition, find_topic
-from broker.quorum.image import ClusterImage, PartitionImage
-from core.error_code import ErrorCode
-from core.errors import InvalidReplicaAssignment, KafkaError, NoReassignmentInProgress
-from core.wire.api import ApiKey
-from core.wire.messages.alter_partition_reassignments import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.partitions import find_partition, find_topic
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import InvalidReplicaAssignment, KafkaError, NoReassignmentInProgress
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from core.wire.messages.list_partition_reassignments import (
+from tidemill.core.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )

@@ -8,26 +8,26 @@ The answer comes when the change is on the disk and the logs are there, so `time
 
 from dataclasses import replace
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef, TopicResult
-from broker.topic_config import TOPIC_CONFIG, Layers, text_of, walk_topic
-from core.errors import KafkaError
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.messages.create_partitions import (
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef, TopicResult
+from tidemill.broker.topic_config import TOPIC_CONFIG, Layers, text_of, walk_topic
+from tidemill.core.errors import KafkaError
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from core.wire.messages.create_topics import (
+from tidemill.core.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from core.wire.messages.delete_topics import (
+from tidemill.core.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

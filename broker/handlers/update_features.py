@@ -2,15 +2,15 @@
 
 versions: 0-2 (1: safe and unsafe downgrades, and trying without doing, KIP-778; 2: no list of results any more)
 
-This broker lists no features (see `broker.handlers.api_versions`), so none has a level that could be changed; the
-first one of a request is refused and with it the whole request, as Kafka does it.
+This broker lists no features (see `tidemill.broker.handlers.api_versions`), so none has a level that could be changed;
+the first one of a request is refused and with it the whole request, as Kafka does it.
 """
 
-from broker.dispatch import BrokerServices, RequestContext, Route
-from core.error_code import ErrorCode
-from core.errors import error_for_code
-from core.wire.api import ApiKey
-from core.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import error_for_code
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
 def handle(broker: BrokerServices, request: UpdateFeaturesRequest, ctx: RequestContext) -> UpdateFeaturesResponse:

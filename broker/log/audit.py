@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 
-from core.errors import KafkaError
-from core.records.batch import BatchView
-from core.records.record import decode_records
-from core.runtime.disk import Directory, File
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.record import decode_records
+from tidemill.core.runtime.disk import Directory, File
 
 from . import snapshots
 from .checkpoints import LEADER_EPOCHS, read_epochs

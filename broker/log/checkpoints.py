@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import structlog
 
-from core.runtime.disk import Directory
-from core.types import TopicPartition
+from tidemill.core.runtime.disk import Directory
+from tidemill.core.types import TopicPartition
 
 log = structlog.get_logger("tidemill.broker.log")
 

@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from core.types import TopicPartition
+from tidemill.core.types import TopicPartition
 
 from .config import LogConfig
 from .index import OFFSET_ENTRY_BYTES

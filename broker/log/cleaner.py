@@ -22,10 +22,10 @@ from typing import TypeVar
 
 import structlog
 
-from core.errors import KafkaError
-from core.records.batch import HEADER_BYTES
-from core.runtime.clock import Clock
-from core.types import TopicPartition
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import HEADER_BYTES
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.types import TopicPartition
 
 from . import swap
 from .cleanable import Cleanable, CleanerMachine, CleaningFailure, LogState, SegmentState, groups

@@ -9,8 +9,8 @@ everything is tried anew.
 import json
 from collections.abc import Mapping
 
-from core.runtime.disk import Directory
-from core.types import TopicPartition
+from tidemill.core.runtime.disk import Directory
+from tidemill.core.types import TopicPartition
 
 from .cleanable import CleaningFailure
 

@@ -25,8 +25,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from core.errors import KafkaError
-from core.records.batch import (
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_AT,
@@ -36,10 +36,10 @@ from core.records.batch import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
 )
-from core.records.compression import compress, decompress
-from core.records.crc import crc32c
-from core.records.record import DECOMPRESSED_BYTES_MAX
-from core.runtime.disk import Directory, File
+from tidemill.core.records.compression import compress, decompress
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.record import DECOMPRESSED_BYTES_MAX
+from tidemill.core.runtime.disk import Directory, File
 
 from . import swap
 from .header import BatchHeader, pack_header

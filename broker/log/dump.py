@@ -8,11 +8,11 @@ batch.
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from core.errors import KafkaError
-from core.records.batch import CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchView
-from core.records.compression import CODEC_NAMES
-from core.records.record import Record, decode_records
-from core.runtime.disk import Directory, File
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchView
+from tidemill.core.records.compression import CODEC_NAMES
+from tidemill.core.records.record import Record, decode_records
+from tidemill.core.runtime.disk import Directory, File
 
 from . import snapshots
 from .checkpoints import CLEANED, LEADER_EPOCHS, LOG_STARTS, RECOVERY_POINTS, read_epochs, read_offsets

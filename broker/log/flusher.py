@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from core.errors import KafkaStorageError
+from tidemill.core.errors import KafkaStorageError
 
 log = structlog.get_logger("tidemill.broker.log")
 

@@ -1,14 +1,14 @@
 """The 61-byte header of a record batch, apart from the batch
 
-`core.records.batch.BatchView` is a batch that is there as a whole. Walking over a log file is different: the header
-comes first, and whether the rest follows is the question. A header read from a disk is a claim, not a fact:
+`tidemill.core.records.batch.BatchView` is a batch that is there as a whole. Walking over a log file is different: the
+header comes first, and whether the rest follows is the question. A header read from a disk is a claim, not a fact:
 `plausible_size` says whether its length may be believed at all, and only the CRC says whether the batch may.
 """
 
 import struct
 from typing import NamedTuple, Protocol
 
-from core.records.batch import (
+from tidemill.core.records.batch import (
     ATTRIBUTES_AT,
     BATCH_LENGTH_AT,
     CODEC_MASK,
@@ -20,9 +20,9 @@ from core.records.batch import (
     SEQUENCE_MAX,
     TIMESTAMP_TYPE_BIT,
 )
-from core.records.compression import CODECS
-from core.records.crc import crc32c
-from core.records.validate import ZSTD_PRODUCE_VERSION
+from tidemill.core.records.compression import CODECS
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.validate import ZSTD_PRODUCE_VERSION
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
@@ -96,7 +96,7 @@ def pack_header(header: BatchHeader) -> bytes:
 
 
 def accept_produced(data: bytes | bytearray | memoryview, max_bytes: int, produce_version: int) -> BatchHeader | None:
-    """The header of the one batch in `data` if `core.records.validate.validate_produced_batch` would take it.
+    """The header of the one batch in `data` if `tidemill.core.records.validate.validate_produced_batch` would take it.
 
     This is the cheap way to say yes; whoever gets None asks there what is wrong.
     """

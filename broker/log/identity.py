@@ -12,7 +12,7 @@ import binascii
 import uuid
 from dataclasses import dataclass
 
-from core.runtime.disk import Directory
+from tidemill.core.runtime.disk import Directory
 
 META = "meta.properties"
 PARTITION_METADATA = "partition.metadata"

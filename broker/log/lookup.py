@@ -7,9 +7,9 @@ it.
 
 from collections.abc import Sequence
 
-from core.errors import CorruptMessage
-from core.records.batch import BatchView
-from core.records.record import Record, decode_records
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.record import Record, decode_records
 
 from .header import BatchHeader
 from .segment import Segment

@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 import structlog
 
-from core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
-from core.records.batch import CODEC_MASK, HEADER_BYTES, BatchView, stamp, stamp_append_time
-from core.records.validate import validate_produced_batch, validate_records
-from core.runtime.disk import DISK_FULL, ByteBuffer, Directory
-from core.types import TopicPartition
+from tidemill.core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
+from tidemill.core.records.batch import CODEC_MASK, HEADER_BYTES, BatchView, stamp, stamp_append_time
+from tidemill.core.records.validate import validate_produced_batch, validate_records
+from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory
+from tidemill.core.types import TopicPartition
 
 from . import snapshots
 from .checkpoints import write_epochs

@@ -19,7 +19,7 @@ years old, and forgetting it at once would let its retries through. Not here: tr
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from core.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
+from tidemill.core.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 
 from .header import ProducedBatch
 

@@ -5,11 +5,11 @@ everything in the topic, so a batch of another codec is compressed anew as it co
 codec, length and CRC; its records are walked on the way, since nothing else would look at them before a consumer does.
 """
 
-from core.errors import MessageTooLarge
-from core.records.batch import HEADER_BYTES, BatchView
-from core.records.compression import CODECS, compress
-from core.records.validate import validate_records
-from core.runtime.disk import ByteBuffer
+from tidemill.core.errors import MessageTooLarge
+from tidemill.core.records.batch import HEADER_BYTES, BatchView
+from tidemill.core.records.compression import CODECS, compress
+from tidemill.core.records.validate import validate_records
+from tidemill.core.runtime.disk import ByteBuffer
 
 from .config import LogConfig
 from .header import with_records

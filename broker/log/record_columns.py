@@ -10,8 +10,8 @@ length and its timestamp.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.errors import CorruptMessage
-from core.records.varint import decode_varint, encode_varint, varint_tail
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.varint import decode_varint, encode_varint, varint_tail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from itertools import pairwise
 
 import structlog
 
-from core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT
-from core.records.crc import crc32c
-from core.runtime.disk import DISK_FULL, Directory
+from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT
+from tidemill.core.records.crc import crc32c
+from tidemill.core.runtime.disk import DISK_FULL, Directory
 
 from . import snapshots, swap
 from .checkpoints import read_epochs

@@ -15,9 +15,9 @@ The caller holds the lock of the data folder. Doing a plan twice, or again after
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from core.records.builder import build_empty_batch
-from core.runtime.disk import OsDirectory
-from core.runtime.overlay import Change, Cut, OverlayDirectory, Removed, Renamed, Written
+from tidemill.core.records.builder import build_empty_batch
+from tidemill.core.runtime.disk import OsDirectory
+from tidemill.core.runtime.overlay import Change, Cut, OverlayDirectory, Removed, Renamed, Written
 
 from .audit import PartitionFacts
 from .checkpoints import read_epochs, write_epochs

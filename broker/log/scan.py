@@ -8,8 +8,8 @@ whole, recognised by magic, CRC and an offset that fits. Nothing here decides wh
 
 from collections.abc import Iterator
 
-from core.records.batch import HEADER_BYTES
-from core.runtime.disk import File
+from tidemill.core.records.batch import HEADER_BYTES
+from tidemill.core.runtime.disk import File
 
 from .header import BatchHeader, crc_matches, plausible_size, read_header
 

@@ -17,9 +17,9 @@ from functools import partial
 
 import structlog
 
-from core.errors import CorruptMessage
-from core.records.batch import HEADER_BYTES
-from core.runtime.disk import DISK_FULL, ByteBuffer, Directory, File
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import HEADER_BYTES
+from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory, File
 
 from .extents import Extents
 from .header import BatchHeader, plausible_size, read_header

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from core.records.crc import crc32c
+from tidemill.core.records.crc import crc32c
 
 from .producers import KeptBatch, ProducerState
 

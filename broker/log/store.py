@@ -19,10 +19,10 @@ from functools import partial
 
 import structlog
 
-from core.errors import KafkaStorageError, TopicAlreadyExists
-from core.runtime.clock import Clock
-from core.runtime.disk import DISK_FULL, Directory, OsDirectory, lock_directory, raise_open_files_limit
-from core.types import TopicPartition
+from tidemill.core.errors import KafkaStorageError, TopicAlreadyExists
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.runtime.disk import DISK_FULL, Directory, OsDirectory, lock_directory, raise_open_files_limit
+from tidemill.core.types import TopicPartition
 
 from . import swap
 from .checkpoints import (

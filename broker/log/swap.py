@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from core.runtime.disk import Directory
+from tidemill.core.runtime.disk import Directory
 
 from .scan import BadBatch, walk
 from .segment import (

@@ -6,7 +6,7 @@ decision: a topic that was reported created has its logs open, and one that was 
 
 Readers take `.image` and keep it as long as they like; it never changes.
 
-Not here: judging requests (`broker.quorum.metadata`) and bytes on disk (`broker.quorum.store`).
+Not here: judging requests (`tidemill.broker.quorum.metadata`) and bytes on disk (`tidemill.broker.quorum.store`).
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from typing import Final, TypeAlias, cast
 
 import structlog
 
-from broker.quorum.image import ClusterImage, TopicImage, apply_batch
-from broker.quorum.metadata import (
+from tidemill.broker.quorum.image import ClusterImage, TopicImage, apply_batch
+from tidemill.broker.quorum.metadata import (
     AllocateProducerIds,
     AlterConfigs,
     CreatePartitions,
@@ -38,11 +38,11 @@ from broker.quorum.metadata import (
     decide,
     with_topic_ids,
 )
-from broker.quorum.records import BrokerEndpoint, RemoveTopicRecord
-from broker.quorum.store import MetadataStore, MetadataStoreError
-from core.error_code import ErrorCode
-from core.errors import KafkaError, error_for_code
-from core.runtime.clock import Clock
+from tidemill.broker.quorum.records import BrokerEndpoint, RemoveTopicRecord
+from tidemill.broker.quorum.store import MetadataStore, MetadataStoreError
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.broker.quorum")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from broker.quorum.records import (
+from tidemill.broker.quorum.records import (
     BrokerEndpoint,
     ConfigRecord,
     MetadataRecord,

@@ -1,9 +1,9 @@
 """What Apache Kafka's own metadata log says of a cluster
 
-Kafka keeps its metadata as we do (`broker.quorum.records` tells the frame), but writes more kinds of records and later
-versions of some. Here they are read and replayed as Kafka replays them: the newest snapshot, then every batch behind
-it; control batches are passed over, and what is between the beginning and the end of a metadata transaction counts
-only if the end is there.
+Kafka keeps its metadata as we do (`tidemill.broker.quorum.records` tells the frame), but writes more kinds of records
+and later versions of some. Here they are read and replayed as Kafka replays them: the newest snapshot, then every batch
+behind it; control batches are passed over, and what is between the beginning and the end of a metadata transaction
+counts only if the end is there.
 
 A kind that says something of which we keep nothing (ACLs, SCRAM, quotas, delegation tokens) is counted by its name. A
 kind or a version that is not in the tables is refused: what it would have changed is unknown.
@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC
-from broker.quorum.records import (
+from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from tidemill.broker.quorum.records import (
     ConfigRecord,
     Cursor,
     MetadataFormatError,
@@ -28,9 +28,9 @@ from broker.quorum.records import (
     TopicRecord,
     decode_record,
 )
-from broker.quorum.store import later_batch, sound_batches
-from core.errors import KafkaError
-from core.records.record import decode_records
+from tidemill.broker.quorum.store import later_batch, sound_batches
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.record import decode_records
 
 _Item = TypeVar("_Item")
 
@@ -43,7 +43,7 @@ _BEGIN, _END, _ABORT = 23, 24, 25  # of a metadata transaction
 _SNAPSHOT_FOOTER: Final = 4  # type of the control record that closes a snapshot
 
 _SAME_AS_OURS: Final = frozenset({2, 4, 9, 15})
-"""Topic, configuration, removed topic, producer ids: version 0, as `broker.quorum.records` has them."""
+"""Topic, configuration, removed topic, producer ids: version 0, as `tidemill.broker.quorum.records` has them."""
 
 _BOOKKEEPING: Final = frozenset({7, 8, 12, 17, 20, 21, 28})
 """Fences, feature levels, registration changes, no-ops, the state of a ZooKeeper migration, cleared ELRs: all of it is

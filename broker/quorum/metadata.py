@@ -1,13 +1,14 @@
 """The metadata machine: requests in, records out, nothing changed
 
 `decide` reads the image and the rules and returns the records to commit with the answer to give once they are;
-`apply` (from `broker.quorum.image`) is the only mutator. Every entry of a request is judged on its own, in order,
-against the image as the entries before it leave it, so two topics of one request cannot both take the last free
+`apply` (from `tidemill.broker.quorum.image`) is the only mutator. Every entry of a request is judged on its own, in
+order, against the image as the entries before it leave it, so two topics of one request cannot both take the last free
 partition.
 
 Random topic ids come in with the request: the machine has no randomness, so replaying a request repeats its records.
 
-Not here: appending, waiting, telling the node (`broker.quorum.controller`); wire messages (`broker.handlers`).
+Not here: appending, waiting, telling the node (`tidemill.broker.quorum.controller`); wire messages
+(`tidemill.broker.handlers`).
 """
 
 import enum
@@ -19,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, TypeAlias, TypeVar
 
-from broker.config import BROKER_CONFIG, NO_EFFECT
-from broker.quorum.image import (
+from tidemill.broker.config import BROKER_CONFIG, NO_EFFECT
+from tidemill.broker.quorum.image import (
     RESOURCE_BROKER,
     RESOURCE_TOPIC,
     BrokerImage,
@@ -32,7 +33,7 @@ from broker.quorum.image import (
     apply,
     apply_batch,
 )
-from broker.quorum.records import (
+from tidemill.broker.quorum.records import (
     BrokerEndpoint,
     ConfigRecord,
     MetadataRecord,
@@ -42,11 +43,11 @@ from broker.quorum.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from broker.topic_config import TOPIC_CONFIG, text_of, topic_problems
-from core.config import REQUIRED, ConfigError, ConfigTable, ConfigType
-from core.error_code import ErrorCode
-from core.errors import KafkaError, error_for_code
-from core.types import ZERO_UUID
+from tidemill.broker.topic_config import TOPIC_CONFIG, text_of, topic_problems
+from tidemill.core.config import REQUIRED, ConfigError, ConfigTable, ConfigType
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.types import ZERO_UUID
 
 __all__ = [
     "BrokerImage", "ClusterImage", "ImageError", "PartitionImage", "TopicImage", "apply", "apply_batch", "decide",

@@ -4,7 +4,7 @@ The value of each record is three unsigned varints (frame version 1, record type
 flexible encoding (compact lengths, tagged fields last), so Kafka's own dump tool reads the log. The table `_LAYOUTS`
 states for each type its number, version and fields in wire order; encoder and decoder walk the same rows.
 
-Not here: record batches (`core.records`) and what a record means (`broker.quorum.metadata`).
+Not here: record batches (`tidemill.core.records`) and what a record means (`tidemill.broker.quorum.metadata`).
 """
 
 import struct

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from broker.quorum.records import MetadataFormatError, MetadataRecord, decode_record, encode_record
-from core.errors import KafkaError
-from core.records.batch import HEADER_BYTES, BatchView
-from core.records.builder import build_batch
-from core.records.record import NewRecord, decode_records
-from core.runtime.disk import Directory, File
+from tidemill.broker.quorum.records import MetadataFormatError, MetadataRecord, decode_record, encode_record
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import HEADER_BYTES, BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, decode_records
+from tidemill.core.runtime.disk import Directory, File
 
 FOLDER: Final = "__cluster_metadata-0"
 FILE: Final = "00000000000000000000.log"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from connect.api import Json, Schema, SchemaType
+from tidemill.connect.api import Json, Schema, SchemaType
 
 OPTIONAL_BYTES = Schema(type=SchemaType.BYTES, optional=True)
 

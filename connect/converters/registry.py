@@ -7,10 +7,10 @@ would use in Apache Connect; the worker's configuration translates that to a kin
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from connect.api import ConverterSpec, Json, Schema
-from connect.converters.bytes import BytesConverter
-from connect.converters.json import JsonConverter
-from connect.converters.string import StringConverter
+from tidemill.connect.api import ConverterSpec, Json, Schema
+from tidemill.connect.converters.bytes import BytesConverter
+from tidemill.connect.converters.json import JsonConverter
+from tidemill.connect.converters.string import StringConverter
 
 
 class Converter(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from connect.api import Json, Schema, SchemaType
+from tidemill.connect.api import Json, Schema, SchemaType
 
 OPTIONAL_STRING = Schema(type=SchemaType.STRING, optional=True)
 

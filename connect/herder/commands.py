@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from connect.herder.state import Config, ConfigState, StatusBoard
-from connect.stores import (
+from tidemill.connect.herder.state import Config, ConfigState, StatusBoard
+from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
     LoggerLevel,

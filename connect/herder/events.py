@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from connect.api import Json
-from connect.herder.state import Config
-from connect.remote.spec import InitialState, TaskEvent, TaskId
-from connect.stores import ConfigRecord, StatusRecord
+from tidemill.connect.api import Json
+from tidemill.connect.herder.state import Config
+from tidemill.connect.remote.spec import InitialState, TaskEvent, TaskId
+from tidemill.connect.stores import ConfigRecord, StatusRecord
 
 # ---------------------------------------------------------------------- events
 

@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from connect.api import Json
-from connect.herder.commands import RestartPlan, plan_restart
-from connect.herder.events import (
+from tidemill.connect.api import Json
+from tidemill.connect.herder.commands import RestartPlan, plan_restart
+from tidemill.connect.herder.events import (
     Action,
     Assigned,
     ConfigSeen,
@@ -49,8 +49,8 @@ from connect.herder.events import (
     WriteStatus,
     WriteTasks,
 )
-from connect.herder.state import Config, ConfigState, StatusBoard
-from connect.remote.spec import (
+from tidemill.connect.herder.state import Config, ConfigState, StatusBoard
+from tidemill.connect.remote.spec import (
     InitialState,
     TaskCompleted,
     TaskEvent,
@@ -62,7 +62,7 @@ from connect.remote.spec import (
     TaskResumed,
     TaskStarted,
 )
-from connect.stores import (
+from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
     InstanceGone,

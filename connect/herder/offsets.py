@@ -8,8 +8,8 @@ the very key bytes it was stored under, since compaction and Apache's workers co
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from connect.api import SourceOffset, SourcePartition
-from connect.stores import (
+from tidemill.connect.api import SourceOffset, SourcePartition
+from tidemill.connect.stores import (
     KeyValue,
     SourceOffsetRecord,
     decode_offset,

@@ -20,20 +20,28 @@ from typing import Protocol, Self, TypeVar
 
 import structlog
 
-from connect.api import Plugin, PluginKind
-from connect.client_settings import translate, with_prefix
-from connect.config import WorkerConfig, converter
-from connect.herder import events as e
-from connect.herder.commands import STALE, Command, Conflict, Decision, decide
-from connect.herder.lanes import Lanes, Work
-from connect.herder.machine import HerderMachine, Phase
-from connect.herder.offsets import OffsetBook
-from connect.loader import Plugins
-from connect.remote.spec import SettingProblem, TaskEvent, TaskExited, TaskFailed, TaskId, TaskSpec, TaskStarted
-from connect.settings import parse_settings
-from connect.stores import KeyValue, StatusRecord, decode_config, decode_status, encode_config, encode_status
-from connect.topic_log import LogRecord, TopicLog, TopicLogError
-from core.runtime.clock import Clock
+from tidemill.connect.api import Plugin, PluginKind
+from tidemill.connect.client_settings import translate, with_prefix
+from tidemill.connect.config import WorkerConfig, converter
+from tidemill.connect.herder import events as e
+from tidemill.connect.herder.commands import STALE, Command, Conflict, Decision, decide
+from tidemill.connect.herder.lanes import Lanes, Work
+from tidemill.connect.herder.machine import HerderMachine, Phase
+from tidemill.connect.herder.offsets import OffsetBook
+from tidemill.connect.loader import Plugins
+from tidemill.connect.remote.spec import (
+    SettingProblem,
+    TaskEvent,
+    TaskExited,
+    TaskFailed,
+    TaskId,
+    TaskSpec,
+    TaskStarted,
+)
+from tidemill.connect.settings import parse_settings
+from tidemill.connect.stores import KeyValue, StatusRecord, decode_config, decode_status, encode_config, encode_status
+from tidemill.connect.topic_log import LogRecord, TopicLog, TopicLogError
+from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.herder")
 
@@ -67,7 +75,7 @@ class Superseded(Exception):
 
 
 class Host(Protocol):
-    """What the herder needs of a task host; `connect.remote.host.TaskHost` is the real one."""
+    """What the herder needs of a task host; `tidemill.connect.remote.host.TaskHost` is the real one."""
 
     async def start_task(self, spec: TaskSpec) -> None: ...
     def stop_task(self, task: TaskId, grace_s: float) -> Work: ...

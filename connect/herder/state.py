@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from connect.stores import (
+from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
     InstanceGone,

@@ -27,7 +27,7 @@ from typing import BinaryIO
 import orjson
 from pydantic import BaseModel, Field
 
-from connect.api import (
+from tidemill.connect.api import (
     Fatal,
     InvalidConfig,
     Plugin,

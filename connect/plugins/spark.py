@@ -32,7 +32,7 @@ from typing import IO, Any
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from connect.api import Fatal, InvalidConfig, JobTask, NotConnected, Plugin, PluginKind, TaskContext
+from tidemill.connect.api import Fatal, InvalidConfig, JobTask, NotConnected, Plugin, PluginKind, TaskContext
 
 log = structlog.get_logger("tidemill.connect.spark")
 

@@ -1,7 +1,7 @@
 """The generator of the gRPC code beside `plugin.proto`
 
-Run `python -m connect.remote.generate` after an edit of the protocol, and commit what it writes. grpcio-tools is a
-development dependency; the product only imports the generated files.
+Run `python -m tidemill.connect.remote.generate` after an edit of the protocol, and commit what it writes. grpcio-tools
+is a development dependency; the product only imports the generated files.
 """
 
 import importlib.resources
@@ -13,10 +13,10 @@ GENERATED = ("plugin_pb2.py", "plugin_pb2.pyi", "plugin_pb2_grpc.py")
 
 
 def generate(output: Path) -> None:
-    """Write the generated files as `output`/connect/remote/…; raises RuntimeError when protoc refuses."""
+    """Write the generated files as `output`/tidemill/connect/remote/…; raises RuntimeError when protoc refuses."""
     from grpc_tools import protoc  # type: ignore[import-untyped]
 
-    root = FOLDER.parent.parent
+    root = FOLDER.parents[2]
     well_known = importlib.resources.files("grpc_tools") / "_proto"
     arguments = [
         "protoc",
@@ -33,5 +33,5 @@ def generate(output: Path) -> None:
 
 
 if __name__ == "__main__":
-    generate(FOLDER.parent.parent)
+    generate(FOLDER.parents[2])
     print("wrote " + ", ".join(str(FOLDER / each) for each in GENERATED), file=sys.stderr)

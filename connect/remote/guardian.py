@@ -45,7 +45,7 @@ def main() -> None:
     task = os.fork()
     if task == 0:
         _become_task(guardian)
-        from connect.remote.sdk import run
+        from tidemill.connect.remote.sdk import run
 
         raise SystemExit(run(socket_path, token))
     _watch(task)

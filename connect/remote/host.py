@@ -26,12 +26,12 @@ import grpc
 import orjson
 import structlog
 
-from connect.api import Json
-from connect.remote import plugin_pb2 as pb
-from connect.remote import plugin_pb2_grpc as rpc
-from connect.remote.messages import PROTOCOL_VERSION, spec_to_message
-from connect.remote.process_facts import out_of_memory_kills, process_facts
-from connect.remote.spec import (
+from tidemill.connect.api import Json
+from tidemill.connect.remote import plugin_pb2 as pb
+from tidemill.connect.remote import plugin_pb2_grpc as rpc
+from tidemill.connect.remote.messages import PROTOCOL_VERSION, spec_to_message
+from tidemill.connect.remote.process_facts import out_of_memory_kills, process_facts
+from tidemill.connect.remote.spec import (
     SettingProblem,
     TaskCompleted,
     TaskEvent,
@@ -44,7 +44,7 @@ from connect.remote.spec import (
     TaskSpec,
     TaskStarted,
 )
-from core.runtime.clock import Clock, SystemClock
+from tidemill.core.runtime.clock import Clock, SystemClock
 
 log = structlog.get_logger("tidemill.connect.host")
 
@@ -56,7 +56,8 @@ LOG_LINE_MAX = 64 * 1024  # longer lines of a task's output are cut, as journald
 LOG_TAIL_LINES = 20  # of the output, quoted when a process ends without a word
 MEMORY_MAX = "task.memory.max.bytes"
 
-_GUARDIAN = ("-P", "-u", "-m", "connect.remote.guardian")
+# -P: modules in the folder that the worker was started in are not the standard library's
+_GUARDIAN = ("-P", "-u", "-m", "tidemill.connect.remote.guardian")
 
 
 @dataclass(slots=True, eq=False)

@@ -1,8 +1,8 @@
 """Between the values of `spec` and the protobuf messages that carry them"""
 
-from connect.api import ConverterSpec, PluginKind
-from connect.remote import plugin_pb2 as pb
-from connect.remote.spec import InitialState, TaskId, TaskSpec
+from tidemill.connect.api import ConverterSpec, PluginKind
+from tidemill.connect.remote import plugin_pb2 as pb
+from tidemill.connect.remote.spec import InitialState, TaskId, TaskSpec
 
 PROTOCOL_VERSION = 1
 """Grows when an old task process could no longer work under a new worker, or the other way round."""

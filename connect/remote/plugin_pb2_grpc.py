@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from connect.remote import plugin_pb2 as connect_dot_remote_dot_plugin__pb2
+from tidemill.connect.remote import plugin_pb2 as tidemill_dot_connect_dot_remote_dot_plugin__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in connect/remote/plugin_pb2_grpc.py depends on'
+        + ' but the generated code in tidemill/connect/remote/plugin_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,8 +36,8 @@ class TaskHostStub:
         """
         self.Attach = channel.stream_stream(
                 '/tidemill.connect.v1.TaskHost/Attach',
-                request_serializer=connect_dot_remote_dot_plugin__pb2.FromTask.SerializeToString,
-                response_deserializer=connect_dot_remote_dot_plugin__pb2.ToTask.FromString,
+                request_serializer=tidemill_dot_connect_dot_remote_dot_plugin__pb2.FromTask.SerializeToString,
+                response_deserializer=tidemill_dot_connect_dot_remote_dot_plugin__pb2.ToTask.FromString,
                 _registered_method=True)
 
 
@@ -55,8 +55,8 @@ def add_TaskHostServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Attach': grpc.stream_stream_rpc_method_handler(
                     servicer.Attach,
-                    request_deserializer=connect_dot_remote_dot_plugin__pb2.FromTask.FromString,
-                    response_serializer=connect_dot_remote_dot_plugin__pb2.ToTask.SerializeToString,
+                    request_deserializer=tidemill_dot_connect_dot_remote_dot_plugin__pb2.FromTask.FromString,
+                    response_serializer=tidemill_dot_connect_dot_remote_dot_plugin__pb2.ToTask.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -84,8 +84,8 @@ class TaskHost:
             request_iterator,
             target,
             '/tidemill.connect.v1.TaskHost/Attach',
-            connect_dot_remote_dot_plugin__pb2.FromTask.SerializeToString,
-            connect_dot_remote_dot_plugin__pb2.ToTask.FromString,
+            tidemill_dot_connect_dot_remote_dot_plugin__pb2.FromTask.SerializeToString,
+            tidemill_dot_connect_dot_remote_dot_plugin__pb2.ToTask.FromString,
             options,
             channel_credentials,
             insecure,

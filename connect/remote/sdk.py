@@ -20,15 +20,15 @@ import orjson
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from connect.api import Fatal, InvalidConfig, JobTask, Plugin, PluginKind
-from connect.loader import GROUP, Plugins
-from connect.remote import plugin_pb2 as pb
-from connect.remote import plugin_pb2_grpc as rpc
-from connect.remote.messages import PROTOCOL_VERSION, spec_from_message
-from connect.remote.spec import InitialState, TaskSpec
-from connect.settings import parse_settings
-from connect.tasks.control import News, TaskControl
-from core.runtime.clock import SystemClock
+from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Plugin, PluginKind
+from tidemill.connect.loader import GROUP, Plugins
+from tidemill.connect.remote import plugin_pb2 as pb
+from tidemill.connect.remote import plugin_pb2_grpc as rpc
+from tidemill.connect.remote.messages import PROTOCOL_VERSION, spec_from_message
+from tidemill.connect.remote.spec import InitialState, TaskSpec
+from tidemill.connect.settings import parse_settings
+from tidemill.connect.tasks.control import News, TaskControl
+from tidemill.core.runtime.clock import SystemClock
 
 log = structlog.get_logger("tidemill.connect.task")
 
@@ -155,15 +155,15 @@ def _work(spec: TaskSpec, control: TaskControl) -> None:
     clock = SystemClock()
     # Each loop brings its own client library; a task imports only the one it needs.
     if _is_job(plugin, settings):
-        from connect.tasks.job import JobRunner
+        from tidemill.connect.tasks.job import JobRunner
 
         JobRunner(plugin, settings, spec, control, clock).run()
     elif plugin.kind is PluginKind.SOURCE:
-        from connect.tasks.source import SourceRunner
+        from tidemill.connect.tasks.source import SourceRunner
 
         SourceRunner(plugin, settings, spec, control, clock).run()
     else:
-        from connect.tasks.sink import SinkRunner
+        from tidemill.connect.tasks.sink import SinkRunner
 
         SinkRunner(plugin, settings, spec, control, clock).run()
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from connect.api import ConverterSpec, Json, PluginKind
+from tidemill.connect.api import ConverterSpec, Json, PluginKind
 
 
 class TaskId(NamedTuple):

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from connect.api import SourceOffset, SourcePartition, TaskContext
-from connect.remote.spec import TaskSpec
-from connect.tasks.control import TaskControl
+from tidemill.connect.api import SourceOffset, SourcePartition, TaskContext
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks.control import TaskControl
 
 
 def task_context(

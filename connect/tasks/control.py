@@ -9,7 +9,7 @@ import enum
 import threading
 from collections.abc import Callable, Mapping
 
-from connect.api import Json
+from tidemill.connect.api import Json
 
 
 class News(enum.Enum):

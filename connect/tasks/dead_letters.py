@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connect.api import Fatal, NotConnected
-from connect.remote.spec import TaskSpec
-from connect.tasks.kafka_clients import admin_config, dead_letter_config, explain, kafka_error
-from connect.tolerance import ErrorPolicy, FailedRecord, dead_letter_headers
+from tidemill.connect.api import Fatal, NotConnected
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks.kafka_clients import admin_config, dead_letter_config, explain, kafka_error
+from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, dead_letter_headers
 
 log = structlog.get_logger("tidemill.connect.dead_letters")
 

@@ -8,12 +8,12 @@ after the time it names. A job that returns without having been told to has fail
 import structlog
 from pydantic import BaseModel
 
-from connect.api import Fatal, JobTask, NotConnected, Plugin, RetryAfter
-from connect.remote.spec import TaskSpec
-from connect.tasks.backoff import Backoff
-from connect.tasks.context import task_context
-from connect.tasks.control import TaskControl
-from core.runtime.clock import Clock
+from tidemill.connect.api import Fatal, JobTask, NotConnected, Plugin, RetryAfter
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks.backoff import Backoff
+from tidemill.connect.tasks.context import task_context
+from tidemill.connect.tasks.control import TaskControl
+from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.job")
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from connect.api import NotConnected
-from connect.tasks.backoff import Backoff
-from connect.tasks.control import TaskControl
-from connect.tasks.kafka_clients import ClientLost
+from tidemill.connect.api import NotConnected
+from tidemill.connect.tasks.backoff import Backoff
+from tidemill.connect.tasks.control import TaskControl
+from tidemill.connect.tasks.kafka_clients import ClientLost
 
 
 class Sessions:

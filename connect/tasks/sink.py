@@ -22,17 +22,17 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from pydantic import BaseModel
 
-from connect.api import Fatal, PartialFailure, Plugin, Record, RetryAfter, SinkTask
-from connect.converters.registry import make_converter
-from connect.remote.spec import TaskSpec
-from connect.tasks.context import task_context
-from connect.tasks.control import TaskControl
-from connect.tasks.dead_letters import DeadLetters
-from connect.tasks.kafka_clients import ClientLost, consumer_config, explain, kafka_error
-from connect.tasks.sessions import Sessions
-from connect.tasks.topic_selection import TopicSelection
-from connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict
-from core.runtime.clock import Clock
+from tidemill.connect.api import Fatal, PartialFailure, Plugin, Record, RetryAfter, SinkTask
+from tidemill.connect.converters.registry import make_converter
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks.context import task_context
+from tidemill.connect.tasks.control import TaskControl
+from tidemill.connect.tasks.dead_letters import DeadLetters
+from tidemill.connect.tasks.kafka_clients import ClientLost, consumer_config, explain, kafka_error
+from tidemill.connect.tasks.sessions import Sessions
+from tidemill.connect.tasks.topic_selection import TopicSelection
+from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict
+from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.sink")
 

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import KafkaError, Producer
 from pydantic import BaseModel
 
-from connect.api import (
+from tidemill.connect.api import (
     EncodedBatch,
     EndOfInput,
     Fatal,
@@ -30,22 +30,22 @@ from connect.api import (
     SourcePartition,
     SourceTask,
 )
-from connect.remote.spec import TaskSpec
-from connect.stores import SourceOffsetRecord, encode_offset, partition_identity
-from connect.tasks import source_machine as machine
-from connect.tasks.context import task_context
-from connect.tasks.control import TaskControl
-from connect.tasks.kafka_clients import (
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.stores import SourceOffsetRecord, encode_offset, partition_identity
+from tidemill.connect.tasks import source_machine as machine
+from tidemill.connect.tasks.context import task_context
+from tidemill.connect.tasks.control import TaskControl
+from tidemill.connect.tasks.kafka_clients import (
     ClientLost,
     explain,
     offsets_reader_config,
     producer_config,
     raise_if_lost,
 )
-from connect.tasks.sessions import Sessions
-from connect.tasks.source_offsets import SourceOffsets, load_offsets
-from connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
-from core.runtime.clock import Clock
+from tidemill.connect.tasks.sessions import Sessions
+from tidemill.connect.tasks.source_offsets import SourceOffsets, load_offsets
+from tidemill.connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
+from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.source")
 

@@ -22,7 +22,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from connect.api import SourceOffset
+from tidemill.connect.api import SourceOffset
 
 PartitionKey: TypeAlias = bytes
 """A source partition by its canonical bytes; the machine only compares them."""

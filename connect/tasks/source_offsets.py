@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from connect.api import NotConnected, SourceOffset, SourcePartition
-from connect.stores import decode_offset, encode_offset_key, partition_identity
-from connect.tasks.kafka_clients import explain, kafka_error
-from core.runtime.clock import Clock
+from tidemill.connect.api import NotConnected, SourceOffset, SourcePartition
+from tidemill.connect.stores import decode_offset, encode_offset_key, partition_identity
+from tidemill.connect.tasks.kafka_clients import explain, kafka_error
+from tidemill.core.runtime.clock import Clock
 
 READ_BATCH = 1_000
 METADATA_S = 1.0

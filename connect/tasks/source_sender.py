@@ -16,12 +16,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connect.api import EncodedBatch, Fatal, Headers, Json, NotConnected, Record
-from connect.converters.registry import make_converter
-from connect.remote.spec import TaskSpec
-from connect.tasks.kafka_clients import admin_config, explain, kafka_error, raise_if_lost
-from connect.tasks.topic_creation import TopicCreation
-from connect.tolerance import ErrorPolicy, Stage, Verdict
+from tidemill.connect.api import EncodedBatch, Fatal, Headers, Json, NotConnected, Record
+from tidemill.connect.converters.registry import make_converter
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks.kafka_clients import admin_config, explain, kafka_error, raise_if_lost
+from tidemill.connect.tasks.topic_creation import TopicCreation
+from tidemill.connect.tolerance import ErrorPolicy, Stage, Verdict
 
 log = structlog.get_logger("tidemill.connect.source")
 

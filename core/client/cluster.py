@@ -1,8 +1,8 @@
 """A cluster as one client sees it: connections, routing, retry
 
-Holds a picture of the cluster (`core.client.metadata`) and at most one connection per node and lane. A lane keeps
-requests that must not wait for one another apart, because a broker answers each connection in order: a long-poll fetch
-would hold up everything behind it.
+Holds a picture of the cluster (`tidemill.core.client.metadata`) and at most one connection per node and lane. A lane
+keeps requests that must not wait for one another apart, because a broker answers each connection in order: a long-poll
+fetch would hold up everything behind it.
 
 Calls for a partition go to its leader, calls for a group to its coordinator. What can be retried is, with back-off and
 a fresh picture, until the call's deadline; then the last error comes through with its address. `fetch` and `produce`

@@ -7,7 +7,8 @@ negotiated when the connection opens; a request then takes the highest version t
 A timeout closes the connection, since the answer that is still to come would be taken for the next one. Whatever ends a
 connection fails everything that is in flight on it, with an error that names the address.
 
-Not here: finding brokers, retrying (`core.client.cluster`). SASL slots in between `open` and the first request.
+Not here: finding brokers, retrying (`tidemill.core.client.cluster`). SASL slots in between `open` and the first
+request.
 """
 
 import asyncio

@@ -4,7 +4,7 @@
 then and for a few in between. `RefreshTimer` says when a new picture is due: on age, or sooner after an answer that
 contradicts the present one, but never more often than the back-off allows.
 
-Pure: asking is `core.client.cluster`'s business.
+Pure: asking is `tidemill.core.client.cluster`'s business.
 """
 
 import uuid

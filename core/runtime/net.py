@@ -8,7 +8,7 @@ a receiver that owns it may edit it in place.
 Frames are delivered by callback in order, on the event loop's thread, with no task in between. Writes never block;
 `drain` waits while the peer is slow. TLS slots in as an `ssl.SSLContext` given to the dialer.
 
-Not here: what is in a frame (`core.wire`), whom to call and when to try again (`core.client`).
+Not here: what is in a frame (`tidemill.core.wire`), whom to call and when to try again (`tidemill.core.client`).
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """A folder that can be changed without touching the disk
 
 An `OverlayDirectory` shows a folder of the disk and keeps every change to it in memory. Code written against
-`core.runtime.disk.Directory` (recovery, say) runs over it as over the real folder, and afterwards `changes` says what
-it would have done: a plan that a person can read before anything happens. Files are opened for reading only, so it
-also serves who must not write at all.
+`tidemill.core.runtime.disk.Directory` (recovery, say) runs over it as over the real folder, and afterwards `changes`
+says what it would have done: a plan that a person can read before anything happens. Files are opened for reading only,
+so it also serves who must not write at all.
 
 Only small files are meant to be written; of a large one nothing but its new length is remembered when it is cut.
 """

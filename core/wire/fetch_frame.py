@@ -13,7 +13,7 @@ import struct
 import uuid
 from typing import Any, NamedTuple, TypeAlias
 
-from core.types import ZERO_UUID
+from tidemill.core.types import ZERO_UUID
 
 from .messages.fetch import FetchPartition, FetchRequest
 from .primitives import DecodeError, array_reader, read_uvarint, uuid_from_bytes, uvarint_tail

@@ -6,7 +6,7 @@ fixed-size numbers, UUIDs with a cache (topic ids repeat in every request).
 
 Rule: a length that came from the peer is compared with the bytes that are really there before anything is sliced or
 allocated. Readers take `(buffer, offset)` and return `(value, offset)`; a read past the end raises `IndexError` or
-`struct.error`, which `core.wire.codec` turns into `DecodeError`.
+`struct.error`, which `tidemill.core.wire.codec` turns into `DecodeError`.
 """
 
 import struct

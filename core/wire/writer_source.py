@@ -5,7 +5,7 @@ together with a one-byte length or an empty tag section that follows them. A `re
 been written so far moves to `chunks`, the field follows as it is, and a new buffer begins.
 
 Fields that a version does not have are dropped; a null where the version knows none fails (TypeError, AttributeError,
-struct.error), which `core.wire.codec` turns into `EncodeError`.
+struct.error), which `tidemill.core.wire.codec` turns into `EncodeError`.
 """
 
 from .schema import FieldLayout, StructLayout

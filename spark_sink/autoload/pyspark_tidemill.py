@@ -4,6 +4,6 @@ Spark imports every top-level module named `pyspark_*` in the driver's environme
 installing the package is all there is to do.
 """
 
-from spark_sink.source import TidemillDataSource as DefaultSource
+from tidemill.spark_sink.source import TidemillDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

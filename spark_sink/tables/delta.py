@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from spark_sink.changes import KEPT, OP, Chunk, keys_of
-from spark_sink.core_api import TopicPartition
-from spark_sink.offsets import SourceStopped, TopicRecreated
-from spark_sink.tables.evolution import missing_fields
-from spark_sink.tables.plan import APPEND_COLUMNS, Pending, append_source, merge_source, pending, row_schema
+from tidemill.spark_sink.changes import KEPT, OP, Chunk, keys_of
+from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.offsets import SourceStopped, TopicRecreated
+from tidemill.spark_sink.tables.evolution import missing_fields
+from tidemill.spark_sink.tables.plan import APPEND_COLUMNS, Pending, append_source, merge_source, pending, row_schema
 
 CONFLICTS_MAX = 10  # fresh attempts after a lost race; delta-rs itself retries commits that do not overlap
 HISTORY_MAX = 100  # commits looked at for a description of the offsets; upkeep's own have none

@@ -8,7 +8,7 @@ message: a guess would corrupt the table silently, and Delta can neither narrow 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_sink.offsets import SourceStopped
+from tidemill.spark_sink.offsets import SourceStopped
 
 
 class SchemaConflict(SourceStopped):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_sink.changes import KEPT, KEYS_METADATA, OFFSET, OP, Chunk, keys_of, last_per_key
-from spark_sink.core_api import TopicPartition
-from spark_sink.tables.evolution import fitted
+from tidemill.spark_sink.changes import KEPT, KEYS_METADATA, OFFSET, OP, Chunk, keys_of, last_per_key
+from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.tables.evolution import fitted
 
 APPEND_COLUMNS = (("_op", pa.string()), ("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()))
 """What `mode=append` adds to each row."""

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.node import Broker, open_broker
-from core.wire.api import ApiKey
-from core.wire.framing import decode_response, encode_request
-from core.wire.message import Message
+from tidemill.broker.config import BrokerConfig
+from tidemill.broker.node import Broker, open_broker
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
+from tidemill.core.wire.message import Message
 
 
 @asynccontextmanager

@@ -16,11 +16,11 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from broker.dispatch import DropConnection, Exchange, Peer, UnservedRequest
-from broker.node import Broker
-from core.wire.api import ApiKey
-from core.wire.framing import decode_response
 from tests.broker.broker_world import running_broker
+from tidemill.broker.dispatch import DropConnection, Exchange, Peer, UnservedRequest
+from tidemill.broker.node import Broker
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response
 
 PEER = Peer(client_host="10.0.0.9", listener="PLAINTEXT", connection_id="fuzz", server_host="10.0.0.1", server_port=1)
 GOLDEN = Path(__file__).parents[1] / "golden" / "client_frames.txt"

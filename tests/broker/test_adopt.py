@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from broker import adopt
-from broker.adopt import AdoptRefused
-from broker.groups.coordinator import OFFSETS_TOPIC
-from broker.groups.events import CommitOffsets, OffsetToCommit
-from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets
-from broker.log.identity import read_identity
-from broker.node import StartRefused
-from broker.quorum.image import ClusterImage
-from broker.quorum.metadata import NewTopic
-from broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, sound_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.disk import OsDirectory
-from core.types import TopicPartition
 from tests.broker.broker_world import running_broker
 from tests.broker.quorum import kafka_records as kafka
+from tidemill.broker import adopt
+from tidemill.broker.adopt import AdoptRefused
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
+from tidemill.broker.groups.events import CommitOffsets, OffsetToCommit
+from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets
+from tidemill.broker.log.identity import read_identity
+from tidemill.broker.node import StartRefused
+from tidemill.broker.quorum.image import ClusterImage
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, sound_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.disk import OsDirectory
+from tidemill.core.types import TopicPartition
 
 ONE_VOTER = b'{"leaderId":1,"currentVoters":[{"voterId":1}],"data_version":0}'
 TOPICS = (("orders", 2), (OFFSETS_TOPIC, 1))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli import gather
-from core.config import ConfigError
+from tidemill.broker.cli import gather
+from tidemill.core.config import ConfigError
 
 READY = re.compile(
     r"tidemill broker ready: listening on 127\.0\.0\.1:(\d+), node (\d+), cluster ([\w-]{22}), data (.+)\n"
@@ -156,7 +156,7 @@ def test_wrong_usage_is_status_2_and_says_what_is_wrong() -> None:
 
 def test_what_a_broker_does_not_use_is_not_in_its_memory() -> None:
     code = (
-        "import sys, broker.node, tidemill.cli\n"
+        "import sys, tidemill.broker.node, tidemill.cli\n"
         "try: tidemill.cli.main(['broker', 'start', '--set', 'nonsense'])\n"
         "finally: print([m for m in ('typer', 'pydantic', 'cramjam') if m in sys.modules])"
     )

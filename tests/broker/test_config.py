@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.config import BROKER_CONFIG, NO_EFFECT, BrokerConfig, ListenAddress, ignored_keys, parse_address
-from core.config import ConfigError, ConfigType, parse_properties
+from tidemill.broker.config import BROKER_CONFIG, NO_EFFECT, BrokerConfig, ListenAddress, ignored_keys, parse_address
+from tidemill.core.config import ConfigError, ConfigType, parse_properties
 
 STOCK = """
 # as shipped with a single-node Kafka

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.dispatch import (
+from tidemill.broker.dispatch import (
     BrokerServices,
     Dispatcher,
     DropConnection,
@@ -20,15 +20,15 @@ from broker.dispatch import (
     served_apis,
     top_level_error,
 )
-from broker.handlers import api_versions
-from core.error_code import ErrorCode
-from core.errors import KafkaError, NotCoordinator
-from core.wire.api import ApiKey
-from core.wire.framing import decode_response, encode_request
-from core.wire.messages.api_versions import ApiVersionsRequest
-from core.wire.messages.create_topics import CreateTopicsResponse
-from core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidemill.broker.handlers import api_versions
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError, NotCoordinator
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
+from tidemill.core.wire.messages.api_versions import ApiVersionsRequest
+from tidemill.core.wire.messages.create_topics import CreateTopicsResponse
+from tidemill.core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 PEER = Peer(client_host="10.0.0.9", listener="PLAINTEXT", connection_id="c1", server_host="10.0.0.1", server_port=9092)
 

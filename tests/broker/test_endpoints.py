@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from broker.config import ListenAddress
-from broker.dispatch import RequestContext
-from broker.endpoints import own_endpoint
+from tidemill.broker.config import ListenAddress
+from tidemill.broker.dispatch import RequestContext
+from tidemill.broker.endpoints import own_endpoint
 
 
 def broker(advertised: dict[str, ListenAddress]) -> Any:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, next_epoch
-from core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch, KafkaError
-from core.wire.messages.fetch import (
+from tidemill.broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, next_epoch
+from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch, KafkaError
+from tidemill.core.wire.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
     FetchRequest,

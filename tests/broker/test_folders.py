@@ -3,12 +3,12 @@
 import itertools
 import uuid
 
-from broker.folders import set_aside
-from broker.log.identity import write_topic_id
-from broker.quorum.image import ClusterImage, apply_batch
-from broker.quorum.records import PartitionRecord, TopicRecord
-from core.runtime.disk import Directory
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.folders import set_aside
+from tidemill.broker.log.identity import write_topic_id
+from tidemill.broker.quorum.image import ClusterImage, apply_batch
+from tidemill.broker.quorum.records import PartitionRecord, TopicRecord
+from tidemill.core.runtime.disk import Directory
 
 MINE, OTHER, GONE = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
 IMAGE = apply_batch(

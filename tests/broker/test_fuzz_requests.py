@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.dispatch import Route
-from broker.routes import ROUTES
-from core.records.batch import iter_batches
-from core.wire.api import ApiKey, api
-from core.wire.codec import DecodeError, decode, encode
-from core.wire.messages.metadata import MetadataRequest
-from core.wire.schema import ApiSchema, load_schemas
 from tests.broker.request_fuzz import EXTREMES, Fed, client_frames, fed_broker, header, spoil
 from tests.core.wire.message_strategies import sample
+from tidemill.broker.dispatch import Route
+from tidemill.broker.routes import ROUTES
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.wire.api import ApiKey, api
+from tidemill.core.wire.codec import DecodeError, decode, encode
+from tidemill.core.wire.messages.metadata import MetadataRequest
+from tidemill.core.wire.schema import ApiSchema, load_schemas
 
 SCHEMAS: dict[int, ApiSchema] = {schema.key: schema for schema in load_schemas()}
 SERVED = [(route, version) for route in ROUTES for version in range(route.min_version, route.max_version + 1)]

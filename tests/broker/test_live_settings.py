@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.live_settings import cleaner_settings, producer_id_expiration_ms, server_limits
-from broker.log.cleaner import CleanerSettings
-from broker.log.partition import PartitionLog
-from broker.node import Broker
-from broker.quorum.metadata import ConfigChange, ConfigOp, NewTopic, ResourceChange
-from broker.topic_config import Layers
-from core.errors import InvalidRecord
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.wire.api import ApiKey
-from core.wire.messages.describe_cluster import DescribeClusterRequest
-from core.wire.messages.incremental_alter_configs import (
+from tests.broker.broker_world import WireClient, running_broker, wire_client
+from tests.broker.log.rejection_table import NOW_MS, with_records
+from tidemill.broker.config import BrokerConfig
+from tidemill.broker.live_settings import cleaner_settings, producer_id_expiration_ms, server_limits
+from tidemill.broker.log.cleaner import CleanerSettings
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.node import Broker
+from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, NewTopic, ResourceChange
+from tidemill.broker.topic_config import Layers
+from tidemill.core.errors import InvalidRecord
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_cluster import DescribeClusterRequest
+from tidemill.core.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.broker.broker_world import WireClient, running_broker, wire_client
-from tests.broker.log.rejection_table import NOW_MS, with_records
 
 
 def test_the_stronger_layer_holds() -> None:

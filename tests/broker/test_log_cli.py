@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from broker.log.identity import encode_id, read_topic_id
-from broker.log.repair import SIDE_FOLDER
-from broker.log_cli import app
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.disk import OsDirectory, is_locked, lock_directory
 from tests.broker.broker_world import broker_and_client
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, records
 from tests.broker.quorum import kafka_records as kafka
+from tidemill.broker.log.identity import encode_id, read_topic_id
+from tidemill.broker.log.repair import SIDE_FOLDER
+from tidemill.broker.log_cli import app
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.disk import OsDirectory, is_locked, lock_directory
 
 runner = CliRunner()
 

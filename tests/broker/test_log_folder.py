@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.checkpoints import CLEANED, write_offsets
-from broker.log_folder import NotALog, look
-from core.runtime.disk import OsDirectory
-from core.types import TopicPartition
 from tests.broker.broker_world import broker_and_client, running_broker
 from tests.broker.handlers.data_path import make_topic, produce, records
 from tests.broker.log.damaged_logs import write_log
+from tidemill.broker.log.checkpoints import CLEANED, write_offsets
+from tidemill.broker.log_folder import NotALog, look
+from tidemill.core.runtime.disk import OsDirectory
+from tidemill.core.types import TopicPartition
 
 
 async def test_a_data_folder_is_found_with_its_checkpoints_and_topic_settings(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.log.checkpoints import CLEAN_SHUTDOWN
-from broker.log.identity import FolderRefused
-from broker.log.store import LogStore
-from broker.node import StartRefused, open_broker
-from broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef
-from broker.quorum.store import FILE, FOLDER
-from core.errors import KafkaStorageError
 from tests.broker.broker_world import running_broker
+from tidemill.broker.config import BrokerConfig
+from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
+from tidemill.broker.log.identity import FolderRefused
+from tidemill.broker.log.store import LogStore
+from tidemill.broker.node import StartRefused, open_broker
+from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef
+from tidemill.broker.quorum.store import FILE, FOLDER
+from tidemill.core.errors import KafkaStorageError
 
 
 async def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The sets of operations are the numbers that Apache Kafka 4.3 answers without an authorizer"""
 
-from broker.operations import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
+from tidemill.broker.operations import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
 
 
 def test_the_sets_are_kafkas() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.partitions import find_log, find_partition, find_topic
-from broker.quorum.image import ClusterImage, PartitionImage, TopicImage
-from core.errors import (
+from tests.broker.broker_world import running_broker
+from tests.broker.handlers.data_path import make_topic
+from tidemill.broker.partitions import find_log, find_partition, find_topic
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage, TopicImage
+from tidemill.core.errors import (
     FencedLeaderEpoch,
     KafkaError,
     KafkaStorageError,
@@ -18,8 +20,6 @@ from core.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from tests.broker.broker_world import running_broker
-from tests.broker.handlers.data_path import make_topic
 
 ID = uuid.UUID(int=8)
 

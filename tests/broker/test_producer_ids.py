@@ -2,7 +2,7 @@
 
 import asyncio
 
-from broker.producer_ids import ProducerIds
+from tidemill.broker.producer_ids import ProducerIds
 
 
 async def test_ids_are_taken_in_order_and_a_block_is_fetched_once() -> None:

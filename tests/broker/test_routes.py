@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from broker.dispatch import Route, served_apis, top_level_error
-from broker.quorum.metadata import NewTopic
-from broker.routes import ROUTES
-from core.error_code import ErrorCode
-from core.errors import ClusterAuthorizationFailed
-from core.wire.api import ApiKey, api
-from core.wire.framing import decode_response, encode_response
-from core.wire.message import Message
-from core.wire.schema import load_schemas
 from tests.broker.broker_world import broker_and_client
 from tests.core.wire.message_strategies import messages, sample
+from tidemill.broker.dispatch import Route, served_apis, top_level_error
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.broker.routes import ROUTES
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import ClusterAuthorizationFailed
+from tidemill.core.wire.api import ApiKey, api
+from tidemill.core.wire.framing import decode_response, encode_response
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.schema import load_schemas
 
 WINDOWS = {
     # what Kafka 4.3 serves, as far as this broker goes

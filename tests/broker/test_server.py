@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from broker.dispatch import BrokerServices, Dispatcher, Exchange, Route
-from broker.server import (
+from tidemill.broker.dispatch import BrokerServices, Dispatcher, Exchange, Route
+from tidemill.broker.server import (
     BUFFER_BUSY_BYTES,
     BUFFER_IDLE_BYTES,
     PENDING_BYTES_MAX,
@@ -19,16 +19,16 @@ from broker.server import (
     Connection,
     Server,
 )
-from broker.server_limits import ConnectionCounts, ServerLimits
-from core.errors import NotCoordinator
-from core.wire.api import ApiKey
-from core.wire.framing import RequestHeader, decode_response, encode_request, encode_response
-from core.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from core.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidemill.broker.server_limits import ConnectionCounts, ServerLimits
+from tidemill.core.errors import NotCoordinator
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import RequestHeader, decode_response, encode_request, encode_response
+from tidemill.core.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tidemill.core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidemill.core.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 LONG_ANSWER_BYTES = 30_000
 LIMITS = ServerLimits(socket_request_max_bytes=200_000)
@@ -488,9 +488,9 @@ async def test_a_large_request_counts_until_it_is_answered(stage: Stage) -> None
 async def test_a_request_that_dawdles_loses_its_memory_only_when_others_need_it(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.server.ARRIVAL_SECONDS", 0.05)
-    monkeypatch.setattr("broker.server.ARRIVAL_BYTES_PER_S", 10**9)
-    monkeypatch.setattr("broker.server.SWEEP_SECONDS_MAX", 0.02)
+    monkeypatch.setattr("tidemill.broker.server.ARRIVAL_SECONDS", 0.05)
+    monkeypatch.setattr("tidemill.broker.server.ARRIVAL_BYTES_PER_S", 10**9)
+    monkeypatch.setattr("tidemill.broker.server.SWEEP_SECONDS_MAX", 0.02)
     limits = ServerLimits(socket_request_max_bytes=10**6, queued_max_request_bytes=250_000)
     async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=limits) as server:
         slow, honest = [Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in range(2)]

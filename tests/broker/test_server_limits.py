@@ -1,6 +1,6 @@
 """Sharing memory and counting connections, without connections"""
 
-from broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
+from tidemill.broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
 
 
 def test_request_memory_lets_in_what_fits_in_order_and_always_the_first() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config import BROKER_CONFIG
-from broker.log.config import LogConfig
-from broker.topic_config import (
+from tidemill.broker.config import BROKER_CONFIG
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.topic_config import (
     TOPIC_CONFIG,
     ConfigSource,
     Layers,

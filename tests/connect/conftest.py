@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from connect.api import ConverterSpec, PluginKind
-from connect.config import parse_worker
-from connect.remote.host import TaskHost
-from connect.remote.spec import TaskEvent, TaskExited, TaskFailed, TaskId, TaskSpec
-from connect.worker import Worker, open_worker
+from tidemill.connect.api import ConverterSpec, PluginKind
+from tidemill.connect.config import parse_worker
+from tidemill.connect.remote.host import TaskHost
+from tidemill.connect.remote.spec import TaskEvent, TaskExited, TaskFailed, TaskId, TaskSpec
+from tidemill.connect.worker import Worker, open_worker
 
 EventT = TypeVar("EventT")
 

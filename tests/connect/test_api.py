@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from connect import api
-from connect.api import ConverterSpec, InvalidConfig, PartialFailure, PluginError, Record, RetryAfter
+from tidemill.connect import api
+from tidemill.connect.api import ConverterSpec, InvalidConfig, PartialFailure, PluginError, Record, RetryAfter
 
 
 @pytest.mark.parametrize(

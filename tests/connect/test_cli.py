@@ -13,10 +13,10 @@ import httpx
 import psutil
 import pytest
 
-from connect.cli import gather, run
-from connect.config import parse_worker
-from core.config import ConfigError
 from tidemill import services
+from tidemill.connect.cli import gather, run
+from tidemill.connect.config import parse_worker
+from tidemill.core.config import ConfigError
 
 Settings = Callable[..., dict[str, str]]
 
@@ -55,7 +55,7 @@ def test_what_cannot_be_read(file: str | None, settings: Sequence[str], rest: st
 
 
 def tidemill(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "tidemill.cli", "connect", *arguments]
+    command = [sys.executable, "-m", "tidemill.cli", "connect", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -85,7 +85,7 @@ def test_no_cluster_ends_with_1_and_one_line(capfd: pytest.CaptureFixture[str]) 
 
 @pytest.mark.integration
 def test_a_stop_while_it_waits_for_the_cluster(worker_settings: Settings, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "tidemill.cli", "connect", "start"]
+    command = [sys.executable, "-m", "tidemill.cli", "connect", "start"]
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from connect.client_settings import RENAMED, SAME, security_settings, translate, with_prefix
+from tidemill.connect.client_settings import RENAMED, SAME, security_settings, translate, with_prefix
 
 
 @pytest.mark.parametrize(

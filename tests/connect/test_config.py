@@ -2,7 +2,7 @@
 
 import pytest
 
-from connect.config import (
+from tidemill.connect.config import (
     CONNECTOR,
     SINK,
     SOURCE,
@@ -13,7 +13,7 @@ from connect.config import (
     groups,
     parse_worker,
 )
-from core.config import ConfigError, parse_properties
+from tidemill.core.config import ConfigError, parse_properties
 
 APACHE_FILE = """
 # what Apache's own sample says

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from connect.entities import (
+from tidemill.connect.entities import (
     ConfigInfo,
     ConfigInfos,
     ConfigValueInfo,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from connect.api import ConverterSpec, PluginKind
-from connect.remote.host import TaskHost
-from connect.remote.spec import TaskExited, TaskId, TaskSpec
 from tests.connect.conftest import Events
+from tidemill.connect.api import ConverterSpec, PluginKind
+from tidemill.connect.remote.host import TaskHost
+from tidemill.connect.remote.spec import TaskExited, TaskId, TaskSpec
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "first-plugin"
 

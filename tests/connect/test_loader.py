@@ -5,9 +5,9 @@ from importlib.metadata import EntryPoint
 import pytest
 from pydantic import BaseModel
 
-from connect import loader
-from connect.api import Plugin, PluginKind, SourceTask
-from connect.loader import Plugins, UnknownPlugin
+from tidemill.connect import loader
+from tidemill.connect.api import Plugin, PluginKind, SourceTask
+from tidemill.connect.loader import Plugins, UnknownPlugin
 
 
 class Settings(BaseModel):
@@ -59,10 +59,10 @@ def test_broken_entry_points_are_left_out() -> None:
         EntryPoint("missing", "no_such_module_anywhere:x", loader.GROUP),
         EntryPoint("wrong", "json:dumps", loader.GROUP),
         EntryPoint("gone", "json:no_such_name", loader.GROUP),
-        EntryPoint("file-source", "connect.plugins.file:file_source", loader.GROUP),
+        EntryPoint("file-source", "tidemill.connect.plugins.file:file_source", loader.GROUP),
     ]
     assert [(target, each.name) for target, each in loader._load(points)] == [
-        ("connect.plugins.file:file_source", "FileStreamSource")
+        ("tidemill.connect.plugins.file:file_source", "FileStreamSource")
     ]
 
 
@@ -71,5 +71,5 @@ def test_the_installed_plugins_hold_the_file_connectors() -> None:
     assert plugins.find("org.apache.kafka.connect.file.FileStreamSourceConnector").kind is PluginKind.SOURCE
     sink = plugins.find("FileStreamSink")
     assert sink.kind is PluginKind.SINK
-    assert plugins.target(sink) == "connect.plugins.file:file_sink"
+    assert plugins.target(sink) == "tidemill.connect.plugins.file:file_sink"
     assert plugins.target(LINES) == "Lines"

@@ -7,8 +7,8 @@ import sys
 import pytest
 import structlog
 
-from connect.loggers import LEVELS, LoggerLevels, configure_levels
-from core.runtime.clock import ManualClock
+from tidemill.connect.loggers import LEVELS, LoggerLevels, configure_levels
+from tidemill.core.runtime.clock import ManualClock
 
 NAMESPACE = "tidemill.test_loggers"
 

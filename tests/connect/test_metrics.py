@@ -1,13 +1,13 @@
 """Metrics under the names dashboards know"""
 
-from connect.api import PluginKind
-from connect.herder import events as e
-from connect.herder.machine import HerderMachine
-from connect.loader import Plugins
-from connect.metrics import WorkerMetrics, metric_name
-from connect.plugins.file import file_source
-from connect.remote.spec import TaskId, TaskReport, TaskStarted
-from connect.stores import ConnectorConfig, TaskConfig, TasksCommit
+from tidemill.connect.api import PluginKind
+from tidemill.connect.herder import events as e
+from tidemill.connect.herder.machine import HerderMachine
+from tidemill.connect.loader import Plugins
+from tidemill.connect.metrics import WorkerMetrics, metric_name
+from tidemill.connect.plugins.file import file_source
+from tidemill.connect.remote.spec import TaskId, TaskReport, TaskStarted
+from tidemill.connect.stores import ConnectorConfig, TaskConfig, TasksCommit
 
 
 def machine() -> HerderMachine:

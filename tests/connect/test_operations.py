@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from connect.api import Plugin, PluginKind, SourceTask
-from connect.config import parse_worker
-from connect.entities import ConnectorOffset
-from connect.herder.service import Herder, Surroundings
-from connect.loader import Plugins
-from connect.operations import Operations, RestError
-from connect.stores import State, TargetState
-from connect.topic_log import ensure_topic
-from connect.validation import Surroundings as ValidationSurroundings
-from connect.validation import Validator
-from core.runtime.clock import SystemClock
 from tidemill import services
+from tidemill.connect.api import Plugin, PluginKind, SourceTask
+from tidemill.connect.config import parse_worker
+from tidemill.connect.entities import ConnectorOffset
+from tidemill.connect.herder.service import Herder, Surroundings
+from tidemill.connect.loader import Plugins
+from tidemill.connect.operations import Operations, RestError
+from tidemill.connect.stores import State, TargetState
+from tidemill.connect.topic_log import ensure_topic
+from tidemill.connect.validation import Surroundings as ValidationSurroundings
+from tidemill.connect.validation import Validator
+from tidemill.core.runtime.clock import SystemClock
 
 sys.path.insert(0, str(Path(__file__).parent / "herder"))
 from scripted_host import ScriptedHost
@@ -124,7 +124,7 @@ async def test_a_patch_that_is_always_overtaken_is_refused(open_bench: Any) -> N
 
 def configure(level: str) -> Any:
     """A change by somebody else."""
-    from connect.herder.commands import Configure
+    from tidemill.connect.herder.commands import Configure
 
     return Configure(connector="c", config={**CONFIG, "name": "c", "level": level})
 
@@ -178,7 +178,7 @@ async def test_offsets_wait_for_the_last_task_of_a_stopped_connector(open_bench:
 
 async def test_reads_of_a_connector_whose_plugin_is_gone(open_bench: Any) -> None:
     async with open_bench() as bench:
-        from connect.herder.commands import Create
+        from tidemill.connect.herder.commands import Create
 
         await bench.herder.command(Create(connector="old", config={"name": "old", "connector.class": "Removed"}))
         await bench.until(lambda: bench.herder.machine.board.instance("old") is not None)

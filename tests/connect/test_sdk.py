@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from connect import sdk
-from connect.api import (
+from tidemill.connect import sdk
+from tidemill.connect.api import (
     ConverterSpec,
     EncodedBatch,
     EndOfInput,
@@ -24,7 +24,7 @@ from connect.api import (
     SourceTask,
     TaskContext,
 )
-from connect.sdk import Pos, check, sink, source, task_split
+from tidemill.connect.sdk import Pos, check, sink, source, task_split
 
 DEADLINE_S = 20
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from connect.api import Plugin, PluginKind
-from connect.settings import model_input, parse_settings, setting_names
+from tidemill.connect.api import Plugin, PluginKind
+from tidemill.connect.settings import model_input, parse_settings, setting_names
 
 
 class Settings(BaseModel, populate_by_name=False):

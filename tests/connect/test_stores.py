@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.stores import (
+from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
     InstanceGone,

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from connect import tolerance
-from connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict, dead_letter_headers
+from tidemill.connect import tolerance
+from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict, dead_letter_headers
 
 COLUMNS = (
     {},

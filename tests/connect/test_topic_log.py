@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from connect.topic_log import LogRecord, TopicLog, TopicLogError, TopicSpec, ensure_topic
 from tidemill import services
+from tidemill.connect.topic_log import LogRecord, TopicLog, TopicLogError, TopicSpec, ensure_topic
 
 pytestmark = pytest.mark.integration
 

@@ -9,10 +9,10 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_validator, model_validator
 from structlog.testing import capture_logs
 
-from connect.api import InvalidConfig, Plugin, PluginKind, SinkTask
-from connect.entities import ConfigInfo, ConfigInfos
-from connect.remote.spec import SettingProblem
-from connect.validation import Surroundings, Validator, key_infos
+from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SinkTask
+from tidemill.connect.entities import ConfigInfo, ConfigInfos
+from tidemill.connect.remote.spec import SettingProblem
+from tidemill.connect.validation import Surroundings, Validator, key_infos
 
 
 class Mode(enum.Enum):

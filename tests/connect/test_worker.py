@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from connect.config import parse_worker
-from connect.worker import StartRefused, Worker, open_worker
 from tidemill import services
+from tidemill.connect.config import parse_worker
+from tidemill.connect.worker import StartRefused, Worker, open_worker
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config import (
+from tidemill.core.config import (
     REQUIRED,
     ConfigError,
     ConfigKey,

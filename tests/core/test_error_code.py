@@ -4,7 +4,7 @@ import inspect
 
 import kafka.errors
 
-from core.error_code import ErrorCode
+from tidemill.core.error_code import ErrorCode
 
 RENAMED = {  # codes that kafka-python still spells as Kafka once did
     -1: "UNKNOWN",

@@ -5,9 +5,9 @@ import inspect
 import kafka.errors
 import pytest
 
-from core import errors
-from core.error_code import ErrorCode
-from core.errors import (
+from tidemill.core import errors
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import (
     CorruptMessage,
     KafkaError,
     KafkaStorageError,

@@ -1,6 +1,6 @@
 """Shared value types."""
 
-from core.types import ZERO_UUID, TopicPartition
+from tidemill.core.types import ZERO_UUID, TopicPartition
 
 
 def test_a_topic_partition_is_a_key_and_prints_as_kafka_prints_it() -> None:

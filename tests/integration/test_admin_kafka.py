@@ -14,52 +14,52 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.peers import Peer
-from core.wire.api import ApiKey
-from core.wire.message import Message
-from core.wire.messages import alter_configs, incremental_alter_configs
-from core.wire.messages.alter_partition_reassignments import (
+from tests.broker.broker_world import WireClient
+from tests.broker.test_routes import error_codes
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.messages import alter_configs, incremental_alter_configs
+from tidemill.core.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from core.wire.messages.alter_replica_log_dirs import (
+from tidemill.core.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from core.wire.messages.create_partitions import (
+from tidemill.core.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from core.wire.messages.create_topics import (
+from tidemill.core.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from core.wire.messages.delete_groups import DeleteGroupsRequest
-from core.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from core.wire.messages.describe_groups import DescribeGroupsRequest
-from core.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionQuery, TopicQuery
-from core.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from core.wire.messages.init_producer_id import InitProducerIdRequest
-from core.wire.messages.list_config_resources import ListConfigResourcesRequest
-from core.wire.messages.list_partition_reassignments import (
+from tidemill.core.wire.messages.delete_groups import DeleteGroupsRequest
+from tidemill.core.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tidemill.core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tidemill.core.wire.messages.describe_groups import DescribeGroupsRequest
+from tidemill.core.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from tidemill.core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionQuery, TopicQuery
+from tidemill.core.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest
+from tidemill.core.wire.messages.list_config_resources import ListConfigResourcesRequest
+from tidemill.core.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from core.wire.messages.offset_delete import (
+from tidemill.core.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from core.wire.messages.unregister_broker import UnregisterBrokerRequest
-from core.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.broker.broker_world import WireClient
-from tests.broker.test_routes import error_codes
+from tidemill.core.wire.messages.unregister_broker import UnregisterBrokerRequest
+from tidemill.core.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka_peer, pytest.mark.timeout(180)]

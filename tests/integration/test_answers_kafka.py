@@ -13,28 +13,28 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.peers import Peer
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.message import Message
-from core.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from core.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from core.wire.messages.describe_cluster import DescribeClusterRequest
-from core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from core.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from core.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
-from core.wire.messages.describe_topic_partitions import TopicRequest as Described
-from core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from core.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from core.wire.messages.offset_for_leader_epoch import (
+from tests.broker.broker_world import WireClient
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tidemill.core.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from tidemill.core.wire.messages.describe_cluster import DescribeClusterRequest
+from tidemill.core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tidemill.core.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from tidemill.core.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from tidemill.core.wire.messages.describe_topic_partitions import TopicRequest as Described
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidemill.core.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidemill.core.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.broker_world import WireClient
+from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka_peer, pytest.mark.timeout(180)]

@@ -19,13 +19,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from core.records.builder import build_batch
-from core.records.record import Record
-from core.wire.api import ApiKey
-from core.wire.framing import decode_response, encode_request
-from core.wire.messages.api_versions import ApiVersionsRequest
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tidemill import services
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import Record
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
+from tidemill.core.wire.messages.api_versions import ApiVersionsRequest
+from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 if TYPE_CHECKING:
     from tidemill.services import Service

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from core.records.batch import iter_batches
+from tidemill.core.records.batch import iter_batches
 
 if TYPE_CHECKING:
     from tidemill.services import Service

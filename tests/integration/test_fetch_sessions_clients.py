@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 
-from broker.node import Broker
-from broker.quorum.image import TopicImage
 from tests.broker.broker_world import WireClient, broker_and_client
 from tests.broker.handlers.data_path import make_topic, produce, records
+from tidemill.broker.node import Broker
+from tidemill.broker.quorum.image import TopicImage
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -15,11 +15,11 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from core.wire.api import ApiKey
-from core.wire.framing import decode_response, encode_request
-from core.wire.messages.api_versions import ApiVersionsRequest
 from tests.broker.request_fuzz import client_frames, spoil
 from tidemill import services
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
+from tidemill.core.wire.messages.api_versions import ApiVersionsRequest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -23,9 +23,9 @@ from confluent_kafka.admin import (
 from typer.testing import CliRunner
 
 from benchmarks import peers
-from broker.log_cli import app
-from core.records.batch import iter_batches
 from tidemill import services
+from tidemill.broker.log_cli import app
+from tidemill.core.records.batch import iter_batches
 
 pytestmark = [
     pytest.mark.integration,

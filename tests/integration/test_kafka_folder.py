@@ -18,12 +18,12 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from benchmarks import peers
-from broker.log.config import LogConfig
-from broker.log.identity import claim_folder
-from broker.log.store import LogStore
-from core.runtime.clock import SystemClock
-from core.runtime.disk import OsDirectory
 from tidemill import services
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.identity import claim_folder
+from tidemill.broker.log.store import LogStore
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.disk import OsDirectory
 
 pytestmark = [
     pytest.mark.integration,

@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from core.wire.api import ApiKey
-from core.wire.framing import encode_request
-from core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidemill import services
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import encode_request
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import peers
 from benchmarks.peers import Peer
-from mirror.formats import OffsetSync
 from tidemill import services
+from tidemill.mirror.formats import OffsetSync
 from tidemill.services import Service
 
 pytestmark = [
@@ -245,7 +245,7 @@ def verify(file: Path) -> str:
     """Output of `tidemill mirror verify`."""
     import sys
 
-    command = [sys.executable, "-P", "-m", "tidemill.cli", "mirror", "verify", str(file)]
+    command = [sys.executable, "-m", "tidemill.cli", "mirror", "verify", str(file)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
 
 

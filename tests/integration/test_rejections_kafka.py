@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.peers import Peer
-from core.wire.api import ApiKey
-from core.wire.framing import decode_response, encode_request
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.log.rejection_table import NONE, REJECTIONS, Rejection
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
+from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from core.error_code import ErrorCode
-from core.errors import error_for_code
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.compression import CODECS
-from core.records.record import NewRecord, Record, decode_records
-from core.wire.api import ALL_APIS
-from core.wire.codec import encode
-from core.wire.framing import encode_request
-from core.wire.message import Message
-from core.wire.schema import ApiSchema
 from tests.core.wire.message_strategies import CASES, messages, root, sample
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import error_for_code
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.compression import CODECS
+from tidemill.core.records.record import NewRecord, Record, decode_records
+from tidemill.core.wire.api import ALL_APIS
+from tidemill.core.wire.codec import encode
+from tidemill.core.wire.framing import encode_request
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.schema import ApiSchema
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.kafka_peer]
 PROGRAM = Path(__file__).parent / "java" / "WireOracle.java"

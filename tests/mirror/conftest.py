@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from core.client.admin import Admin, NewTopic
-from core.client.cluster import ClusterClient
-from core.config import parse_properties
-from core.records.batch import iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord, Record, decode_records
-from core.types import TopicPartition
-from mirror.config import MirrorConfig, parse_mirror_config
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.config import parse_properties
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, Record, decode_records
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.config import MirrorConfig, parse_mirror_config
 from tidemill.testing.plugin import BrokerFactory
 
 

@@ -5,12 +5,12 @@ import struct
 
 import pytest
 
-from core.records.batch import ATTRIBUTES_AT, CRC_AT, BatchView, stamp
-from core.records.builder import build_batch
-from core.records.crc import crc32c
-from core.records.record import Record
-from mirror.audit import Comparison
-from mirror.passthrough import relay
+from tidemill.core.records.batch import ATTRIBUTES_AT, CRC_AT, BatchView, stamp
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.record import Record
+from tidemill.mirror.audit import Comparison
+from tidemill.mirror.passthrough import relay
 
 PID = 1 << 62
 
@@ -72,7 +72,7 @@ def test_a_copy_with_another_codec_is_equal() -> None:
     log = source_log()
     recoded = []
     for batch in copy_of(log):
-        from core.records.record import decode_records
+        from tidemill.core.records.record import decode_records
 
         view = BatchView(batch)
         other = bytearray(build_batch(decode_records(view), codec="gzip"))

@@ -1,9 +1,9 @@
 """Positions on the other side, and when they are committed there."""
 
-from core.client.admin import CommittedOffset
-from core.types import TopicPartition
-from mirror.checkpoints import CheckpointBook, checkpoints_of, commits_for
-from mirror.formats import Checkpoint
+from tidemill.core.client.admin import CommittedOffset
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.checkpoints import CheckpointBook, checkpoints_of, commits_for
+from tidemill.mirror.formats import Checkpoint
 
 
 def at(offset: int, metadata: str = "") -> CommittedOffset:

@@ -15,7 +15,7 @@ from tests.mirror.test_flow import until
 from tidemill import services
 from tidemill.demo.pipeline import free_ports
 
-COMMAND = [sys.executable, "-P", "-m", "tidemill.cli", "mirror"]
+COMMAND = [sys.executable, "-m", "tidemill.cli", "mirror"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.config import ConfigError, parse_properties
-from mirror.config import FLOW_TABLE, MirrorConfig, parse_mirror_config
-from mirror.link import Reset
-from mirror.naming import DefaultPolicy, IdentityPolicy
+from tidemill.core.config import ConfigError, parse_properties
+from tidemill.mirror.config import FLOW_TABLE, MirrorConfig, parse_mirror_config
+from tidemill.mirror.link import Reset
+from tidemill.mirror.naming import DefaultPolicy, IdentityPolicy
 
 MINIMAL = """
 clusters = A, B

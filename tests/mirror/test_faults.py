@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.error_code import ErrorCode
-from mirror.faults import judge_produce
-from mirror.link_events import Trouble
+from tidemill.core.error_code import ErrorCode
+from tidemill.mirror.faults import judge_produce
+from tidemill.mirror.link_events import Trouble
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core.records.batch import iter_batches
-from core.types import TopicPartition
-from mirror.fetching import LANES, LANES_MAX, MEMORY_BYTES_MAX, PARTITIONS_PER_REQUEST, Fetcher, lanes_for
-from mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange
 from tests.mirror.conftest import Pair
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.fetching import LANES, LANES_MAX, MEMORY_BYTES_MAX, PARTITIONS_PER_REQUEST, Fetcher, lanes_for
+from tidemill.mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange
 
 pytestmark = pytest.mark.integration
 
@@ -105,7 +105,7 @@ async def test_reading_pauses_while_memory_is_full(pair: Pair) -> None:
 async def test_an_unreachable_source_fails_what_was_asked_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     await pair.create(partitions=1)
     await pair.source.ensure_fresh([pair.topic])
-    from core.client.connection import Address, ConnectionFailed
+    from tidemill.core.client.connection import Address, ConnectionFailed
 
     async def unreachable(*_: object, **__: object) -> None:
         raise ConnectionFailed(Address("h", 1), "gone")

@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from core.client.admin import Admin, NewTopic
-from core.client.cluster import ClusterClient
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.clock import SystemClock
-from core.types import TopicPartition
-from mirror.flow import Flow, PartitionEntry, Preflight
-from mirror.link import State
-from mirror.link_events import StoreRuns
-from mirror.map_store import Fenced
-from mirror.offsets import Run
 from tests.mirror.conftest import Pair, read_records
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.flow import Flow, PartitionEntry, Preflight
+from tidemill.mirror.link import State
+from tidemill.mirror.link_events import StoreRuns
+from tidemill.mirror.map_store import Fenced
+from tidemill.mirror.offsets import Run
 
 pytestmark = pytest.mark.integration
 

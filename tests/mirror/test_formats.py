@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.formats import Checkpoint, FormatError, Heartbeat, OffsetSync, Reader, pack_string
+from tidemill.mirror.formats import Checkpoint, FormatError, Heartbeat, OffsetSync, Reader, pack_string
 
 SYNC = OffsetSync(topic="orders", partition=3, upstream_offset=1000, offset=777)
 CHECKPOINT = Checkpoint(group="grp", topic="A.orders", partition=3, upstream_offset=1000, offset=777)

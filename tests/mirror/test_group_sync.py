@@ -5,15 +5,15 @@ import uuid
 
 import pytest
 
-from core.client.admin import Admin, CommittedOffset
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.clock import SystemClock
-from core.types import TopicPartition
-from mirror.formats import Checkpoint
-from mirror.group_sync import GroupSync
 from tests.mirror.conftest import Pair, read_records
 from tests.mirror.test_flow import caught_up, mirroring, until
+from tidemill.core.client.admin import Admin, CommittedOffset
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.formats import Checkpoint
+from tidemill.mirror.group_sync import GroupSync
 
 pytestmark = pytest.mark.integration
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from core.runtime.clock import ManualClock
-from mirror.formats import Heartbeat
-from mirror.heartbeats import Heartbeats
-from mirror.naming import HEARTBEATS
 from tests.mirror.conftest import Pair, read_records
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.mirror.formats import Heartbeat
+from tidemill.mirror.heartbeats import Heartbeats
+from tidemill.mirror.naming import HEARTBEATS
 
 pytestmark = pytest.mark.integration
 

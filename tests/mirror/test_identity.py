@@ -1,6 +1,6 @@
 """Producer ids: stable for ever, apart from one another, recognisable."""
 
-from mirror.identity import RESERVED, cluster_slot, origin_slot, producer_id
+from tidemill.mirror.identity import RESERVED, cluster_slot, origin_slot, producer_id
 
 
 def test_ids_never_change() -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from core.client.admin import Admin, NewTopic
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.types import TopicPartition
-from mirror.inspection import FlowInspector
 from tests.mirror.conftest import Pair
 from tests.mirror.test_flow import caught_up, mirroring, until
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.inspection import FlowInspector
 
 pytestmark = pytest.mark.integration
 

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from core.records.record import Record
-from mirror.legacy import OldMessageView, decode_message_set
+from tidemill.core.records.record import Record
+from tidemill.mirror.legacy import OldMessageView, decode_message_set
 
 
 def field(data: bytes | None) -> bytes:

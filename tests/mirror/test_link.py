@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core.records.batch import BatchView, iter_batches, stamp
-from core.records.builder import build_batch
-from core.records.record import Record, decode_records
-from mirror.link import DISPUTES_MAX, PartitionLink, State
-from mirror.link_events import (
+from tidemill.core.records.batch import BatchView, iter_batches, stamp
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import Record, decode_records
+from tidemill.mirror.link import DISPUTES_MAX, PartitionLink, State
+from tidemill.mirror.link_events import (
     Action,
     Event,
     Fetch,
@@ -41,8 +41,8 @@ from mirror.link_events import (
     Wake,
     Woken,
 )
-from mirror.offsets import OffsetMap, Run
-from mirror.passthrough import Verdict
+from tidemill.mirror.offsets import OffsetMap, Run
+from tidemill.mirror.passthrough import Verdict
 
 PID = (1 << 62) + 7
 

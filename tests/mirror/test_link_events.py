@@ -5,8 +5,8 @@ import typing
 
 import pytest
 
-from mirror import link_events
-from mirror.link_events import Action, Event, Fetch, Reset
+from tidemill.mirror import link_events
+from tidemill.mirror.link_events import Action, Event, Fetch, Reset
 
 
 @pytest.mark.parametrize("kind", [*typing.get_args(Event), *typing.get_args(Action)])

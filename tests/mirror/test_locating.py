@@ -5,16 +5,24 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core.client.admin import Admin, NewTopic
-from core.client.connection import Connection
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.types import TopicPartition
-from mirror.link_events import Event, LocateSource, LocateTarget, LookupFailed, SourceLocated, TargetLocated, Trouble
-from mirror.locating import TAIL_BYTES, Locator
-from mirror.producing import PRODUCE_LANE
 from tests.mirror.conftest import Pair
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.connection import Connection
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.link_events import (
+    Event,
+    LocateSource,
+    LocateTarget,
+    LookupFailed,
+    SourceLocated,
+    TargetLocated,
+    Trouble,
+)
+from tidemill.mirror.locating import TAIL_BYTES, Locator
+from tidemill.mirror.producing import PRODUCE_LANE
 
 pytestmark = pytest.mark.integration
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.formats import FormatError
-from mirror.map_records import SegmentKey, SegmentValue, replay
-from mirror.offsets import Run
+from tidemill.mirror.formats import FormatError
+from tidemill.mirror.map_records import SegmentKey, SegmentValue, replay
+from tidemill.mirror.offsets import Run
 
 KEY = SegmentKey(topic="orders", partition=3, segment=2)
 VALUE = SegmentValue(

@@ -4,13 +4,13 @@ import uuid
 
 import pytest
 
-from core.client.connection import ConnectionFailed
-from core.runtime.clock import SystemClock
-from core.types import TopicPartition
-from mirror.map_records import SegmentKey, SegmentValue
-from mirror.map_store import ROW_BYTES_MAX, Fenced, MapStore, Row
-from mirror.offsets import Run
 from tests.mirror.conftest import Pair
+from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.map_records import SegmentKey, SegmentValue
+from tidemill.mirror.map_store import ROW_BYTES_MAX, Fenced, MapStore, Row
+from tidemill.mirror.offsets import Run
 
 pytestmark = pytest.mark.integration
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mirror.naming import (
+from tidemill.mirror.naming import (
     DefaultPolicy,
     IdentityPolicy,
     is_cycle,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from core.runtime.clock import SystemClock
-from core.types import TopicPartition
-from mirror.formats import OffsetSync
-from mirror.offset_syncs import OffsetSyncs
 from tests.mirror.conftest import Pair, read_records
 from tests.mirror.test_flow import caught_up, mirroring, until
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.formats import OffsetSync
+from tidemill.mirror.offset_syncs import OffsetSyncs
 
 pytestmark = pytest.mark.integration
 

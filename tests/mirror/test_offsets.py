@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.offsets import RUNS_PER_SEGMENT, OffsetMap, Run
+from tidemill.mirror.offsets import RUNS_PER_SEGMENT, OffsetMap, Run
 
 # For each source offset: does it carry a record that survives?
 SURVIVORS = st.lists(st.booleans(), max_size=400)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.records.batch import (
+from tidemill.core.records.batch import (
     ATTRIBUTES_AT,
     CRC_AT,
     DELETE_HORIZON_BIT,
@@ -16,11 +16,11 @@ from core.records.batch import (
     BatchView,
     stamp,
 )
-from core.records.builder import build_batch
-from core.records.compression import CODECS
-from core.records.crc import crc32c
-from core.records.record import Record, decode_records
-from mirror.passthrough import (
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.compression import CODECS
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.record import Record, decode_records
+from tidemill.mirror.passthrough import (
     AbortedTransactions,
     Relayed,
     Unmirrorable,

@@ -2,10 +2,10 @@
 
 from collections import deque
 
-from core.client.connection import Address, Connection
-from core.types import TopicPartition
-from mirror.link_events import Produce
-from mirror.producing import REQUEST_BYTES_MAX, take_request
+from tidemill.core.client.connection import Address, Connection
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.link_events import Produce
+from tidemill.mirror.producing import REQUEST_BYTES_MAX, take_request
 
 HERE, OTHER = (Connection(Address("h", port), "test") for port in (1, 2))
 

@@ -4,10 +4,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
-from core.runtime.clock import ManualClock
-from mirror.progress import FlowCollector, Progress
 from tests.mirror.conftest import Pair
 from tests.mirror.test_flow import caught_up, mirroring, until
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.mirror.progress import FlowCollector, Progress
 
 pytestmark = pytest.mark.integration
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from core.client.admin import Admin, CommittedOffset
-from core.types import TopicPartition
-from mirror.formats import Heartbeat
-from mirror.map_store import Fenced
-from mirror.naming import HEARTBEATS
-from mirror.runner import MirrorRunner
 from tests.mirror.conftest import Pair, read_records
 from tests.mirror.test_flow import until
+from tidemill.core.client.admin import Admin, CommittedOffset
+from tidemill.core.types import TopicPartition
+from tidemill.mirror.formats import Heartbeat
+from tidemill.mirror.map_store import Fenced
+from tidemill.mirror.naming import HEARTBEATS
+from tidemill.mirror.runner import MirrorRunner
 
 pytestmark = pytest.mark.integration
 

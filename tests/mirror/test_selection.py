@@ -2,8 +2,8 @@
 
 import pytest
 
-from mirror.naming import DefaultPolicy
-from mirror.selection import BadPattern, NameFilter, TopicSelection, compile_patterns
+from tidemill.mirror.naming import DefaultPolicy
+from tidemill.mirror.selection import BadPattern, NameFilter, TopicSelection, compile_patterns
 
 DEFAULT_EXCLUDE = (r".*[\-\.]internal", r".*\.replica", "__.*")
 

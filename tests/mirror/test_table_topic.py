@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.client.admin import Admin, NewTopic
-from core.runtime.clock import ManualClock
-from mirror.table_topic import TableTopic
 from tests.mirror.conftest import Pair, read_records
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.mirror.table_topic import TableTopic
 
 pytestmark = pytest.mark.integration
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.client.admin import Admin, ConfigEntry
-from mirror.topic_sync import TopicSync
 from tests.mirror.conftest import Pair
+from tidemill.core.client.admin import Admin, ConfigEntry
+from tidemill.mirror.topic_sync import TopicSync
 
 pytestmark = pytest.mark.integration
 

@@ -1,10 +1,10 @@
 """Plans for topics and their settings."""
 
-from core.client.admin import DEFAULT_CONFIG_SOURCE, TOPIC_CONFIG_SOURCE, ConfigEntry
-from core.client.metadata import ClusterView, PartitionView, TopicView
-from mirror.naming import DefaultPolicy
-from mirror.selection import NameFilter, TopicSelection
-from mirror.topics import carried_configs, config_changes, plan_topics, replication_factor, target_warnings
+from tidemill.core.client.admin import DEFAULT_CONFIG_SOURCE, TOPIC_CONFIG_SOURCE, ConfigEntry
+from tidemill.core.client.metadata import ClusterView, PartitionView, TopicView
+from tidemill.mirror.naming import DefaultPolicy
+from tidemill.mirror.selection import NameFilter, TopicSelection
+from tidemill.mirror.topics import carried_configs, config_changes, plan_topics, replication_factor, target_warnings
 
 NOTHING = NameFilter.of((), ())
 EXCLUDE = NameFilter.of((r"min\.insync\.replicas",), ())

@@ -1,8 +1,8 @@
 """A disk that forgets what was not synced
 
-Implements the seam of `core.runtime.disk` in memory. `crash` does to it what a power cut does: file contents fall
-back to what was synced, except that of everything written since any sector may or may not have reached the platter (the
-end of the very last write up to any byte) and the file may have any length in between; names fall back to what the
+Implements the seam of `tidemill.core.runtime.disk` in memory. `crash` does to it what a power cut does: file contents
+fall back to what was synced, except that of everything written since any sector may or may not have reached the platter
+(the end of the very last write up to any byte) and the file may have any length in between; names fall back to what the
 directory last synced, except that a prefix of the changes since (they are journaled in order) may have happened.
 `capacity_bytes` makes it full (a new name needs room too, unless a name went from its folder before), `fail_sync` makes
 fsync fail, `cut_power_in` lets only so many more changes happen and
@@ -12,7 +12,7 @@ then raises PowerCut from within whatever the program is doing, and from everyth
 import errno
 import random
 
-from core.runtime.disk import ByteBuffer
+from tidemill.core.runtime.disk import ByteBuffer
 
 SECTOR_BYTES = 512
 NAME_BYTES = 64

@@ -5,17 +5,17 @@ of fsync, retention, deletions and power cuts in every order. After each start t
 at its offset and with its value, nothing is there that was not written, and the last batch of every producer is known.
 """
 
-from broker.log.cleaner import CleanerSettings, LogCleaner
-from broker.log.config import LogConfig
-from broker.log.partition import PartitionLog
-from broker.log.store import LogStore
-from core.errors import KafkaStorageError
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.record import NewRecord, Record, decode_records
-from core.runtime.clock import ManualClock
 from tests.broker.log.log_world import NOW_MS, payload, read_all
 from tests.sim.log_store import Appended, LogSimulation, Promises, SteppedStore, SteppedThread
+from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.store import LogStore
+from tidemill.core.errors import KafkaStorageError
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, Record, decode_records
+from tidemill.core.runtime.clock import ManualClock
 
 KEYS = 12
 

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from broker.folders import set_aside
-from broker.log.config import LogConfig
-from broker.log.partition import PartitionLog
-from broker.log.store import LogStore
-from broker.quorum.image import ClusterImage
-from core.errors import KafkaStorageError
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.clock import ManualClock
-from core.types import TopicPartition
 from tests.broker.log.log_world import NOW_MS, payload, read_all
 from tests.sim.disk import PowerCut, SimulatedDisk
+from tidemill.broker.folders import set_aside
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.store import LogStore
+from tidemill.broker.quorum.image import ClusterImage
+from tidemill.core.errors import KafkaStorageError
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.types import TopicPartition
 
 
 class SteppedThread(Executor):

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.groups.events import (
+from tests.broker.groups.group_world import GroupWorld
+from tidemill.broker.groups.events import (
     Append,
     Appended,
     CommitResult,
@@ -23,10 +24,9 @@ from broker.groups.events import (
     Response,
     SyncResult,
 )
-from broker.groups.records import encode_record
-from broker.groups.table import GroupLimits
-from core.error_code import ErrorCode
-from tests.broker.groups.group_world import GroupWorld
+from tidemill.broker.groups.records import encode_record
+from tidemill.broker.groups.table import GroupLimits
+from tidemill.core.error_code import ErrorCode
 
 PARTITIONS = 5
 SESSION_MS = 10_000

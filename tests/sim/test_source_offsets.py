@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from connect.tasks.source_machine import (
+from tidemill.connect.tasks.source_machine import (
     Delivered,
     NotifyCommitted,
     OffsetsStored,

@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from spark_sink.jvm import JavaMissing, prepare_environment, session_settings
 from tests.spark_sink.debezium_events import Message
+from tidemill.spark_sink.jvm import JavaMissing, prepare_environment, session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

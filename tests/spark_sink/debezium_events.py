@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from spark_sink.rows import Rows
+from tidemill.spark_sink.rows import Rows
 
 EPOCH = datetime(1970, 1, 1)
 UNAVAILABLE = "__debezium_unavailable_value"

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.changes import (
+from tests.spark_sink.debezium_events import FIELDS, UNAVAILABLE, Message, encode, event, rows_of, value_schema
+from tidemill.spark_sink.changes import (
     KEPT,
     OFFSET,
     OP,
@@ -20,10 +21,9 @@ from spark_sink.changes import (
     keys_of,
     to_bytes,
 )
-from spark_sink.core_api import TopicPartition
-from spark_sink.envelope import EnvelopeOptions
-from spark_sink.offsets import OffsetRange
-from tests.spark_sink.debezium_events import FIELDS, UNAVAILABLE, Message, encode, event, rows_of, value_schema
+from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.envelope import EnvelopeOptions
+from tidemill.spark_sink.offsets import OffsetRange
 
 SMALL = value_schema([FIELDS[0], FIELDS[1], FIELDS[9]])  # id, Name, note
 
@@ -129,7 +129,7 @@ def test_an_empty_range_still_moves_the_position() -> None:
 
 
 def test_many_records_become_several_chunks_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_sink.changes.CHUNK_ROWS", 10)
+    monkeypatch.setattr("tidemill.spark_sink.changes.CHUNK_ROWS", 10)
     found = chunks([small("c", key, "a") for key in range(35)], pieces=7)
     assert [(chunk.start, chunk.end) for chunk in found] == [(0, 10), (10, 20), (20, 30), (30, 38)]
 

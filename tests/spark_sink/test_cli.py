@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from spark_sink.cli import check_file, load
-from spark_sink.core_api import ConfigError
+from tidemill.spark_sink.cli import check_file, load
+from tidemill.spark_sink.core_api import ConfigError
 
 GOOD = "bootstrap.servers=127.0.0.1:1\ntopics=t\n"
 
 
 def spark(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-m", "tidemill.cli", "spark", *arguments]
+    command = [sys.executable, "-m", "tidemill.cli", "spark", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

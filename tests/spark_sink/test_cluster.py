@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
-from spark_sink.core_api import ZERO_UUID, TopicPartition
-from spark_sink.offsets import StreamOffset
-from spark_sink.options import OptionError, parse_options
 from tests.spark_sink.conftest import Topics
 from tests.spark_sink.debezium_events import Message
+from tidemill.spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
+from tidemill.spark_sink.core_api import ZERO_UUID, TopicPartition
+from tidemill.spark_sink.offsets import StreamOffset
+from tidemill.spark_sink.options import OptionError, parse_options
 
 pytestmark = pytest.mark.integration
 

@@ -3,7 +3,14 @@
 import pyarrow as pa
 import pytest
 
-from spark_sink.column_types import Kind, UnsupportedSchema, column_type, decimal_type, inferred_type, parse_columns
+from tidemill.spark_sink.column_types import (
+    Kind,
+    UnsupportedSchema,
+    column_type,
+    decimal_type,
+    inferred_type,
+    parse_columns,
+)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_sink.config import JOB_TABLE, ConfigError, parse_job
-from spark_sink.options import parse_options
+from tidemill.spark_sink.config import JOB_TABLE, ConfigError, parse_job
+from tidemill.spark_sink.options import parse_options
 
 LEAST = {"bootstrap.servers": "h:1", "topics": "a, b", "table.path": "/t"}
 

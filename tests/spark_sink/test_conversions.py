@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.column_types import ColumnType, column_type, decimal_type, list_type, struct_type
-from spark_sink.conversions import ConversionError, coerce, convert
 from tests.spark_sink.debezium_events import decimal_text
+from tidemill.spark_sink.column_types import ColumnType, column_type, decimal_type, list_type, struct_type
+from tidemill.spark_sink.conversions import ConversionError, coerce, convert
 
 
 def logical(kind: str, name: str) -> ColumnType:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from spark_sink import core_api
+from tidemill.spark_sink import core_api
 
 
 def test_every_promised_name_is_there() -> None:
@@ -18,7 +18,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_planning_does_not_import_what_only_reading_needs() -> None:
-    heavy = ("core.client.cluster", "core.records.record", "confluent_kafka", "pandas", "deltalake")
-    script = f"import sys, spark_sink.source; print([name for name in {heavy!r} if name in sys.modules])"
+    heavy = ("tidemill.core.client.cluster", "tidemill.core.records.record", "confluent_kafka", "pandas", "deltalake")
+    script = f"import sys, tidemill.spark_sink.source; print([name for name in {heavy!r} if name in sys.modules])"
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "[]"

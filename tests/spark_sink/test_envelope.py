@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.column_types import parse_columns
-from spark_sink.envelope import BadRecord, EnvelopeOptions, EnvelopeReader, Events, SchemaPrefixes, find_prefix
 from tests.spark_sink.debezium_events import (
     FIELDS,
     KEY_SCHEMA,
@@ -23,6 +21,8 @@ from tests.spark_sink.debezium_events import (
     table_row,
     value_schema,
 )
+from tidemill.spark_sink.column_types import parse_columns
+from tidemill.spark_sink.envelope import BadRecord, EnvelopeOptions, EnvelopeReader, Events, SchemaPrefixes, find_prefix
 
 
 def read(messages: list[Message], **options: Any) -> list[Events]:

@@ -2,16 +2,16 @@
 
 import pytest
 
-from spark_sink.failures import failure_in, failure_of
-from spark_sink.offsets import TopicRecreated
-from spark_sink.standstill import Stalled
-from spark_sink.tables.delta import TableUnusable
+from tidemill.spark_sink.failures import failure_in, failure_of
+from tidemill.spark_sink.offsets import TopicRecreated
+from tidemill.spark_sink.standstill import Stalled
+from tidemill.spark_sink.tables.delta import TableUnusable
 
 JAVA = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed
 when Python streaming data source perform latestOffset: Traceback (most recent call last):
   File "runner.py", line 5, in main
     raise error
-spark_sink.offsets.TopicRecreated: topic t was deleted and created again
+tidemill.spark_sink.offsets.TopicRecreated: topic t was deleted and created again
  SQLSTATE: 38000
 \tat org.apache.spark.Thing: SourceStopped.java
 """

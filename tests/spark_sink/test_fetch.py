@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from spark_sink.cluster import Cluster
-from spark_sink.core_api import TopicPartition
-from spark_sink.fetch import FetchFailed, read_range, read_raw, read_secured
-from spark_sink.offsets import DataLoss, OffsetRange, TopicRecreated
-from spark_sink.options import SourceOptions, parse_options
-from spark_sink.rows import Rows
 from tests.spark_sink.conftest import Topics
 from tests.spark_sink.debezium_events import Message
+from tidemill.spark_sink.cluster import Cluster
+from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.fetch import FetchFailed, read_range, read_raw, read_secured
+from tidemill.spark_sink.offsets import DataLoss, OffsetRange, TopicRecreated
+from tidemill.spark_sink.options import SourceOptions, parse_options
+from tidemill.spark_sink.rows import Rows
 
 if TYPE_CHECKING:
     from benchmarks.peers import Peer

@@ -41,7 +41,7 @@ class Job:
         settings = self._settings | {name.replace("__", "."): value for name, value in changed.items()}
         file = self.folder / f"job-{id(self)}.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        command = [sys.executable, "-P", "-m", "tidemill.cli", "spark", "run", str(file)]
+        command = [sys.executable, "-m", "tidemill.cli", "spark", "run", str(file)]
         with self._log.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         return self

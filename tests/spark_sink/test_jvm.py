@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_sink.jvm import (
+from tidemill.spark_sink.jvm import (
     JavaMissing,
     find_java,
     inspect_java,

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from spark_sink.lifeline import ParentGone, die_with_parent
 from tests.spark_sink.conftest import poll
+from tidemill.spark_sink.lifeline import ParentGone, die_with_parent
 
 CHILD = """
 import os, sys, time
-from spark_sink.lifeline import die_with_parent
+from tidemill.spark_sink.lifeline import die_with_parent
 die_with_parent(int(sys.argv[1]))
 print("tied", os.getpid(), flush=True)
 time.sleep(60)
@@ -43,7 +43,9 @@ def alive(pid: int) -> bool:
 
 def test_a_parent_that_is_gone_already() -> None:
     script = (
-        "from spark_sink.lifeline import *\ntry: die_with_parent(1234567)\nexcept ParentGone as error: print(error)"
+        "from tidemill.spark_sink.lifeline import *\n"
+        "try: die_with_parent(1234567)\n"
+        "except ParentGone as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said == "the supervising process 1234567 is gone\n"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.core_api import TopicPartition
-from spark_sink.offsets import (
+from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.offsets import (
     DataLoss,
     OffsetRange,
     StreamOffset,

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from spark_sink.options import EARLIEST, LATEST, NAMES, OptionError, client_settings, parse_offsets, parse_options
+from tidemill.spark_sink.options import (
+    EARLIEST,
+    LATEST,
+    NAMES,
+    OptionError,
+    client_settings,
+    parse_offsets,
+    parse_options,
+)
 
 BASE = {"kafka.bootstrap.servers": "h:9092", "subscribe": "a, b"}
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_sink.config import parse_job
-from spark_sink.preflight import problems_of
+from tidemill.spark_sink.config import parse_job
+from tidemill.spark_sink.preflight import problems_of
 
 LEAST = {"bootstrap.servers": "127.0.0.1:1", "topics": "a", "kafka.client.id": "x"}
 

@@ -1,7 +1,7 @@
 """Positions and lag, read from what Spark reports"""
 
-from core.types import TopicPartition
-from spark_sink.progress import lag_of, position_of
+from tidemill.core.types import TopicPartition
+from tidemill.spark_sink.progress import lag_of, position_of
 
 ENDS = '{"t": {"0": 10, "1": 5}}'
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from spark_sink.changes import chunks_of
-from spark_sink.core_api import TopicPartition
-from spark_sink.offsets import OffsetRange
-from spark_sink.options import parse_options
-from spark_sink.reading import envelope_options, read_batches
 from tests.spark_sink.conftest import Topics
 from tests.spark_sink.debezium_events import Message, event
+from tidemill.spark_sink.changes import chunks_of
+from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.offsets import OffsetRange
+from tidemill.spark_sink.options import parse_options
+from tidemill.spark_sink.reading import envelope_options, read_batches
 
 pytestmark = pytest.mark.integration
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.records.batch import BatchView, iter_batches, stamp
-from core.records.builder import build_batch
-from core.records.record import NewRecord, decode_records
-from spark_sink.core_api import CorruptMessage
-from spark_sink.rows import Aborted, decode, decode_groups, is_abort_marker, visible_batches
+from tidemill.core.records.batch import BatchView, iter_batches, stamp
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, decode_records
+from tidemill.spark_sink.core_api import CorruptMessage
+from tidemill.spark_sink.rows import Aborted, decode, decode_groups, is_abort_marker, visible_batches
 
 texts = st.binary(max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=5)), max_size=3).map(tuple)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_sink.scratch import scratch_folder, sweep
+from tidemill.spark_sink.scratch import scratch_folder, sweep
 
 
 def test_a_run_removes_its_folder_and_those_of_dead_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

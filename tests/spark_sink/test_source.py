@@ -11,10 +11,10 @@ from confluent_kafka import TopicPartition as ClientPartition
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from spark_sink.options import parse_options
-from spark_sink.source import RangePartition, StreamReader
 from tests.spark_sink.conftest import Topics
 from tests.spark_sink.debezium_events import Message
+from tidemill.spark_sink.options import parse_options
+from tidemill.spark_sink.source import RangePartition, StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from core.types import TopicPartition
-from spark_sink.cluster import Cluster
-from spark_sink.failures import failure_of
-from spark_sink.offsets import StreamOffset
-from spark_sink.options import parse_options
-from spark_sink.progress import exception_of, stream_thread_is_dead
-from spark_sink.standstill import QueryGuard, Stalled, Standstill
 from tests.spark_sink.conftest import Topics, planners_below, poll
 from tests.spark_sink.debezium_events import Message
+from tidemill.core.types import TopicPartition
+from tidemill.spark_sink.cluster import Cluster
+from tidemill.spark_sink.failures import failure_of
+from tidemill.spark_sink.offsets import StreamOffset
+from tidemill.spark_sink.options import parse_options
+from tidemill.spark_sink.progress import exception_of, stream_thread_is_dead
+from tidemill.spark_sink.standstill import QueryGuard, Stalled, Standstill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

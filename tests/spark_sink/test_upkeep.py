@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_sink.upkeep import Upkeep, UpkeepPlan
+from tidemill.spark_sink.upkeep import Upkeep, UpkeepPlan
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from spark_sink.watchdog import Watchdog
+from tidemill.spark_sink.watchdog import Watchdog
 
 
 def test_silence_makes_it_act_once() -> None:

@@ -9,10 +9,10 @@ from confluent_kafka import TopicPartition as ClientPartition
 from pyspark.errors import PySparkException
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from spark_sink.options import OptionError
-from spark_sink.writer import check_columns, parse_writer_options
 from tests.spark_sink.conftest import Topics
 from tests.spark_sink.debezium_events import Message
+from tidemill.spark_sink.options import OptionError
+from tidemill.spark_sink.writer import check_columns, parse_writer_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

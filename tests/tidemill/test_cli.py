@@ -32,7 +32,7 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("name", sorted(cli.SUMMARIES))
 def test_every_command_has_help(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tidemill.cli", name, "--help"],
+        [sys.executable, "-m", "tidemill.cli", name, "--help"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -19,7 +19,7 @@ PROGRAM = (
 
 def start(*arguments: str, tied: bool) -> "subprocess.Popen[bytes]":
     environ = {**os.environ, lifeline.VARIABLE: "1"} if tied else dict(os.environ)
-    command = [sys.executable, "-P", "-c", PROGRAM, *arguments]
+    command = [sys.executable, "-c", PROGRAM, *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
 
 

@@ -32,6 +32,15 @@ def test_a_service_is_ready_when_it_says_so_and_stops_cleanly(tmp_path: Path) ->
     assert service.stop() is None
 
 
+def test_a_users_own_module_is_not_taken_for_the_standard_librarys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m` looks in the current folder first, and that is wherever the user happens to be."""
+    (tmp_path / "queue.py").write_text("raise SystemExit('the module of the user')\n")
+    monkeypatch.chdir(tmp_path)
+    assert broker(tmp_path).start().stop() == 0
+
+
 def test_a_killed_service_starts_again_on_the_same_folder(tmp_path: Path) -> None:
     service = broker(tmp_path).start()
     first = service.pid

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from core.runtime.clock import SystemClock
+from tidemill.core.runtime.clock import SystemClock
 from tidemill.doctor.cleaner import examine_cleaner
 from tidemill.doctor.cluster import examine_cluster, is_local
 from tidemill.doctor.judge import Finding, Level

@@ -9,15 +9,15 @@ import asyncio
 import ipaddress
 from collections.abc import Sequence
 
-from core.client.cluster import ClusterClient
-from core.client.connection import Address, Connection, ConnectionFailed, parse_addresses
-from core.client.metadata import ClusterView, parse_metadata
-from core.errors import KafkaError
-from core.runtime.clock import Clock, SystemClock
-from core.runtime.net import TcpDialer
-from core.types import TopicPartition
-from core.wire.api import ApiKey
-from core.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import Address, Connection, ConnectionFailed, parse_addresses
+from tidemill.core.client.metadata import ClusterView, parse_metadata
+from tidemill.core.errors import KafkaError
+from tidemill.core.runtime.clock import Clock, SystemClock
+from tidemill.core.runtime.net import TcpDialer
+from tidemill.core.types import TopicPartition
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tidemill.doctor import judge
 from tidemill.doctor.judge import Finding
 

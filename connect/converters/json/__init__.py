@@ -1,5 +1,5 @@
 """JSON with or without a schema envelope: Kafka Connect's JsonConverter"""
 
-from connect.converters.json.envelope import JsonConverter
+from tidemill.connect.converters.json.envelope import JsonConverter
 
 __all__ = ["JsonConverter"]

@@ -15,10 +15,16 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from connect.api import Json, Schema
-from connect.converters.json.inference import NoSchema, infer, shape
-from connect.converters.json.schemas import schema_from_json, schema_to_json
-from connect.converters.json.values import Codec, ImpreciseNumber, compile_decoder, compile_encoder, encode_bytes
+from tidemill.connect.api import Json, Schema
+from tidemill.connect.converters.json.inference import NoSchema, infer, shape
+from tidemill.connect.converters.json.schemas import schema_from_json, schema_to_json
+from tidemill.connect.converters.json.values import (
+    Codec,
+    ImpreciseNumber,
+    compile_decoder,
+    compile_encoder,
+    encode_bytes,
+)
 
 SCHEMAS_CACHE_SIZE = 1000
 """Kafka's default of `schemas.cache.size`."""

@@ -10,8 +10,8 @@ from collections.abc import Hashable
 from decimal import Decimal
 from typing import cast
 
-from connect.api import Json, Schema, SchemaField, SchemaType
-from connect.converters.json.values import DATE, DECIMAL, TIME, TIMESTAMP
+from tidemill.connect.api import Json, Schema, SchemaField, SchemaType
+from tidemill.connect.converters.json.values import DATE, DECIMAL, TIME, TIMESTAMP
 
 
 class NoSchema(ValueError):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from connect.api import Json, Schema, SchemaField, SchemaType
+from tidemill.connect.api import Json, Schema, SchemaField, SchemaType
 
 DefaultCodec = Callable[[Schema, Json], Json]
 """How a default value turns into JSON, or back: it depends on the schema's own type."""

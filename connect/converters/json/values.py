@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from connect.api import Json, Schema, SchemaType
+from tidemill.connect.api import Json, Schema, SchemaType
 
 Codec: TypeAlias = Callable[[Json], Json]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import psycopg
 
-from connect.plugins.postgres.lsn import parse_lsn
-from connect.plugins.postgres.selection import Selection
-from connect.plugins.postgres.table import CatalogColumn, CatalogTable
-from connect.plugins.postgres.types.resolve import PgType, TypeCatalog
+from tidemill.connect.plugins.postgres.lsn import parse_lsn
+from tidemill.connect.plugins.postgres.selection import Selection
+from tidemill.connect.plugins.postgres.table import CatalogColumn, CatalogTable
+from tidemill.connect.plugins.postgres.types.resolve import PgType, TypeCatalog
 
 Connection = psycopg.Connection[Any]
 

@@ -22,9 +22,9 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from connect.plugins.postgres.envelope import Envelope
-from connect.plugins.postgres.pgoutput import DecodeError
-from connect.plugins.postgres.types.conversion import NULL as JSON_NULL
+from tidemill.connect.plugins.postgres.envelope import Envelope
+from tidemill.connect.plugins.postgres.pgoutput import DecodeError
+from tidemill.connect.plugins.postgres.types.conversion import NULL as JSON_NULL
 
 TEXT: Final = 116  # t
 NULL: Final = 110  # n

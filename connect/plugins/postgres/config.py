@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
-from connect.api import InvalidConfig
-from connect.plugins.postgres.selection import Filter, Selection, key_columns, split_patterns
-from connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.api import InvalidConfig
+from tidemill.connect.plugins.postgres.selection import Filter, Selection, key_columns, split_patterns
+from tidemill.connect.plugins.postgres.types.conversion import Modes
 
 IDENTIFIER_BYTES_MAX: Final = 63
 """What PostgreSQL keeps of a name."""

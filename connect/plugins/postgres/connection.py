@@ -16,8 +16,8 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from connect.api import Fatal, NotConnected
-from connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.api import Fatal, NotConnected
+from tidemill.connect.plugins.postgres.config import PostgresConfig
 
 CONNECT_TIMEOUT_S: Final = 10
 """Debezium waits 60; a server that takes longer than this to answer is as good as away."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from connect.api import Json, Schema, SchemaField, SchemaType
-from connect.plugins.postgres.table import TableShape
+from tidemill.connect.api import Json, Schema, SchemaField, SchemaType
+from tidemill.connect.plugins.postgres.table import TableShape
 
 SNAPSHOT_MARKERS = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
 

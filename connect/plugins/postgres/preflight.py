@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 import structlog
 
-from connect.api import Fatal, InvalidConfig, NotConnected
-from connect.plugins.postgres.catalog import Server, read_publication, read_server, read_slot, read_tables
-from connect.plugins.postgres.config import PostgresConfig
-from connect.plugins.postgres.connection import connect, one_line
-from connect.plugins.postgres.publication import missing, missing_text, refuse_missing
-from connect.plugins.postgres.table import CatalogTable
+from tidemill.connect.api import Fatal, InvalidConfig, NotConnected
+from tidemill.connect.plugins.postgres.catalog import Server, read_publication, read_server, read_slot, read_tables
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.connection import connect, one_line
+from tidemill.connect.plugins.postgres.publication import missing, missing_text, refuse_missing
+from tidemill.connect.plugins.postgres.table import CatalogTable
 
 log = structlog.get_logger("tidemill.connect.postgres")
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from connect.api import Json, SourceOffset
+from tidemill.connect.api import Json, SourceOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

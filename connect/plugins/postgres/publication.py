@@ -12,11 +12,11 @@ import psycopg
 import structlog
 from psycopg import sql
 
-from connect.api import Fatal
-from connect.plugins.postgres.catalog import Publication, read_publication
-from connect.plugins.postgres.config import PostgresConfig
-from connect.plugins.postgres.connection import translated
-from connect.plugins.postgres.table import CatalogTable
+from tidemill.connect.api import Fatal
+from tidemill.connect.plugins.postgres.catalog import Publication, read_publication
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.connection import translated
+from tidemill.connect.plugins.postgres.table import CatalogTable
 
 log = structlog.get_logger("tidemill.connect.postgres")
 

@@ -20,12 +20,12 @@ from typing import Any, Final
 import psycopg
 from psycopg import pq, sql
 
-from connect.api import EncodedBatch, SourcePartition
-from connect.plugins.postgres.catalog import PublishedTable
-from connect.plugins.postgres.codegen import RowCode, generate
-from connect.plugins.postgres.envelope import Envelope, Format, Moment
-from connect.plugins.postgres.lsn import parse_lsn
-from connect.plugins.postgres.table import CatalogTable, Shaper, relation_of
+from tidemill.connect.api import EncodedBatch, SourcePartition
+from tidemill.connect.plugins.postgres.catalog import PublishedTable
+from tidemill.connect.plugins.postgres.codegen import RowCode, generate
+from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment
+from tidemill.connect.plugins.postgres.lsn import parse_lsn
+from tidemill.connect.plugins.postgres.table import CatalogTable, Shaper, relation_of
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PAGE_ROWS_FIRST: Final = 200

@@ -17,7 +17,7 @@ import psycopg
 import structlog
 from psycopg import errors
 
-from connect.api import (
+from tidemill.connect.api import (
     EncodedBatch,
     EndOfInput,
     Fatal,
@@ -33,13 +33,13 @@ from connect.api import (
     SourceTask,
     TaskContext,
 )
-from connect.plugins.postgres import catalog, preflight, startup
-from connect.plugins.postgres.config import IGNORED, PostgresConfig, refuse_unsupported
-from connect.plugins.postgres.connection import connect, one_line, translated
-from connect.plugins.postgres.envelope import Format, heartbeat
-from connect.plugins.postgres.lsn import format_lsn
-from connect.plugins.postgres.pgoutput import DecodeError, Relation
-from connect.plugins.postgres.progress import (
+from tidemill.connect.plugins.postgres import catalog, preflight, startup
+from tidemill.connect.plugins.postgres.config import IGNORED, PostgresConfig, refuse_unsupported
+from tidemill.connect.plugins.postgres.connection import connect, one_line, translated
+from tidemill.connect.plugins.postgres.envelope import Format, heartbeat
+from tidemill.connect.plugins.postgres.lsn import format_lsn
+from tidemill.connect.plugins.postgres.pgoutput import DecodeError, Relation
+from tidemill.connect.plugins.postgres.progress import (
     Confirm,
     Offer,
     Progress,
@@ -50,12 +50,12 @@ from connect.plugins.postgres.progress import (
     read_offset,
     snapshot_offset,
 )
-from connect.plugins.postgres.publication import ensure_publication
-from connect.plugins.postgres.snapshot import Snapshot, SnapshotTable, create_slot
-from connect.plugins.postgres.stream import ChangeStream
-from connect.plugins.postgres.table import CatalogTable, Shaper
-from connect.plugins.postgres.transport import ReplicationStream
-from core.runtime.clock import Clock, SystemClock
+from tidemill.connect.plugins.postgres.publication import ensure_publication
+from tidemill.connect.plugins.postgres.snapshot import Snapshot, SnapshotTable, create_slot
+from tidemill.connect.plugins.postgres.stream import ChangeStream
+from tidemill.connect.plugins.postgres.table import CatalogTable, Shaper
+from tidemill.connect.plugins.postgres.transport import ReplicationStream
+from tidemill.core.runtime.clock import Clock, SystemClock
 
 log = structlog.get_logger("tidemill.connect.postgres")
 

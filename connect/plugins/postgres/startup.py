@@ -10,10 +10,10 @@ Pure: facts in, a plan out, or `Fatal`.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from connect.api import Fatal
-from connect.plugins.postgres.catalog import Server, Slot
-from connect.plugins.postgres.lsn import format_lsn
-from connect.plugins.postgres.progress import StoredPosition
+from tidemill.connect.api import Fatal
+from tidemill.connect.plugins.postgres.catalog import Server, Slot
+from tidemill.connect.plugins.postgres.lsn import format_lsn
+from tidemill.connect.plugins.postgres.progress import StoredPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

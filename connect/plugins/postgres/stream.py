@@ -14,13 +14,13 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, TypeAlias
 
-from connect.api import EncodedBatch, Headers, SourcePartition
-from connect.plugins.postgres import pgoutput
-from connect.plugins.postgres.codegen import RowCode, Values, generate
-from connect.plugins.postgres.envelope import Envelope, Format, Moment
-from connect.plugins.postgres.pgoutput import DecodeError
-from connect.plugins.postgres.progress import KeptAlive, Progress, TransactionBegan, TransactionEnded
-from connect.plugins.postgres.table import CatalogTable, Shaper, TableShape
+from tidemill.connect.api import EncodedBatch, Headers, SourcePartition
+from tidemill.connect.plugins.postgres import pgoutput
+from tidemill.connect.plugins.postgres.codegen import RowCode, Values, generate
+from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment
+from tidemill.connect.plugins.postgres.pgoutput import DecodeError
+from tidemill.connect.plugins.postgres.progress import KeptAlive, Progress, TransactionBegan, TransactionEnded
+from tidemill.connect.plugins.postgres.table import CatalogTable, Shaper, TableShape
 
 XLOG_DATA: Final = 119  # w
 KEEPALIVE: Final = 107  # k

@@ -13,11 +13,11 @@ from typing import Final
 
 import orjson
 
-from connect.api import Schema, SchemaField, SchemaType
-from connect.plugins.postgres.pgoutput import Relation, RelationColumn
-from connect.plugins.postgres.selection import Selection
-from connect.plugins.postgres.types.conversion import Conversion, Modes
-from connect.plugins.postgres.types.resolve import TypeCatalog
+from tidemill.connect.api import Schema, SchemaField, SchemaType
+from tidemill.connect.plugins.postgres.pgoutput import Relation, RelationColumn
+from tidemill.connect.plugins.postgres.selection import Selection
+from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes
+from tidemill.connect.plugins.postgres.types.resolve import TypeCatalog
 
 _QUOTED: Final = re.compile(r"^'((?:[^']|'')*)'(?:::.+)?$", re.DOTALL)
 _BARE: Final = re.compile(r"^\(?(-?\d+(?:\.\d+)?|true|false)\)?(?:::.+)?$")

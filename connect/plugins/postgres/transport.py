@@ -25,12 +25,12 @@ import psycopg
 import structlog
 from psycopg import errors, pq, sql
 
-from connect.api import Fatal, NotConnected
-from connect.plugins.postgres.config import PostgresConfig
-from connect.plugins.postgres.connection import connect, translate
-from connect.plugins.postgres.lsn import format_lsn
-from connect.plugins.postgres.pgoutput import POSTGRES_EPOCH_US
-from core.runtime.clock import Clock
+from tidemill.connect.api import Fatal, NotConnected
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.connection import connect, translate
+from tidemill.connect.plugins.postgres.lsn import format_lsn
+from tidemill.connect.plugins.postgres.pgoutput import POSTGRES_EPOCH_US
+from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.postgres")
 

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any
 
-from broker.groups.events import (
+from tidemill.broker.groups.events import (
     Append,
     Appended,
     AppendFailed,
@@ -32,10 +32,10 @@ from broker.groups.events import (
     Tick,
     TopicsDeleted,
 )
-from broker.groups.machine import GroupMachine
-from broker.groups.records import CoordinatorRecord, decode_record, encode_record
-from broker.groups.table import GroupLimits
-from core.error_code import ErrorCode
+from tidemill.broker.groups.machine import GroupMachine
+from tidemill.broker.groups.records import CoordinatorRecord, decode_record, encode_record
+from tidemill.broker.groups.table import GroupLimits
+from tidemill.core.error_code import ErrorCode
 
 START_WALL_MS = 1_700_000_000_000
 LIMITS = GroupLimits(initial_rebalance_delay_ms=0, max_size=50)

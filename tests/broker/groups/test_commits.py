@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.groups.events import Leaver, Protocol
-from broker.groups.records import GroupTombstone, OffsetTombstone
-from core.error_code import ErrorCode
 from tests.broker.groups.group_world import LIMITS, GroupWorld
+from tidemill.broker.groups.events import Leaver, Protocol
+from tidemill.broker.groups.records import GroupTombstone, OffsetTombstone
+from tidemill.core.error_code import ErrorCode
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.groups.coordinator import OFFSETS_TOPIC, REFUSED_PAUSE_MS, GroupCoordinator, partition_of
-from broker.groups.events import (
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, REFUSED_PAUSE_MS, GroupCoordinator, partition_of
+from tidemill.broker.groups.events import (
     CommitOffsets,
     DeleteGroup,
     Heartbeat,
@@ -20,17 +20,17 @@ from broker.groups.events import (
     Protocol,
     SyncGroup,
 )
-from broker.groups.records import OffsetRecord, decode_record
-from broker.groups.table import GroupLimits
-from broker.log.cleaner import CleanerSettings, LogCleaner
-from broker.log.config import LogConfig
-from broker.log.store import LogStore
-from core.error_code import ErrorCode
-from core.errors import CoordinatorNotAvailable, KafkaStorageError
-from core.records.batch import iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord, decode_records
-from core.runtime.clock import Clock, ManualClock, SystemClock
+from tidemill.broker.groups.records import OffsetRecord, decode_record
+from tidemill.broker.groups.table import GroupLimits
+from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.store import LogStore
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import CoordinatorNotAvailable, KafkaStorageError
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, decode_records
+from tidemill.core.runtime.clock import Clock, ManualClock, SystemClock
 
 PARTITIONS = 3
 

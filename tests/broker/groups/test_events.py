@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from broker.groups import events
+from tidemill.broker.groups import events
 
 
 def values() -> list[type]:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.groups.events import CommitOffsets, Heartbeat, Protocol, SyncGroup
-from broker.groups.identity import identity_error, speaker
-from broker.groups.membership import Group, Member
-from core.error_code import ErrorCode
+from tidemill.broker.groups.events import CommitOffsets, Heartbeat, Protocol, SyncGroup
+from tidemill.broker.groups.identity import identity_error, speaker
+from tidemill.broker.groups.membership import Group, Member
+from tidemill.core.error_code import ErrorCode
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.groups.events import Protocol
-from broker.groups.table import GroupLimits
-from core.error_code import ErrorCode
 from tests.broker.groups.group_world import GroupWorld
+from tidemill.broker.groups.events import Protocol
+from tidemill.broker.groups.table import GroupLimits
+from tidemill.core.error_code import ErrorCode
 
 RANGE = Protocol("range", b"r")
 STICKY = Protocol("sticky", b"s")

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.events import Protocol
-from broker.groups.membership import Group, Member
-from broker.groups.states import GroupState
+from tidemill.broker.groups.events import Protocol
+from tidemill.broker.groups.membership import Group, Member
+from tidemill.broker.groups.states import GroupState
 
 offers = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
 

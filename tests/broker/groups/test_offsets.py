@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.groups.events import CommitOffsets, CommittedOffset, Instant, OffsetToCommit
-from broker.groups.membership import Group
-from broker.groups.offsets import (
+from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, Instant, OffsetToCommit
+from tidemill.broker.groups.membership import Group
+from tidemill.broker.groups.offsets import (
     committed,
     decide_commit,
     decide_deletion,
@@ -13,9 +13,9 @@ from broker.groups.offsets import (
     forgotten,
     of_deleted_topics,
 )
-from broker.groups.records import GroupTombstone, OffsetTombstone
-from broker.groups.states import GroupState
-from core.error_code import ErrorCode
+from tidemill.broker.groups.records import GroupTombstone, OffsetTombstone
+from tidemill.broker.groups.states import GroupState
+from tidemill.core.error_code import ErrorCode
 
 RETENTION_MS = 1000
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.records import (
+from tidemill.broker.groups.records import (
     CoordinatorRecord,
     GroupFormatError,
     GroupRecord,

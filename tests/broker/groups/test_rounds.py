@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.groups.events import Leaver, Protocol
-from broker.groups.records import GroupRecord
-from broker.groups.rounds import NEW_MEMBER_JOIN_TIMEOUT_MS
-from broker.groups.table import GroupLimits
-from core.error_code import ErrorCode
 from tests.broker.groups.group_world import GroupWorld
+from tidemill.broker.groups.events import Leaver, Protocol
+from tidemill.broker.groups.records import GroupRecord
+from tidemill.broker.groups.rounds import NEW_MEMBER_JOIN_TIMEOUT_MS
+from tidemill.broker.groups.table import GroupLimits
+from tidemill.core.error_code import ErrorCode
 
 RANGE = Protocol("range", b"r")
 STICKY = Protocol("sticky", b"s")

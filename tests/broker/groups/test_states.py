@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.states import TRANSITIONS, GroupState, Move, after
+from tidemill.broker.groups.states import TRANSITIONS, GroupState, Move, after
 
 
 def test_every_move_in_the_table_leads_where_it_says() -> None:

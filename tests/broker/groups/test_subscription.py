@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from broker.groups.subscription import subscribed_topics
+from tidemill.broker.groups.subscription import subscribed_topics
 
 
 def subscription(*topics: str, version: int = 3, rest: bytes = b"") -> bytes:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.groups.events import Append, ErrorResult, Instant, Note, Reply
-from broker.groups.records import GroupTombstone
-from broker.groups.table import GroupLimits, GroupTable, Kept, Timer, TimerKey
-from core.error_code import ErrorCode
+from tidemill.broker.groups.events import Append, ErrorResult, Instant, Note, Reply
+from tidemill.broker.groups.records import GroupTombstone
+from tidemill.broker.groups.table import GroupLimits, GroupTable, Kept, Timer, TimerKey
+from tidemill.core.error_code import ErrorCode
 
 NOW = Instant(1_000, 50_000)
 DONE = ErrorResult(error=ErrorCode.NONE)

@@ -4,22 +4,22 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from broker.node import Broker
-from broker.quorum.image import TopicImage
-from broker.quorum.metadata import NewTopic
-from core.records.batch import iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord, Record, decode_records
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from core.wire.messages.produce import (
+from tests.broker.broker_world import WireClient
+from tidemill.broker.node import Broker
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, Record, decode_records
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from tidemill.core.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from tests.broker.broker_world import WireClient
 
 PRODUCE_BY_ID_FROM = 13
 FETCH_BY_ID_FROM = 13

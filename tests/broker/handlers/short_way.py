@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.dispatch import Exchange
-from broker.handlers.produce_memo import ProduceMemo
-from broker.node import Broker, open_broker
-from broker.routes import ROUTES
-from core.runtime.clock import ManualClock
 from tests.broker.broker_world import WireClient, wire_client
 from tests.broker.handlers.data_path import make_topic
+from tidemill.broker.config import BrokerConfig
+from tidemill.broker.dispatch import Exchange
+from tidemill.broker.handlers.produce_memo import ProduceMemo
+from tidemill.broker.node import Broker, open_broker
+from tidemill.broker.routes import ROUTES
+from tidemill.core.runtime.clock import ManualClock
 
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.routes import ROUTES
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.framing import decode_response, encode_request
-from core.wire.messages.api_versions import ApiVersionsRequest
 from tests.broker.broker_world import broker_and_client
+from tidemill.broker.routes import ROUTES
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
+from tidemill.core.wire.messages.api_versions import ApiVersionsRequest
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.describe_cluster import DescribeClusterRequest
-from core.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
-from core.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.broker.broker_world import broker_and_client, running_broker, wire_client
+from tidemill.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_cluster import DescribeClusterRequest
+from tidemill.core.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from tidemill.core.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BROKER_CONFIG
-from broker.handlers.configs import ROUTES
-from broker.quorum.metadata import NewTopic
-from broker.topic_config import TOPIC_CONFIG
-from core.error_code import ErrorCode
-from core.errors import NotController
-from core.wire.api import ApiKey
-from core.wire.messages import alter_configs as legacy
-from core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from core.wire.messages.incremental_alter_configs import (
+from tests.broker.broker_world import WireClient, broker_and_client
+from tidemill.broker.config import BROKER_CONFIG
+from tidemill.broker.handlers.configs import ROUTES
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.broker.topic_config import TOPIC_CONFIG
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import NotController
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages import alter_configs as legacy
+from tidemill.core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tidemill.core.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from core.wire.messages.list_config_resources import ListConfigResourcesRequest
-from tests.broker.broker_world import WireClient, broker_and_client
+from tidemill.core.wire.messages.list_config_resources import ListConfigResourcesRequest
 
 TOPIC, BROKER = 2, 4
 

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.wire.api import ApiKey
-from core.wire.messages.delete_records import (
+from tests.broker.broker_world import WireClient, broker_and_client
+from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, records
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.broker.broker_world import WireClient, broker_and_client
-from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, records
 
 
 async def delete(client: WireClient, name: str, offset: int, version: int = 2) -> DeleteRecordsPartitionResult:

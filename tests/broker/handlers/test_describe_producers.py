@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from tests.broker.broker_world import WireClient, broker_and_client
 from tests.broker.handlers.data_path import make_topic, produce, records
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
 T0 = 1_700_000_000_000
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.handlers.describe_quorum import ROUTES
-from broker.log.identity import encode_id
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionQuery, TopicQuery
 from tests.broker.broker_world import broker_and_client
+from tidemill.broker.handlers.describe_quorum import ROUTES
+from tidemill.broker.log.identity import encode_id
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionQuery, TopicQuery
 
 (ROUTE,) = ROUTES
 

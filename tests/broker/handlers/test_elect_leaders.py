@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.elect_leaders import NO_LEADER, PREFERRED, ROUTES, UNCLEAN, elect
-from broker.quorum.image import PartitionImage
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from tests.broker.broker_world import broker_and_client
+from tidemill.broker.handlers.elect_leaders import NO_LEADER, PREFERRED, ROUTES, UNCLEAN, elect
+from tidemill.broker.quorum.image import PartitionImage
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 
 (ROUTE,) = ROUTES
 NAMED = (TopicPartitions(topic="t", partitions=(1, 7)), TopicPartitions(topic="x", partitions=(0,)))

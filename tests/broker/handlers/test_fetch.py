@@ -13,22 +13,6 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.dispatch import Exchange
-from broker.handlers import fetch as fetch_module
-from broker.handlers.fetch import FetchShortcut
-from broker.log.segment import segment_name
-from broker.node import Broker, open_broker
-from broker.partitions import find_log
-from broker.quorum.metadata import TopicRef
-from broker.routes import ROUTES
-from core.error_code import ErrorCode
-from core.runtime.clock import ManualClock
-from core.runtime.disk import MAPPED_READ_BYTES_MIN, OsFile
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.framing import encode_request
-from core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tests.broker.broker_world import WireClient, broker_and_client, wire_client
 from tests.broker.handlers.data_path import (
     decoded,
@@ -39,6 +23,22 @@ from tests.broker.handlers.data_path import (
     records,
     unknown_topic,
 )
+from tidemill.broker.config import BrokerConfig
+from tidemill.broker.dispatch import Exchange
+from tidemill.broker.handlers import fetch as fetch_module
+from tidemill.broker.handlers.fetch import FetchShortcut
+from tidemill.broker.log.segment import segment_name
+from tidemill.broker.node import Broker, open_broker
+from tidemill.broker.partitions import find_log
+from tidemill.broker.quorum.metadata import TopicRef
+from tidemill.broker.routes import ROUTES
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.runtime.disk import MAPPED_READ_BYTES_MIN, OsFile
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import encode_request
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 
 async def test_every_version_returns_what_was_produced(tmp_path: Path) -> None:

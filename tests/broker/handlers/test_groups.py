@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.groups import ROUTES
-from broker.node import Broker
-from broker.operations import GROUP_OPERATIONS, NOT_ASKED
-from core.error_code import ErrorCode
-from core.errors import CoordinatorNotAvailable
-from core.wire.api import ApiKey
-from core.wire.messages.delete_groups import DeleteGroupsRequest
-from core.wire.messages.describe_groups import DescribeGroupsRequest
-from core.wire.messages.find_coordinator import FindCoordinatorRequest
-from core.wire.messages.heartbeat import HeartbeatRequest
-from core.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from core.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from core.wire.messages.list_groups import ListGroupsRequest
-from core.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.broker_world import WireClient, broker_and_client
+from tidemill.broker.handlers.groups import ROUTES
+from tidemill.broker.node import Broker
+from tidemill.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import CoordinatorNotAvailable
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.delete_groups import DeleteGroupsRequest
+from tidemill.core.wire.messages.describe_groups import DescribeGroupsRequest
+from tidemill.core.wire.messages.find_coordinator import FindCoordinatorRequest
+from tidemill.core.wire.messages.heartbeat import HeartbeatRequest
+from tidemill.core.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tidemill.core.wire.messages.list_groups import ListGroupsRequest
+from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 ROUTE = {route.key: route for route in ROUTES}
 

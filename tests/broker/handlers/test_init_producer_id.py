@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.broker_world import broker_and_client
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from broker.quorum.image import TopicImage
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.list_offsets import (
+from tests.broker.broker_world import WireClient, broker_and_client
+from tests.broker.handlers.data_path import make_topic, produce, records, unknown_topic
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.broker.broker_world import WireClient, broker_and_client
-from tests.broker.handlers.data_path import make_topic, produce, records, unknown_topic
 
 T0 = 1_700_000_000_000
 

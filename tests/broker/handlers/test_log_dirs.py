@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.handlers.log_dirs import ROUTES
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.errors import UnknownServerError
-from core.wire.api import ApiKey
-from core.wire.messages.alter_replica_log_dirs import (
+from tests.broker.broker_world import broker_and_client
+from tests.broker.handlers.data_path import records
+from tidemill.broker.handlers.log_dirs import ROUTES
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import UnknownServerError
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from core.wire.messages.describe_log_dirs import (
+from tidemill.core.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from tests.broker.broker_world import broker_and_client
-from tests.broker.handlers.data_path import records
 
 ROUTE = {route.key: route for route in ROUTES}
 MOVE, DESCRIBE = ROUTE[ApiKey.ALTER_REPLICA_LOG_DIRS], ROUTE[ApiKey.DESCRIBE_LOG_DIRS]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from core.error_code import ErrorCode
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.broker_world import broker_and_client
 from tests.broker.handlers.data_path import make_topic
+from tidemill.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 def named(*names: str, create: bool = False) -> MetadataRequest:

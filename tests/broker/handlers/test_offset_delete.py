@@ -2,24 +2,24 @@
 
 from pathlib import Path
 
-from broker.handlers.groups import GROUP_KEY
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.find_coordinator import FindCoordinatorRequest
-from core.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from core.wire.messages.offset_commit import (
+from tests.broker.broker_world import WireClient, broker_and_client
+from tidemill.broker.handlers.groups import GROUP_KEY
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.find_coordinator import FindCoordinatorRequest
+from tidemill.core.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tidemill.core.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from core.wire.messages.offset_delete import (
+from tidemill.core.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from tests.broker.broker_world import WireClient, broker_and_client
 
 READS_T = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 

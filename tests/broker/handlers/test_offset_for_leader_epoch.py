@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.offset_for_leader_epoch import (
+from tests.broker.broker_world import WireClient, broker_and_client
+from tests.broker.handlers.data_path import make_topic, records
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.broker.broker_world import WireClient, broker_and_client
-from tests.broker.handlers.data_path import make_topic, records
 
 
 async def ask(client: WireClient, name: str, epoch: int, version: int = 4, current: int = -1) -> EpochEndOffset:

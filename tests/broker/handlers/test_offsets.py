@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.handlers.offsets import ROUTES
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.errors import CoordinatorNotAvailable
-from core.wire.api import ApiKey
-from core.wire.messages.offset_commit import (
+from tests.broker.broker_world import WireClient, broker_and_client
+from tidemill.broker.handlers.offsets import ROUTES
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import CoordinatorNotAvailable
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from core.wire.messages.offset_fetch import (
+from tidemill.core.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tests.broker.broker_world import WireClient, broker_and_client
 
 COMMIT, FETCH = ROUTES
 UNKNOWN_ID = uuid.UUID(int=99)
@@ -129,7 +129,7 @@ async def test_offsets_go_with_their_topic(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         (created,) = await broker.controller.create_topics([NewTopic(name="t")])
         await client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(created.topic_id, (0, 10, "")))
-        from broker.quorum.metadata import TopicRef
+        from tidemill.broker.quorum.metadata import TopicRef
 
         await broker.controller.delete_topics([TopicRef(name="t")])
         assert await broker.groups.committed_offsets("g") == {}

@@ -7,11 +7,6 @@ from typing import Any
 
 import pytest
 
-from core.error_code import ErrorCode
-from core.records.batch import TRANSACTIONAL_BIT
-from core.wire.api import ApiKey
-from core.wire.framing import decode_response, encode_request
-from core.wire.messages.produce import ProduceRequest, TopicProduceData
 from tests.broker.broker_world import broker_and_client, running_broker, wire_client
 from tests.broker.handlers.data_path import (
     decoded,
@@ -22,6 +17,11 @@ from tests.broker.handlers.data_path import (
     records,
     unknown_topic,
 )
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.records.batch import TRANSACTIONAL_BIT
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
+from tidemill.core.wire.messages.produce import ProduceRequest, TopicProduceData
 
 
 async def test_every_version_stores_and_answers(tmp_path: Path) -> None:

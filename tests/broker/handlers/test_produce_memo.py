@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import produce_memo
-from broker.handlers.produce_memo import ProduceMemo
-from broker.node import Broker
-from broker.quorum.image import RESOURCE_TOPIC
-from broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
-from core.errors import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.framing import encode_request
-from core.wire.messages.produce import ProduceRequest
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, produce_request, records
 from tests.broker.handlers.short_way import TOPICS, Served, answer_bytes, one
+from tidemill.broker.handlers import produce_memo
+from tidemill.broker.handlers.produce_memo import ProduceMemo
+from tidemill.broker.node import Broker
+from tidemill.broker.quorum.image import RESOURCE_TOPIC
+from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
+from tidemill.core.errors import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import encode_request
+from tidemill.core.wire.messages.produce import ProduceRequest
 
 
 def requests(broker: Broker, version: int) -> list[ProduceRequest]:

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import produce_several
-from broker.handlers.produce_memo import ProduceMemo
-from broker.node import Broker
-from broker.quorum.image import TopicImage
-from broker.quorum.metadata import TopicRef
-from core.error_code import ErrorCode
-from core.types import ZERO_UUID
-from core.wire.api import ApiKey
-from core.wire.framing import encode_request
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce_request, records, unknown_topic
 from tests.broker.handlers.short_way import TOPICS, Served, answer_bytes, one
+from tidemill.broker.handlers import produce_several
+from tidemill.broker.handlers.produce_memo import ProduceMemo
+from tidemill.broker.node import Broker
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.quorum.metadata import TopicRef
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import encode_request
+from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 Batches = list[tuple[int, bytes | None]]
 

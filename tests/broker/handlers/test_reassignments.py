@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.alter_partition_reassignments import (
+from tests.broker.broker_world import broker_and_client
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from core.wire.messages.list_partition_reassignments import (
+from tidemill.core.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from tests.broker.broker_world import broker_and_client
 
 
 @pytest.mark.parametrize("version", range(2))

@@ -4,23 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.handlers.topics import ROUTES
-from broker.quorum.metadata import NewTopic
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.create_partitions import (
+from tests.broker.broker_world import broker_and_client
+from tidemill.broker.handlers.topics import ROUTES
+from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from core.wire.messages.create_topics import (
+from tidemill.core.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from core.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.broker.broker_world import broker_and_client
+from tidemill.core.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 CREATE, DELETE, GROW = ROUTES
 
@@ -113,7 +113,7 @@ async def test_grow(tmp_path: Path, version: int) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_an_error_of_the_whole_request_is_told_for_every_entry(route: object) -> None:
-    from core.errors import KafkaStorageError
+    from tidemill.core.errors import KafkaStorageError
 
     error = KafkaStorageError("no space left")
     requests = {

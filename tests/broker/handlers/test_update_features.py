@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from core.error_code import ErrorCode
-from core.wire.api import ApiKey
-from core.wire.messages.api_versions import ApiVersionsRequest
-from core.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.broker_world import broker_and_client
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.api_versions import ApiVersionsRequest
+from tidemill.core.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from broker.log.compaction import Rules, SourceSegment, compact, fill
-from broker.log.offset_map import OffsetMap
-from broker.log.segment import CLEANED_SUFFIX, Segment, segment_name
-from core.records.batch import BatchView, stamp, stamp_append_time
-from core.records.builder import build_batch
-from core.records.record import NewRecord, Record, decode_records
 from tests.broker.log.log_world import NOW_MS
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
+from tidemill.broker.log.compaction import Rules, SourceSegment, compact, fill
+from tidemill.broker.log.offset_map import OffsetMap
+from tidemill.broker.log.segment import CLEANED_SUFFIX, Segment, segment_name
+from tidemill.core.records.batch import BatchView, stamp, stamp_append_time
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, Record, decode_records
 
 RETENTION_MS = 1000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

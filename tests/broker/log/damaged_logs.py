@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from broker.log.config import LogConfig
-from core.records.batch import iter_batches
-from core.runtime.disk import OsDirectory
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch
+from tidemill.broker.log.config import LogConfig
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.runtime.disk import OsDirectory
 
 SMALL = LogConfig(segment_bytes=250, index_interval_bytes=100)
 

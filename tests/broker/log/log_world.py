@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from broker.log.config import LogConfig
-from broker.log.flusher import Flusher
-from broker.log.partition import PartitionLog
-from broker.log.recovery import LoadedLog, load
-from core.records.batch import BatchView, iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.disk import Directory
-from core.types import TopicPartition
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.flusher import Flusher
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.recovery import LoadedLog, load
+from tidemill.core.records.batch import BatchView, iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.disk import Directory
+from tidemill.core.types import TopicPartition
 
 TOPIC_ID = uuid.UUID(int=7)
 NOW_MS = 1_700_000_000_000

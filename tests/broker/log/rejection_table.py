@@ -15,12 +15,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from core.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES
-from core.records.builder import build_batch, encode_record
-from core.records.compression import compress
-from core.records.crc import crc32c
-from core.records.record import NewRecord
-from core.records.varint import encode_varint
+from tidemill.core.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES
+from tidemill.core.records.builder import build_batch, encode_record
+from tidemill.core.records.compression import compress
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.record import NewRecord
+from tidemill.core.records.varint import encode_varint
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.audit import AuditOptions, PartitionFacts, audit, segment_bases
-from broker.log.checkpoints import LEADER_EPOCHS
-from broker.log.segment import segment_name
-from core.runtime.overlay import OverlayDirectory
 from tests.broker.log.damaged_logs import log_files, write_log
+from tidemill.broker.log.audit import AuditOptions, PartitionFacts, audit, segment_bases
+from tidemill.broker.log.checkpoints import LEADER_EPOCHS
+from tidemill.broker.log.segment import segment_name
+from tidemill.core.runtime.overlay import OverlayDirectory
 
 
 def audited(folder: Path, end: int = -1, **more: bool | int) -> PartitionFacts:

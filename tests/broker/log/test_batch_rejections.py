@@ -2,11 +2,6 @@
 
 import pytest
 
-from broker.log.config import LogConfig
-from broker.log.partition import PartitionLog
-from core.errors import KafkaError
-from core.records.batch import BatchView
-from core.records.record import decode_records
 from tests.broker.log.log_world import LogWorld, read_all
 from tests.broker.log.rejection_table import (
     GOOD,
@@ -18,6 +13,11 @@ from tests.broker.log.rejection_table import (
     Rejection,
 )
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.record import decode_records
 
 # refused by the handler, before the log sees it: tests/broker/handlers/test_produce.py
 OF_THE_LOG = [row for row in REJECTIONS if row.kafka_code != TRANSACTIONAL_ID_AUTHORIZATION_FAILED]

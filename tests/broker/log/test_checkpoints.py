@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.log.checkpoints import (
+from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
     RECOVERY_POINTS,
@@ -13,8 +14,7 @@ from broker.log.checkpoints import (
     write_epochs,
     write_offsets,
 )
-from core.types import TopicPartition
-from tests.sim.disk import SimulatedDisk
+from tidemill.core.types import TopicPartition
 
 
 def test_offsets_are_written_as_kafka_writes_them() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.cleanable import (
+from tidemill.broker.log.cleanable import (
     RETRY_MS,
     RETRY_MS_MAX,
     CleanerMachine,
@@ -16,8 +16,8 @@ from broker.log.cleanable import (
     groups,
     measure,
 )
-from broker.log.config import LogConfig
-from core.types import TopicPartition
+from tidemill.broker.log.config import LogConfig
+from tidemill.core.types import TopicPartition
 
 NOW = 1_000_000
 COMPACT = LogConfig(cleanup_policy=("compact",))

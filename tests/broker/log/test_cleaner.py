@@ -12,25 +12,25 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from broker.log import cleaner as cleaner_module
-from broker.log import store as store_module
-from broker.log.checkpoints import CLEANED, read_offsets
-from broker.log.cleanable import LogState
-from broker.log.cleaner import CleanerSettings, LogCleaner
-from broker.log.cleaner_report import FAILURES
-from broker.log.compaction import CleaningFailed
-from broker.log.config import LogConfig
-from broker.log.partition import PartitionLog
-from broker.log.segment import segment_name
-from broker.log.store import LogStore
-from core.errors import OutOfOrderSequenceNumber
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.record import NewRecord, Record, decode_records
-from core.runtime.clock import ManualClock
-from core.runtime.disk import OsDirectory
-from core.types import TopicPartition
 from tests.broker.log.log_world import NOW_MS, read_all
+from tidemill.broker.log import cleaner as cleaner_module
+from tidemill.broker.log import store as store_module
+from tidemill.broker.log.checkpoints import CLEANED, read_offsets
+from tidemill.broker.log.cleanable import LogState
+from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
+from tidemill.broker.log.cleaner_report import FAILURES
+from tidemill.broker.log.compaction import CleaningFailed
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.store import LogStore
+from tidemill.core.errors import OutOfOrderSequenceNumber
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, Record, decode_records
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.runtime.disk import OsDirectory
+from tidemill.core.types import TopicPartition
 
 CONFIG = LogConfig(
     cleanup_policy=("compact",),

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from broker.log.cleanable import CleaningFailure
-from broker.log.cleaner_report import FAILURES, write_failures
-from core.runtime.disk import OsDirectory
-from core.types import TopicPartition
+from tidemill.broker.log.cleanable import CleaningFailure
+from tidemill.broker.log.cleaner_report import FAILURES, write_failures
+from tidemill.core.runtime.disk import OsDirectory
+from tidemill.core.types import TopicPartition
 
 
 def failure(reason: str) -> CleaningFailure:

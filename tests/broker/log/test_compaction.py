@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.log import compaction
-from broker.log.compaction import CleaningFailed, Rules, SourceSegment, compact, compact_batch, fill
-from broker.log.header import read_header
-from broker.log.offset_map import OffsetMap
-from broker.log.segment import Segment, segment_name
-from core.records.batch import HEADER_BYTES, BatchView
-from core.records.builder import build_batch
-from core.records.record import NewRecord, decode_records
 from tests.broker.log.compaction_world import LOGS, RETENTION_MS, NewBatch, World, newest
 from tests.broker.log.log_world import NOW_MS
+from tidemill.broker.log import compaction
+from tidemill.broker.log.compaction import CleaningFailed, Rules, SourceSegment, compact, compact_batch, fill
+from tidemill.broker.log.header import read_header
+from tidemill.broker.log.offset_map import OffsetMap
+from tidemill.broker.log.segment import Segment, segment_name
+from tidemill.core.records.batch import HEADER_BYTES, BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, decode_records
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,6 +1,6 @@
 """Log settings are picked out of the settings of a topic"""
 
-from broker.log.config import LogConfig
+from tidemill.broker.log.config import LogConfig
 
 
 def test_settings_are_taken_by_kafkas_names_and_others_left_alone() -> None:

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.config import LogConfig
-from broker.log.store import LogStore
-from core.records.batch import BatchView
-from core.records.record import decode_records
-from core.runtime.clock import SystemClock
 from tests.broker.log.log_world import read_all
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.store import LogStore
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.record import decode_records
+from tidemill.core.runtime.clock import SystemClock
 
 ROOT = Path(__file__).resolve().parents[3]
 
 WRITER = textwrap.dedent(
     """
     import asyncio, sys, uuid
-    from broker.log.config import LogConfig
-    from broker.log.store import LogStore
-    from core.records.builder import build_batch
-    from core.records.record import NewRecord
-    from core.runtime.clock import SystemClock
+    from tidemill.broker.log.config import LogConfig
+    from tidemill.broker.log.store import LogStore
+    from tidemill.core.records.builder import build_batch
+    from tidemill.core.records.record import NewRecord
+    from tidemill.core.runtime.clock import SystemClock
 
     async def produce(log, writer):
         sequence = 0

@@ -14,16 +14,16 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from broker.log.checkpoints import CLEAN_SHUTDOWN
-from broker.log.config import LogConfig
-from broker.log.partition import PartitionLog
-from broker.log.store import LogStore
-from core.errors import CorruptMessage
-from core.records.batch import BatchView, iter_batches
-from core.runtime.clock import ManualClock
-from core.runtime.disk import Directory
 from tests.broker.log.log_world import NOW_MS, batch, payload
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.store import LogStore
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import BatchView, iter_batches
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.runtime.disk import Directory
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
 BATCHES = [

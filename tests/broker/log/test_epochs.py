@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.epochs import UNKNOWN_EPOCH, UNKNOWN_OFFSET, LeaderEpochs
+from tidemill.broker.log.epochs import UNKNOWN_EPOCH, UNKNOWN_OFFSET, LeaderEpochs
 
 histories = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=10)
 

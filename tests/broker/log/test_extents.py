@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.extents import Extents
+from tidemill.broker.log.extents import Extents
 
 changes = st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(0, 10)), max_size=15)
 

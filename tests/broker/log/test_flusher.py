@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker.log.flusher import WHOLE_FROM_FILES, Disk, Flusher, FlushWork
-from core.errors import KafkaStorageError
+from tidemill.broker.log.flusher import WHOLE_FROM_FILES, Disk, Flusher, FlushWork
+from tidemill.core.errors import KafkaStorageError
 
 
 class GatedLog:

@@ -5,12 +5,12 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.header import accept_produced, crc_matches, plausible_size, read_header, set_create_time
-from core.errors import KafkaError
-from core.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, BatchView, stamp_append_time
-from core.records.crc import crc32c
-from core.records.validate import validate_produced_batch
 from tests.broker.log.log_world import batch
+from tidemill.broker.log.header import accept_produced, crc_matches, plausible_size, read_header, set_create_time
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, BatchView, stamp_append_time
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.validate import validate_produced_batch
 
 
 @given(st.integers(1, 5), st.integers(0, 20))

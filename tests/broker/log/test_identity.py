@@ -4,7 +4,8 @@ import uuid
 
 import pytest
 
-from broker.log.identity import (
+from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.identity import (
     META,
     PARTITION_METADATA,
     FolderRefused,
@@ -14,7 +15,6 @@ from broker.log.identity import (
     read_topic_id,
     write_topic_id,
 )
-from tests.sim.disk import SimulatedDisk
 
 ID = uuid.UUID("6d2b3c44-0b1e-4f3a-9c5d-1e2f3a4b5c6d")
 

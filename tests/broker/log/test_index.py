@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.index import (
+from tidemill.broker.log.index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
     IndexDamaged,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.config import LogConfig
-from broker.log.store import LogStore
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.clock import ManualClock
 from tests.broker.log.log_world import NOW_MS
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.store import LogStore
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.clock import ManualClock
 
 SUFFIXES = (".log", ".index", ".timeindex", ".snapshot")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

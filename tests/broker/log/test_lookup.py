@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.log.config import LogConfig
-from broker.log.segment import segment_name
-from core.records.builder import build_batch
-from core.records.record import NewRecord
 from tests.broker.log.log_world import NOW_MS, LogWorld
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.segment import segment_name
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
 
 BASE = NOW_MS - 100_000
 

@@ -6,17 +6,17 @@ import uuid
 
 import pytest
 
-from broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS
-from broker.log.cleaner import CleanerSettings, LogCleaner
-from broker.log.config import LogConfig
-from broker.log.store import LogStore
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.clock import ManualClock
-from core.types import TopicPartition
 from tests.broker.log.log_world import NOW_MS, read_all
 from tests.broker.log.test_damaged_files import Image, disk_with, files_of
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS
+from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.store import LogStore
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.types import TopicPartition
 
 CONFIG = LogConfig(
     cleanup_policy=("compact",),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.offset_map import SLOT_BYTES, SLOTS_MIN, OffsetMap
+from tidemill.broker.log.offset_map import SLOT_BYTES, SLOTS_MIN, OffsetMap
 
 KEYS = st.one_of(st.none(), st.binary(max_size=3))
 

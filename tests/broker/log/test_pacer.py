@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.log.pacer import PAUSE_EVERY_BYTES, CleaningStopped, Pacer
-from core.runtime.clock import ManualClock
 from tests.broker.log.log_world import NOW_MS
+from tidemill.broker.log.pacer import PAUSE_EVERY_BYTES, CleaningStopped, Pacer
+from tidemill.core.runtime.clock import ManualClock
 
 
 def test_the_throttle_waits_as_long_as_the_bytes_are_worth() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.config import LogConfig
-from broker.log.partition import INDEXES_KEPT_MAX, PartitionLog
-from broker.log.segment import segment_name
-from core.errors import (
+from tests.broker.log.log_world import NOW_MS, LogWorld, batch, payload, read_all
+from tests.sim.disk import SimulatedDisk, SimulatedFile
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.partition import INDEXES_KEPT_MAX, PartitionLog
+from tidemill.broker.log.segment import segment_name
+from tidemill.core.errors import (
     CorruptMessage,
     InvalidRecord,
     InvalidTimestamp,
@@ -19,12 +21,10 @@ from core.errors import (
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
 )
-from core.records.batch import BatchView, iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord, decode_records
-from core.runtime.disk import OsDirectory
-from tests.broker.log.log_world import NOW_MS, LogWorld, batch, payload, read_all
-from tests.sim.disk import SimulatedDisk, SimulatedFile
+from tidemill.core.records.batch import BatchView, iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, decode_records
+from tidemill.core.runtime.disk import OsDirectory
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 
@@ -312,7 +312,7 @@ async def test_the_newest_bytes_are_never_looked_at_for_being_cold(
     prefetch()
     assert log.cold(4, 100) is None
     assert log.cold(9, 100) is None
-    monkeypatch.setattr("broker.log.partition.HOT_BYTES", 1000)
+    monkeypatch.setattr("tidemill.broker.log.partition.HOT_BYTES", 1000)
     for _ in range(40):
         await append(log, batch(1, value_bytes=60))
     cold = [offset for offset in range(44) if log.cold(offset, 100) is not None]

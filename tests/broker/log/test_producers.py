@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.producers import BATCHES_KEPT, SEQUENCE_END, KeptBatch, ProducerStates
-from core.errors import InvalidProducerEpoch, KafkaError, OutOfOrderSequenceNumber
+from tidemill.broker.log.producers import BATCHES_KEPT, SEQUENCE_END, KeptBatch, ProducerStates
+from tidemill.core.errors import InvalidProducerEpoch, KafkaError, OutOfOrderSequenceNumber
 
 
 @dataclass(frozen=True, kw_only=True)

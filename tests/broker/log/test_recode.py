@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.config import LogConfig
-from broker.log.recode import recoded, wanted_codec
-from core.errors import InvalidRecord, MessageTooLarge
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.compression import CODECS
-from core.records.record import NewRecord, decode_records
-from core.records.validate import validate_produced_batch
 from tests.broker.log.log_world import NOW_MS, LogWorld, read_all
 from tests.broker.log.rejection_table import with_records
 from tests.core.records.record_strategies import record_lists
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.recode import recoded, wanted_codec
+from tidemill.core.errors import InvalidRecord, MessageTooLarge
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.compression import CODECS
+from tidemill.core.records.record import NewRecord, decode_records
+from tidemill.core.records.validate import validate_produced_batch
 
 KEPT = ("base_offset", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "count")
 COMPRESSIBLE = [NewRecord(NOW_MS + n, b"key", b"value " * 50) for n in range(20)]

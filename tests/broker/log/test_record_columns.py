@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.record_columns import kept, read_columns, rebased
-from core.errors import CorruptMessage
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.record import Record, decode_records
+from tidemill.broker.log.record_columns import kept, read_columns, rebased
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import Record, decode_records
 
 TIMES = st.integers(0, 2**45)
 RECORDS = st.lists(

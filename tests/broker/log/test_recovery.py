@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.config import LogConfig
-from broker.log.segment import Segment, segment_name
-from core.errors import CorruptMessage
-from core.records.batch import BatchView
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch, payload, read_all
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.segment import Segment, segment_name
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import BatchView
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=100)
 
@@ -80,8 +80,8 @@ async def test_a_bit_flip_at_any_byte_is_never_served_and_costs_no_other_batch(r
 
 def collect(log: object) -> list[bytes]:
     """What a consumer gets that skips over offsets it gets an error for."""
-    from broker.log.partition import PartitionLog
-    from core.records.batch import iter_batches
+    from tidemill.broker.log.partition import PartitionLog
+    from tidemill.core.records.batch import iter_batches
 
     assert isinstance(log, PartitionLog)
     got: list[bytes] = []

@@ -6,13 +6,13 @@ import uuid
 
 import pytest
 
-from broker.log.config import LogConfig
-from broker.log.partition import PartitionLog
-from broker.log.store import LogStore
-from core.errors import KafkaStorageError
-from core.runtime.clock import ManualClock
 from tests.broker.log.log_world import NOW_MS, batch, read_all
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.store import LogStore
+from tidemill.core.errors import KafkaStorageError
+from tidemill.core.runtime.clock import ManualClock
 
 CONFIG = LogConfig(file_delete_delay_ms=0)
 SMALL = LogConfig(file_delete_delay_ms=0, segment_bytes=300)

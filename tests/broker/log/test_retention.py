@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.log.config import LogConfig
-from broker.log.retention import SegmentFacts, active_is_due, removable
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.retention import SegmentFacts, active_is_due, removable
 
 NOW = 1_000_000
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from broker.log.scan import BadBatch, resync, walk, walk_bytes
-from core.records.batch import stamp
-from core.runtime.disk import File
 from tests.broker.log.log_world import batch
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.scan import BadBatch, resync, walk, walk_bytes
+from tidemill.core.records.batch import stamp
+from tidemill.core.runtime.disk import File
 
 
 def log_file(counts: list[int], value_bytes: int = 10) -> tuple[File, bytes, list[int]]:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.index import OffsetIndex, TimeIndex
-from broker.log.segment import DELETED_SUFFIX, Segment, segment_name
-from core.errors import CorruptMessage
-from core.records.batch import BatchView, iter_batches, stamp
-from core.runtime.disk import OsDirectory, OsFile
 from tests.broker.log.log_world import NOW_MS, batch
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.index import OffsetIndex, TimeIndex
+from tidemill.broker.log.segment import DELETED_SUFFIX, Segment, segment_name
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import BatchView, iter_batches, stamp
+from tidemill.core.runtime.disk import OsDirectory, OsFile
 
 BASE = 1000
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.producers import KeptBatch, ProducerState
-from broker.log.snapshots import RememberedBatch, SnapshotDamaged, decode, encode
-from core.records.crc import crc32c
+from tidemill.broker.log.producers import KeptBatch, ProducerState
+from tidemill.broker.log.snapshots import RememberedBatch, SnapshotDamaged, decode, encode
+from tidemill.core.records.crc import crc32c
 
 batches = st.builds(
     lambda first, count, base, timestamp: KeptBatch(first, first + count, base, base + count, timestamp),

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.config import LogConfig
-from broker.log.identity import FolderRefused
-from broker.log.partition import PartitionLog
-from broker.log.segment import segment_name
-from broker.log.store import DELETE_SUFFIX, LogStore, parse_partition_folder
-from core.errors import KafkaStorageError, OffsetOutOfRange, TopicAlreadyExists
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.clock import ManualClock
-from core.types import TopicPartition
 from tests.broker.log.log_world import NOW_MS, batch, read_all
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.identity import FolderRefused
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.store import DELETE_SUFFIX, LogStore, parse_partition_folder
+from tidemill.core.errors import KafkaStorageError, OffsetOutOfRange, TopicAlreadyExists
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.types import TopicPartition
 
 TOPIC_ID = uuid.UUID(int=5)
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200, file_delete_delay_ms=0)

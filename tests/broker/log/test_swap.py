@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.log import swap
-from broker.log.config import LogConfig
-from broker.log.recovery import load
-from broker.log.segment import Segment, segment_name
-from core.records.batch import iter_batches
-from core.records.record import Record, decode_records
 from tests.broker.log.compaction_world import NewBatch, World, newest
 from tests.broker.log.log_world import NOW_MS
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
+from tidemill.broker.log import swap
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.recovery import load
+from tidemill.broker.log.segment import Segment, segment_name
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.record import Record, decode_records
 
 CHANGES = ("rename", "remove", "sync", "create")
 

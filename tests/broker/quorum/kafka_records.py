@@ -4,8 +4,8 @@ import struct
 import uuid
 from collections.abc import Iterable, Mapping
 
-from core.records.builder import build_batch
-from core.records.record import NewRecord
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
 
 
 def varint(value: int) -> bytes:

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from broker.quorum.controller import Controller
-from broker.quorum.metadata import (
+from tests.sim.disk import SimulatedDisk, SimulatedFile
+from tidemill.broker.quorum.controller import Controller
+from tidemill.broker.quorum.metadata import (
     ClusterImage,
     ConfigChange,
     NewTopic,
@@ -19,11 +20,10 @@ from broker.quorum.metadata import (
     Rules,
     TopicRef,
 )
-from broker.quorum.records import BrokerEndpoint
-from broker.quorum.store import MetadataStore
-from core.errors import InvalidTopicException, KafkaStorageError
-from core.runtime.clock import ManualClock
-from tests.sim.disk import SimulatedDisk, SimulatedFile
+from tidemill.broker.quorum.records import BrokerEndpoint
+from tidemill.broker.quorum.store import MetadataStore
+from tidemill.core.errors import InvalidTopicException, KafkaStorageError
+from tidemill.core.runtime.clock import ManualClock
 
 ENDPOINT = BrokerEndpoint(name="PLAINTEXT", host="h", port=9092)
 
@@ -161,7 +161,7 @@ async def test_a_bug_in_one_request_is_that_requests_alone(monkeypatch: pytest.M
 
     async with running(SimulatedDisk()) as controller:
         with monkeypatch.context() as patched:
-            patched.setattr("broker.quorum.controller.decide", broken)
+            patched.setattr("tidemill.broker.quorum.controller.decide", broken)
             with pytest.raises(ZeroDivisionError):
                 await controller.create_topics([NewTopic(name="a")])
         (result,) = await controller.create_topics([NewTopic(name="a")])
@@ -176,7 +176,7 @@ async def test_a_log_ahead_of_the_image_ends_the_controller(monkeypatch: pytest.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(controller.run())
             await controller.register_broker([ENDPOINT], None)
-            monkeypatch.setattr("broker.quorum.controller.apply_batch", broken)
+            monkeypatch.setattr("tidemill.broker.quorum.controller.apply_batch", broken)
             await controller.create_topics([NewTopic(name="a")])
 
     disk = SimulatedDisk()

@@ -4,8 +4,8 @@ import uuid
 
 import pytest
 
-from broker.quorum.image import ClusterImage, ImageError, apply, apply_batch
-from broker.quorum.records import (
+from tidemill.broker.quorum.image import ClusterImage, ImageError, apply, apply_batch
+from tidemill.broker.quorum.records import (
     BrokerEndpoint,
     ConfigRecord,
     MetadataRecord,

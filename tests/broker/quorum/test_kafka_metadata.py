@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.quorum.kafka_metadata import (
+from tests.broker.quorum import kafka_records as kafka
+from tidemill.broker.quorum.kafka_metadata import (
     NO_LEADER_CHANGE,
     KafkaCluster,
     KafkaMetadataError,
@@ -21,14 +22,13 @@ from broker.quorum.kafka_metadata import (
     decode,
     files_needed,
 )
-from broker.quorum.records import (
+from tidemill.broker.quorum.records import (
     ConfigRecord,
     MetadataFormatError,
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from tests.broker.quorum import kafka_records as kafka
 
 A, B = uuid.UUID(int=1000), uuid.UUID(int=2000)
 LOG = "00000000000000000000.log"

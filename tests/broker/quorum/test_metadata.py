@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.quorum.metadata import (
+from tidemill.broker.quorum.metadata import (
     PRODUCER_ID_BLOCK,
     AllocateProducerIds,
     AlterConfigs,
@@ -30,8 +30,8 @@ from broker.quorum.metadata import (
     decide,
     with_topic_ids,
 )
-from broker.quorum.records import BrokerEndpoint, ConfigRecord, decode_record, encode_record
-from core.error_code import ErrorCode
+from tidemill.broker.quorum.records import BrokerEndpoint, ConfigRecord, decode_record, encode_record
+from tidemill.core.error_code import ErrorCode
 
 RULES = Rules()
 

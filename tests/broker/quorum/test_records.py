@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.quorum.records import (
+from tidemill.broker.quorum.records import (
     BrokerEndpoint,
     BrokerFeature,
     ConfigRecord,

@@ -7,13 +7,13 @@ import uuid
 
 import pytest
 
-from broker.quorum.records import MetadataRecord, ProducerIdsRecord, TopicRecord
-from broker.quorum.store import FILE, FOLDER, MetadataCorruptError, MetadataStore, MetadataStoreError
-from core.records.batch import iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.runtime.disk import OsDirectory
 from tests.sim.disk import PowerCut, SimulatedDisk
+from tidemill.broker.quorum.records import MetadataRecord, ProducerIdsRecord, TopicRecord
+from tidemill.broker.quorum.store import FILE, FOLDER, MetadataCorruptError, MetadataStore, MetadataStoreError
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.disk import OsDirectory
 
 NOW_MS = 1_700_000_000_000
 

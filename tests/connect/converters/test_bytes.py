@@ -2,8 +2,8 @@
 
 import pytest
 
-from connect.api import Json, Schema, SchemaType
-from connect.converters.bytes import BytesConverter
+from tidemill.connect.api import Json, Schema, SchemaType
+from tidemill.connect.converters.bytes import BytesConverter
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\x00\xff", bytearray(b"ab"), memoryview(b"ab")])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from connect.api import ConverterSpec
-from connect.converters.registry import CONVERTERS, make_converter
+from tidemill.connect.api import ConverterSpec
+from tidemill.connect.converters.registry import CONVERTERS, make_converter
 
 
 @pytest.mark.parametrize(("kind", "data"), [("json", b'"x"'), ("string", b"x")])

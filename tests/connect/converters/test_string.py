@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import Json
-from connect.converters.string import StringConverter
+from tidemill.connect.api import Json
+from tidemill.connect.converters.string import StringConverter
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

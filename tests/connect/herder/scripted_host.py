@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from connect.remote.spec import SettingProblem, TaskEvent, TaskExited, TaskId, TaskSpec, TaskStarted
+from tidemill.connect.remote.spec import SettingProblem, TaskEvent, TaskExited, TaskId, TaskSpec, TaskStarted
 
 
 class ScriptedHost:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connect.herder.commands import (
+from tidemill.connect.herder.commands import (
     Command,
     Configure,
     Conflict,
@@ -16,8 +16,8 @@ from connect.herder.commands import (
     patched,
     plan_restart,
 )
-from connect.herder.state import ConfigState, StatusBoard
-from connect.stores import (
+from tidemill.connect.herder.state import ConfigState, StatusBoard
+from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
     InstanceStatus,

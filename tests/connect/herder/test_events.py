@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from connect.herder import events
-from connect.herder.events import Assigned
-from connect.remote.spec import TaskId
+from tidemill.connect.herder import events
+from tidemill.connect.herder.events import Assigned
+from tidemill.connect.remote.spec import TaskId
 
 
 @pytest.mark.parametrize(

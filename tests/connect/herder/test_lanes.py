@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from connect.herder.lanes import Lanes, Work
+from tidemill.connect.herder.lanes import Lanes, Work
 
 
 async def test_one_key_in_order_other_keys_meanwhile() -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from connect.herder import events as e
-from connect.herder.commands import Configure, Create, Delete, Refused, Restart, SetTarget, decide
-from connect.herder.machine import HerderMachine, Phase
-from connect.herder.state import ConfigState, StatusBoard
-from connect.remote.spec import (
+from tidemill.connect.herder import events as e
+from tidemill.connect.herder.commands import Configure, Create, Delete, Refused, Restart, SetTarget, decide
+from tidemill.connect.herder.machine import HerderMachine, Phase
+from tidemill.connect.herder.state import ConfigState, StatusBoard
+from tidemill.connect.remote.spec import (
     InitialState,
     TaskCompleted,
     TaskExited,
@@ -21,7 +21,7 @@ from connect.remote.spec import (
     TaskResumed,
     TaskStarted,
 )
-from connect.stores import (
+from tidemill.connect.stores import (
     ConfigRecord,
     InstanceStatus,
     State,

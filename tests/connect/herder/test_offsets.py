@@ -1,6 +1,6 @@
 """Source offsets as the REST API shows and changes them"""
 
-from connect.herder.offsets import OffsetBook, flat
+from tidemill.connect.herder.offsets import OffsetBook, flat
 
 
 def book() -> OffsetBook:

@@ -14,17 +14,26 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from connect.api import Plugin, PluginKind, SourceTask
-from connect.config import parse_worker
-from connect.herder import service
-from connect.herder.commands import Configure, Conflict, Create, Delete, Refused, Restart, SetLogLevel, SetTarget
-from connect.herder.service import Herder, Superseded, Surroundings, off_loop, split
-from connect.loader import Plugins
-from connect.remote.spec import TaskExited, TaskId, TaskStarted
-from connect.stores import State, TargetState, encode_offset_key
-from connect.topic_log import TopicLogError, ensure_topic
-from core.runtime.clock import ManualClock
 from tidemill import services
+from tidemill.connect.api import Plugin, PluginKind, SourceTask
+from tidemill.connect.config import parse_worker
+from tidemill.connect.herder import service
+from tidemill.connect.herder.commands import (
+    Configure,
+    Conflict,
+    Create,
+    Delete,
+    Refused,
+    Restart,
+    SetLogLevel,
+    SetTarget,
+)
+from tidemill.connect.herder.service import Herder, Superseded, Surroundings, off_loop, split
+from tidemill.connect.loader import Plugins
+from tidemill.connect.remote.spec import TaskExited, TaskId, TaskStarted
+from tidemill.connect.stores import State, TargetState, encode_offset_key
+from tidemill.connect.topic_log import TopicLogError, ensure_topic
+from tidemill.core.runtime.clock import ManualClock
 
 sys.path.insert(0, str(Path(__file__).parent))
 from scripted_host import ScriptedHost

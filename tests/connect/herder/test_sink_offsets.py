@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from connect.herder import sink_offsets
-from connect.herder.sink_offsets import BadSinkOffset, parse_entry
-from connect.topic_log import TopicSpec, ensure_topic
+from tidemill.connect.herder import sink_offsets
+from tidemill.connect.herder.sink_offsets import BadSinkOffset, parse_entry
+from tidemill.connect.topic_log import TopicSpec, ensure_topic
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from connect.herder.state import ConfigState, StatusBoard
-from connect.stores import (
+from tidemill.connect.herder.state import ConfigState, StatusBoard
+from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
     InstanceGone,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import ConverterSpec, Fatal, InvalidConfig, Record, TaskContext
-from connect.loader import Plugins
-from connect.plugins import file as plugin
-from connect.plugins.file import FileSink, FileSinkSettings, FileSource, FileSourceSettings
-from connect.settings import parse_settings
+from tidemill.connect.api import ConverterSpec, Fatal, InvalidConfig, Record, TaskContext
+from tidemill.connect.loader import Plugins
+from tidemill.connect.plugins import file as plugin
+from tidemill.connect.plugins.file import FileSink, FileSinkSettings, FileSource, FileSourceSettings
+from tidemill.connect.settings import parse_settings
 
 
 @pytest.fixture(autouse=True)

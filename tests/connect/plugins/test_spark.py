@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from connect.api import ConverterSpec, Fatal, InvalidConfig, TaskContext
-from connect.herder.service import split
-from connect.plugins import spark
-from connect.plugins.spark import SparkSinkSettings, SparkSinkTask, check, job_settings, properties_text
-from connect.settings import parse_settings
-from core.config import parse_properties
 from tests.spark_sink.conftest import Topics, poll
 from tests.spark_sink.debezium_events import Shop
+from tidemill.connect.api import ConverterSpec, Fatal, InvalidConfig, TaskContext
+from tidemill.connect.herder.service import split
+from tidemill.connect.plugins import spark
+from tidemill.connect.plugins.spark import SparkSinkSettings, SparkSinkTask, check, job_settings, properties_text
+from tidemill.connect.settings import parse_settings
+from tidemill.core.config import parse_properties
 
 LEAST = {"connector.class": "SparkSink", "topics": "t", "table.path": "/w/t"}
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, Field
 
-from connect.api import Fatal, InvalidConfig, JobTask, NotConnected, Plugin, PluginKind, Record, TaskContext
-from connect.sdk import Pos, check, source
+from tidemill.connect.api import Fatal, InvalidConfig, JobTask, NotConnected, Plugin, PluginKind, Record, TaskContext
+from tidemill.connect.sdk import Pos, check, source
 
 
 class JobSettings(BaseModel):

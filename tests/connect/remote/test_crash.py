@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from connect.api import ConverterSpec, PluginKind
-from connect.remote.spec import TaskExited, TaskReport, TaskSpec, TaskStarted
 from tests.connect.tasks.conftest import Cluster
+from tidemill.connect.api import ConverterSpec, PluginKind
+from tidemill.connect.remote.spec import TaskExited, TaskReport, TaskSpec, TaskStarted
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash]
 
@@ -37,7 +37,7 @@ async def test_a_killed_source_loses_no_line(
 
     def life(incarnation: int) -> TaskSpec:
         return spec(
-            "connect.plugins.file:file_source",
+            "tidemill.connect.plugins.file:file_source",
             {"file": str(file), "topic": topic, "batch.size": "500"},
             name=name,
             incarnation=incarnation,
@@ -89,7 +89,7 @@ async def test_a_killed_sink_loses_no_line(
 
     def life(incarnation: int) -> TaskSpec:
         return spec(
-            "connect.plugins.file:file_sink",
+            "tidemill.connect.plugins.file:file_sink",
             {"file": str(file), "topics": topic},
             kind=PluginKind.SINK,
             name=name,
@@ -165,12 +165,14 @@ async def test_tasks_stop_in_time_while_the_cluster_is_away(
     (tmp_path / "lines").write_text("y\n" * 100, encoding="ascii")
     common = {"bootstrap": address, "flush_ms": 3_600_000, "value_converter": TEXT}
     sink = spec(
-        "connect.plugins.file:file_sink",
+        "tidemill.connect.plugins.file:file_sink",
         {"file": str(tmp_path / "out"), "topics": "in"},
         kind=PluginKind.SINK,
         **common,
     )
-    source = spec("connect.plugins.file:file_source", {"file": str(tmp_path / "lines"), "topic": "out"}, **common)
+    source = spec(
+        "tidemill.connect.plugins.file:file_source", {"file": str(tmp_path / "lines"), "topic": "out"}, **common
+    )
     await running.start(sink)
     await running.start(source)
     for fact in ("sink-record-send-total", "source-record-write-total"):

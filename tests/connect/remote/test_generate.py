@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from connect.remote import plugin_pb2
-from connect.remote.generate import FOLDER, GENERATED, generate
+from tidemill.connect.remote import plugin_pb2
+from tidemill.connect.remote.generate import FOLDER, GENERATED, generate
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +13,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("grpc_tools", reason="grpcio-tools comes with the dev extra")
     folder = tmp_path_factory.mktemp("generated")
     generate(folder)
-    return folder / "connect" / "remote"
+    return folder / "tidemill" / "connect" / "remote"
 
 
 def test_all_files_are_there(fresh: Path) -> None:

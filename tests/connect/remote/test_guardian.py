@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from connect.remote import guardian
+from tidemill.connect.remote import guardian
 
 HERE = Path(__file__).parent
 DEADLINE_S = 20.0  # far beyond what it takes, for a loaded machine
@@ -35,7 +35,7 @@ def worker(tmp_path: Path) -> Iterator[tuple[list[subprocess.Popen[bytes]], Path
 
 def start(worker: tuple[list[subprocess.Popen[bytes]], Path], mode: str) -> tuple[subprocess.Popen[bytes], list[int]]:
     started, pid_file = worker
-    command = [sys.executable, "-P", str(HERE / "worker_program.py"), mode, str(pid_file)]
+    command = [sys.executable, str(HERE / "worker_program.py"), mode, str(pid_file)]
     process = subprocess.Popen(command, env={**os.environ, **FOLDER}, stdout=subprocess.DEVNULL)
     started.append(process)
     until(pid_file.exists)
@@ -95,12 +95,12 @@ def test_the_exit_of_the_task_is_passed_on() -> None:
     for body, expected in (("raise SystemExit(7)", 7), ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM)):
         program = (
             "import os, signal\n"
-            "from connect.remote import guardian\n"
+            "from tidemill.connect.remote import guardian\n"
             "task = os.fork()\n"
             f"if task == 0:\n    {body}\n"
             "guardian._end_like(os.waitpid(task, 0)[1])\n"
         )
-        assert subprocess.run([sys.executable, "-P", "-c", program], check=False).returncode == expected
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == expected
 
 
 def test_the_hand_over_line_is_read_and_no_more() -> None:
@@ -115,6 +115,6 @@ def test_the_hand_over_line_is_read_and_no_more() -> None:
 
 def test_a_guardian_without_a_worker_ends() -> None:
     """The worker died before it had handed over anything."""
-    command = [sys.executable, "-P", "-m", "connect.remote.guardian"]
+    command = [sys.executable, "-m", "tidemill.connect.remote.guardian"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=DEADLINE_S, check=False)
     assert done.returncode == guardian.EXIT_LOST_PARENT

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from connect.api import PluginKind
-from connect.remote.host import TaskHost
-from connect.remote.spec import (
+from tests.connect.conftest import PLUGINS
+from tidemill.connect.api import PluginKind
+from tidemill.connect.remote.host import TaskHost
+from tidemill.connect.remote.spec import (
     InitialState,
     TaskEvent,
     TaskExited,
@@ -23,7 +24,6 @@ from connect.remote.spec import (
     TaskSpec,
     TaskStarted,
 )
-from tests.connect.conftest import PLUGINS
 
 pytestmark = pytest.mark.integration
 
@@ -218,8 +218,8 @@ async def test_nobody_else_may_use_the_socket(running: Any) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     import grpc
 
-    from connect.remote import plugin_pb2 as pb
-    from connect.remote import plugin_pb2_grpc as rpc
+    from tidemill.connect.remote import plugin_pb2 as pb
+    from tidemill.connect.remote import plugin_pb2_grpc as rpc
 
     async with grpc.aio.insecure_channel(f"unix:{running.host._socket_path}") as channel:
         stream = rpc.TaskHostStub(channel).Attach()

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import ConverterSpec, PluginKind
-from connect.remote import plugin_pb2 as pb
-from connect.remote.messages import spec_from_message, spec_to_message
-from connect.remote.spec import InitialState, TaskId, TaskSpec
+from tidemill.connect.api import ConverterSpec, PluginKind
+from tidemill.connect.remote import plugin_pb2 as pb
+from tidemill.connect.remote.messages import spec_from_message, spec_to_message
+from tidemill.connect.remote.spec import InitialState, TaskId, TaskSpec
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 MAPS = st.dictionaries(TEXT, TEXT, max_size=3)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connect.remote import process_facts as facts
+from tidemill.connect.remote import process_facts as facts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from connect.api import Fatal, InvalidConfig, Plugin, PluginKind
-from connect.loader import UnknownPlugin
-from connect.remote import sdk
+from tidemill.connect.api import Fatal, InvalidConfig, Plugin, PluginKind
+from tidemill.connect.loader import UnknownPlugin
+from tidemill.connect.remote import sdk
 
 
 class Settings(BaseModel):
@@ -29,7 +29,9 @@ def test_installed_plugins_are_found_by_their_names() -> None:
 
 
 def test_plugins_under_development_are_found_by_their_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "draft_plugin.py").write_text("from connect.plugins.file import file_sink as mine\nother = 1\n")
+    (tmp_path / "draft_plugin.py").write_text(
+        "from tidemill.connect.plugins.file import file_sink as mine\nother = 1\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert sdk.find_plugin("draft_plugin:mine").name == "FileStreamSink"
     with pytest.raises(Fatal, match="is a int, not a plugin"):

@@ -3,9 +3,9 @@
 import asyncio
 import sys
 
-from connect.api import ConverterSpec, PluginKind
-from connect.remote.host import TaskHost
-from connect.remote.spec import TaskId, TaskSpec
+from tidemill.connect.api import ConverterSpec, PluginKind
+from tidemill.connect.remote.host import TaskHost
+from tidemill.connect.remote.spec import TaskId, TaskSpec
 
 
 async def main(mode: str, pid_file: str) -> None:

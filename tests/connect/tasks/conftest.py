@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pydantic import BaseModel
 
-from connect.api import Plugin, PluginKind
-from connect.remote.spec import TaskSpec
-from connect.settings import parse_settings
-from connect.tasks.control import News, TaskControl
-from core.runtime.clock import SystemClock
+from tidemill.connect.api import Plugin, PluginKind
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.settings import parse_settings
+from tidemill.connect.tasks.control import News, TaskControl
+from tidemill.core.runtime.clock import SystemClock
 
 DEADLINE_S = 30.0
 

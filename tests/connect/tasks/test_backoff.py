@@ -1,6 +1,6 @@
 """Waiting longer after every failure"""
 
-from connect.tasks.backoff import CAP_S, Backoff
+from tidemill.connect.tasks.backoff import CAP_S, Backoff
 
 
 def test_it_doubles_up_to_its_cap() -> None:

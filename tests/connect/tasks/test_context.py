@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from connect.remote.spec import TaskSpec
-from connect.tasks.context import task_context
-from connect.tasks.control import TaskControl
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks.context import task_context
+from tidemill.connect.tasks.control import TaskControl
 
 
 def test_everything_of_the_specification_arrives(spec: Callable[..., TaskSpec]) -> None:

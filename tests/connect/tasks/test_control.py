@@ -3,7 +3,7 @@
 import threading
 import time
 
-from connect.tasks.control import News, TaskControl
+from tidemill.connect.tasks.control import News, TaskControl
 
 
 def control(paused: bool = False) -> tuple[TaskControl, list[News]]:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from connect.api import NotConnected
-from connect.remote.spec import TaskSpec
-from connect.tasks import dead_letters
-from connect.tasks.dead_letters import DeadLetters
-from connect.tolerance import ErrorPolicy, FailedRecord, Stage
+from tidemill.connect.api import NotConnected
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks import dead_letters
+from tidemill.connect.tasks.dead_letters import DeadLetters
+from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, Stage
 
 pytestmark = pytest.mark.integration
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from connect.api import Fatal, JobTask, NotConnected, PluginKind, RetryAfter, TaskContext
-from connect.remote.spec import TaskSpec
-from connect.tasks import job
-from connect.tasks.backoff import Backoff
-from connect.tasks.control import News
-from connect.tasks.job import JobRunner
 from tests.connect.tasks.conftest import Loop, plugin, until
+from tidemill.connect.api import Fatal, JobTask, NotConnected, PluginKind, RetryAfter, TaskContext
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks import job
+from tidemill.connect.tasks.backoff import Backoff
+from tidemill.connect.tasks.control import News
+from tidemill.connect.tasks.job import JobRunner
 
 
 class Shift(JobTask):

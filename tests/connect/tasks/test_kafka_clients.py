@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from connect.remote.spec import TaskSpec
-from connect.tasks import kafka_clients as clients
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks import kafka_clients as clients
 
 
 def test_librdkafka_takes_them(spec: Callable[..., TaskSpec]) -> None:

@@ -4,10 +4,10 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from connect.api import NotConnected
-from connect.tasks.control import TaskControl
-from connect.tasks.kafka_clients import ClientLost
-from connect.tasks.sessions import Sessions
+from tidemill.connect.api import NotConnected
+from tidemill.connect.tasks.control import TaskControl
+from tidemill.connect.tasks.kafka_clients import ClientLost
+from tidemill.connect.tasks.sessions import Sessions
 
 
 class Control(TaskControl):

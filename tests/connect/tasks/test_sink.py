@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from connect.api import (
+from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
+from tidemill.connect.api import (
     ConverterSpec,
     Fatal,
     NotConnected,
@@ -19,12 +20,11 @@ from connect.api import (
     SinkTask,
     TaskContext,
 )
-from connect.remote.spec import TaskSpec
-from connect.tasks import sessions, sink
-from connect.tasks.backoff import Backoff
-from connect.tasks.control import News
-from connect.tasks.sink import SinkRunner
-from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks import sessions, sink
+from tidemill.connect.tasks.backoff import Backoff
+from tidemill.connect.tasks.control import News
+from tidemill.connect.tasks.sink import SinkRunner
 
 pytestmark = pytest.mark.integration
 

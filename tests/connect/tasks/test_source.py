@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from connect.api import (
+from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
+from tidemill.connect.api import (
     EncodedBatch,
     EndOfInput,
     Fatal,
@@ -20,12 +21,11 @@ from connect.api import (
     SourceTask,
     TaskContext,
 )
-from connect.remote.spec import TaskSpec
-from connect.tasks import sessions, source
-from connect.tasks.backoff import Backoff
-from connect.tasks.control import News
-from connect.tasks.source import SourceRunner
-from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks import sessions, source
+from tidemill.connect.tasks.backoff import Backoff
+from tidemill.connect.tasks.control import News
+from tidemill.connect.tasks.source import SourceRunner
 
 pytestmark = pytest.mark.integration
 

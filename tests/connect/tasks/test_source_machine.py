@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.tasks.source_machine import (
+from tidemill.connect.tasks.source_machine import (
     Delivered,
     DeliveryFailed,
     Drained,

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from connect.api import NotConnected
-from connect.tasks.source_offsets import SourceOffsets, load_offsets
-from core.runtime.clock import SystemClock
 from tests.connect.tasks.conftest import Cluster
+from tidemill.connect.api import NotConnected
+from tidemill.connect.tasks.source_offsets import SourceOffsets, load_offsets
+from tidemill.core.runtime.clock import SystemClock
 
 
 def test_the_last_record_of_a_partition_counts() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from connect.api import EncodedBatch, Fatal, Record
-from connect.remote.spec import TaskSpec
-from connect.tasks.kafka_clients import ClientLost
-from connect.tasks.source_sender import Delivery, Outgoing, Sender, SourceCounters, check_columns
+from tidemill.connect.api import EncodedBatch, Fatal, Record
+from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.tasks.kafka_clients import ClientLost
+from tidemill.connect.tasks.source_sender import Delivery, Outgoing, Sender, SourceCounters, check_columns
 
 
 class Producer:

@@ -1,6 +1,6 @@
 """Which topics a source creates, and how"""
 
-from connect.tasks.topic_creation import TopicCreation, TopicRecipe
+from tidemill.connect.tasks.topic_creation import TopicCreation, TopicRecipe
 
 DEFAULT = {"topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": "1"}
 

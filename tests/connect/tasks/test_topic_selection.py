@@ -2,7 +2,7 @@
 
 import pytest
 
-from connect.tasks.topic_selection import TopicSelection
+from tidemill.connect.tasks.topic_selection import TopicSelection
 
 EXISTING = ["a", "a.b", "tmp-a", "__consumer_offsets", "b"]
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.client.admin import Admin, NewTopic
-from core.client.cluster import ClusterClient
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.cluster import ClusterClient
 from tidemill.services import Service
 
 

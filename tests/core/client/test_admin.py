@@ -4,12 +4,12 @@ import uuid
 
 import pytest
 
-from core.client.admin import Admin, CommittedOffset, NewTopic
-from core.client.cluster import ClusterClient
-from core.errors import TopicAlreadyExists
-from core.records.builder import build_batch
-from core.records.record import NewRecord
-from core.types import TopicPartition
+from tidemill.core.client.admin import Admin, CommittedOffset, NewTopic
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.errors import TopicAlreadyExists
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.types import TopicPartition
 
 pytestmark = pytest.mark.integration
 

@@ -2,7 +2,7 @@
 
 import uuid
 
-from core.client.batches import (
+from tidemill.core.client.batches import (
     FetchWant,
     FoundOffset,
     fetch_answers,
@@ -12,23 +12,23 @@ from core.client.batches import (
     produce_answers,
     produce_request,
 )
-from core.error_code import ErrorCode
-from core.types import TopicPartition
-from core.wire.codec import decode, encode
-from core.wire.messages.fetch import (
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import TopicPartition
+from tidemill.core.wire.codec import decode, encode
+from tidemill.core.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from core.wire.messages.list_offsets import (
+from tidemill.core.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from core.wire.messages.produce import (
+from tidemill.core.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,

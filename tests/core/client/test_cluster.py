@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from core.client.batches import EARLIEST, LATEST, FetchWant
-from core.client.cluster import ClusterClient
-from core.client.connection import ConnectionFailed
-from core.client.metadata import NO_LEADER
-from core.errors import LeaderNotAvailable, UnknownTopicOrPartition
-from core.records.batch import iter_batches
-from core.records.builder import build_batch
-from core.records.record import NewRecord, decode_records
-from core.types import TopicPartition
+from tidemill.core.client.batches import EARLIEST, LATEST, FetchWant
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.client.metadata import NO_LEADER
+from tidemill.core.errors import LeaderNotAvailable, UnknownTopicOrPartition
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord, decode_records
+from tidemill.core.types import TopicPartition
 
 pytestmark = pytest.mark.integration
 

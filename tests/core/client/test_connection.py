@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from core.client.connection import (
+from tidemill.core.client.connection import (
     Address,
     ApiNotSupported,
     Connection,
@@ -15,12 +15,12 @@ from core.client.connection import (
     RequestTimedOut,
     parse_addresses,
 )
-from core.error_code import ErrorCode
-from core.runtime.net import TcpDialer
-from core.wire.api import ApiKey
-from core.wire.framing import decode_request_header, encode_response
-from core.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from core.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.runtime.net import TcpDialer
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_request_header, encode_response
+from tidemill.core.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 VERSIONS = ApiVersionsResponse(
     api_keys=(

@@ -2,11 +2,11 @@
 
 import uuid
 
-from core.client.connection import Address
-from core.client.metadata import NO_LEADER, RefreshTimer, parse_metadata
-from core.error_code import ErrorCode
-from core.types import ZERO_UUID, TopicPartition
-from core.wire.messages.metadata import (
+from tidemill.core.client.connection import Address
+from tidemill.core.client.metadata import NO_LEADER, RefreshTimer, parse_metadata
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import ZERO_UUID, TopicPartition
+from tidemill.core.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.client.connection import Address, ConnectionFailed, RequestTimedOut
-from core.client.retries import Retry, backoff_ms, fault, retry_of
-from core.error_code import ErrorCode
+from tidemill.core.client.connection import Address, ConnectionFailed, RequestTimedOut
+from tidemill.core.client.retries import Retry, backoff_ms, fault, retry_of
+from tidemill.core.error_code import ErrorCode
 
 
 @pytest.mark.parametrize(

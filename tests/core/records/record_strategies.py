@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from core.records.record import NewRecord
+from tidemill.core.records.record import NewRecord
 
 blobs = st.none() | st.binary(max_size=8) | st.sampled_from([b"", b"x" * 63, b"x" * 64, b"x" * 8191, b"x" * 8192])
 headers = st.lists(st.tuples(st.text(max_size=4), blobs), max_size=2).map(tuple)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import CorruptMessage
-from core.records import batch as batch_module
-from core.records.batch import HEADER_BYTES, BatchView, iter_batches, stamp, stamp_append_time
-from core.records.builder import build_batch
-from core.records.crc import payload_crc
-from core.records.record import NewRecord, decode_records
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records import batch as batch_module
+from tidemill.core.records.batch import HEADER_BYTES, BatchView, iter_batches, stamp, stamp_append_time
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.crc import payload_crc
+from tidemill.core.records.record import NewRecord, decode_records
 
 RECORDS = [NewRecord(1000 + i, b"k", b"v" * i) for i in range(3)]
 BATCH = build_batch(

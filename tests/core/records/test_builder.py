@@ -5,13 +5,13 @@ from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from hypothesis import given
 from kafka.record.default_records import DefaultRecordBatch as PythonBatch
 
-from core.errors import UnsupportedCompressionType
-from core.records.batch import BatchView
-from core.records.builder import build_batch, build_empty_batch, encode_record
-from core.records.compression import CODECS
-from core.records.crc import crc32c
-from core.records.record import NewRecord, Record, decode_records
 from tests.core.records.record_strategies import record_lists
+from tidemill.core.errors import UnsupportedCompressionType
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch, build_empty_batch, encode_record
+from tidemill.core.records.compression import CODECS
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.record import NewRecord, Record, decode_records
 
 
 def test_golden_bytes_of_a_batch() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import CorruptMessage, MessageTooLarge, UnsupportedCompressionType
-from core.records.compression import CODECS, codec_number, compress, decompress
+from tidemill.core.errors import CorruptMessage, MessageTooLarge, UnsupportedCompressionType
+from tidemill.core.records.compression import CODECS, codec_number, compress, decompress
 
 COMPRESSED = [name for name in CODECS if name != "none"]
 TEXT = b'{"id":1,"name":"user"}' * 10_000  # several blocks of any framing

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.records.crc import advance, byte_shift, crc32c, multiply, patch_crc, payload_crc
+from tidemill.core.records.crc import advance, byte_shift, crc32c, multiply, patch_crc, payload_crc
 
 headers = st.binary(min_size=40, max_size=40)
 polynomials = st.integers(0, 2**32 - 1)

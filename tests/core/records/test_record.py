@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder as PythonBuilder
 
-from core.errors import CorruptMessage, MessageTooLarge
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.compression import CODECS
-from core.records.crc import crc32c
-from core.records.record import NewRecord, Record, decode_records
 from tests.core.records.record_strategies import record_lists
+from tidemill.core.errors import CorruptMessage, MessageTooLarge
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.compression import CODECS
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.record import NewRecord, Record, decode_records
 
 
 def with_payload(batch: bytes, payload: bytes, count: int | None = None) -> BatchView:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge, UnsupportedCompressionType
-from core.records import batch as at
-from core.records.batch import BatchView
-from core.records.builder import build_batch
-from core.records.crc import crc32c
-from core.records.record import NewRecord, decode_records
-from core.records.validate import validate_produced_batch, validate_records
 from tests.core.records.record_strategies import record_lists
+from tidemill.core.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge, UnsupportedCompressionType
+from tidemill.core.records import batch as at
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.crc import crc32c
+from tidemill.core.records.record import NewRecord, decode_records
+from tidemill.core.records.validate import validate_produced_batch, validate_records
 
 RECORDS = [NewRecord(1000, b"k", b"v"), NewRecord(1001, None, b"w")]
 GOOD = build_batch(RECORDS, producer_id=4, producer_epoch=0, base_sequence=0)

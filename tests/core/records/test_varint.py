@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import CorruptMessage
-from core.records.varint import decode_varint, encode_varint, varint_tail
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.varint import decode_varint, encode_varint, varint_tail
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

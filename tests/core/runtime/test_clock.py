@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.runtime.clock import Clock, ManualClock, SystemClock
+from tidemill.core.runtime.clock import Clock, ManualClock, SystemClock
 
 
 def test_the_system_clock_is_about_now_and_does_not_go_back() -> None:

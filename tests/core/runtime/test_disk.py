@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.runtime.disk import (
+from tidemill.core.runtime.disk import (
     MAPPED_READ_BYTES_MIN,
     RESERVED_BYTES_MAX,
     RESERVED_FROM_BYTES,
@@ -194,7 +194,7 @@ def test_room_can_be_set_aside_in_a_small_file(directory: OsDirectory) -> None:
 
 
 def test_a_disk_without_room_to_set_aside_takes_writes(directory: OsDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.runtime.disk._fallocate", lambda *_: -1)
+    monkeypatch.setattr("tidemill.core.runtime.disk._fallocate", lambda *_: -1)
     file = directory.create("f")
     file.write_at(RESERVED_FROM_BYTES, b"end")
     assert file.read_at(RESERVED_FROM_BYTES, 10) == b"end"

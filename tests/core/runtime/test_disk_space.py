@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.runtime.disk_space import disk_space
+from tidemill.core.runtime.disk_space import disk_space
 
 
 def test_it_is_what_the_operating_system_says(tmp_path: Path) -> None:

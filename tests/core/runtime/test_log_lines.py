@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from core.runtime.log_lines import configure_log
+from tidemill.core.runtime.log_lines import configure_log
 
 PROGRAM = """
 import structlog
-from core.runtime.log_lines import configure_log
+from tidemill.core.runtime.log_lines import configure_log
 configure_log({form!r}, {level!r})
 log = structlog.get_logger("tidemill.test")
 log.debug("hidden")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.runtime.net import STAGING_BYTES, FrameSizeError, FrameStream, TcpDialer
+from tidemill.core.runtime.net import STAGING_BYTES, FrameSizeError, FrameStream, TcpDialer
 
 SIZES = st.lists(st.one_of(st.integers(0, 200), st.integers(65_000, 66_000)), max_size=8)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core.runtime.disk import Directory, File
-from core.runtime.overlay import Cut, OverlayDirectory, Removed, Renamed, Written
+from tidemill.core.runtime.disk import Directory, File
+from tidemill.core.runtime.overlay import Cut, OverlayDirectory, Removed, Renamed, Written
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from core.wire.api import ALL_APIS
-from core.wire.message import Message
-from core.wire.schema import ApiSchema, FieldLayout, StructLayout, StructSchema, load_schemas
+from tidemill.core.wire.api import ALL_APIS
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.schema import ApiSchema, FieldLayout, StructLayout, StructSchema, load_schemas
 
 INTEGER_BITS = {"int8": (8, True), "int16": (16, True), "int32": (32, True), "int64": (64, True), "uint16": (16, False)}
 KINDS = [(schema, kind) for schema in load_schemas() for kind in ("request", "response")]
@@ -24,7 +24,7 @@ def module_of(name: str) -> Any:
     import importlib
 
     api = next(api for api in ALL_APIS if api.name == name)
-    return importlib.import_module(f"core.wire.messages.{api.module}")
+    return importlib.import_module(f"tidemill.core.wire.messages.{api.module}")
 
 
 def root(schema: ApiSchema, kind: str) -> StructSchema:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from core.wire.api import ALL_APIS, Api, ApiKey, api, find_api
-from core.wire.codec import load_layouts
+from tidemill.core.wire.api import ALL_APIS, Api, ApiKey, api, find_api
+from tidemill.core.wire.codec import load_layouts
 
 
 def test_keys_have_kafkas_names() -> None:
@@ -49,7 +49,7 @@ def test_header_versions() -> None:
 
 def imported(package: str, program: str) -> list[str]:
     """What `program` prints: it may ask for the modules of `package` that are imported so far with `show()`."""
-    show = f"def show(): print(*[m for m in sys.modules if m.startswith('core.wire.{package}.')])"
+    show = f"def show(): print(*[m for m in sys.modules if m.startswith('tidemill.core.wire.{package}.')])"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys\n{show}\n{program}"], capture_output=True, text=True, check=True, timeout=60
     )
@@ -57,13 +57,13 @@ def imported(package: str, program: str) -> list[str]:
 
 
 def test_the_table_imports_no_message_module() -> None:
-    program = "import core.wire.api, core.wire.framing; show(); core.wire.api.api(12).request; show()"
-    assert imported("messages", program) == ["", "core.wire.messages.heartbeat"]
+    program = "from tidemill.core.wire import api, framing; show(); api.api(12).request; show()"
+    assert imported("messages", program) == ["", "tidemill.core.wire.messages.heartbeat"]
 
 
 def test_an_api_pays_for_its_codec_when_it_is_first_spoken() -> None:
     program = (
-        "from core.wire.codec import encode; from core.wire.messages import fetch, heartbeat\n"
+        "from tidemill.core.wire.codec import encode; from tidemill.core.wire.messages import fetch, heartbeat\n"
         "show(); encode(heartbeat.HeartbeatRequest(), 4); show()"
     )
-    assert imported("layouts", program) == ["", "core.wire.layouts.heartbeat"]
+    assert imported("layouts", program) == ["", "tidemill.core.wire.layouts.heartbeat"]

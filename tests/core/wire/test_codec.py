@@ -10,20 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.wire.codec import (
-    DecodeError,
-    EncodeError,
-    UnsupportedVersionError,
-    decode,
-    decode_exact,
-    encode,
-    encode_chunks,
-)
-from core.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from core.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from core.wire.schema import ApiSchema, FieldLayout, StructLayout
 from tests.core.wire.message_strategies import (
     CASE_IDS,
     CASES,
@@ -34,6 +20,20 @@ from tests.core.wire.message_strategies import (
     root,
     sample,
 )
+from tidemill.core.wire.codec import (
+    DecodeError,
+    EncodeError,
+    UnsupportedVersionError,
+    decode,
+    decode_exact,
+    encode,
+    encode_chunks,
+)
+from tidemill.core.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tidemill.core.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from tidemill.core.wire.schema import ApiSchema, FieldLayout, StructLayout
 
 
 @pytest.mark.parametrize(("schema", "kind"), KINDS, ids=KIND_IDS)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.wire.api import ApiKey
-from core.wire.codec import decode_exact, encode
-from core.wire.fetch_answer import NO_EPOCH, FetchAnswer, PartitionAnswer, TopicAnswer
-from core.wire.framing import encode_response
-from core.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.codec import decode_exact, encode
+from tidemill.core.wire.fetch_answer import NO_EPOCH, FetchAnswer, PartitionAnswer, TopicAnswer
+from tidemill.core.wire.framing import encode_response
+from tidemill.core.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 
 VERSIONS = range(4, 19)
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.wire.api import ApiKey
-from core.wire.codec import DecodeError, decode
-from core.wire.fetch_frame import FetchFrame, read_fetch_frame
-from core.wire.framing import RequestHeader, decode_request_header, encode_request
-from core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.codec import DecodeError, decode
+from tidemill.core.wire.fetch_frame import FetchFrame, read_fetch_frame
+from tidemill.core.wire.framing import RequestHeader, decode_request_header, encode_request
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
 VERSIONS = range(4, 19)
 

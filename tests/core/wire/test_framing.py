@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.wire.api import ApiKey
-from core.wire.codec import DecodeError
-from core.wire.framing import (
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.codec import DecodeError
+from tidemill.core.wire.framing import (
     FrameReader,
     FrameTooLarge,
     RequestHeader,
@@ -19,10 +19,10 @@ from core.wire.framing import (
     encode_response,
     response_correlation_id,
 )
-from core.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from core.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from core.wire.messages.metadata import MetadataRequest, MetadataResponse
-from core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tidemill.core.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidemill.core.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 def framed(frames: list[bytes]) -> bytes:

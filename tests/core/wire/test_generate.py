@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core.wire import generate
-from core.wire.schema import load_schemas, parse_field
+from tidemill.core.wire import generate
+from tidemill.core.wire.schema import load_schemas, parse_field
 
 
 def test_the_files_on_disk_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core.wire.codec import decode_exact, encode
-from core.wire.message import Message, unfrozen_twin
-from core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidemill.core.wire.codec import decode_exact, encode
+from tidemill.core.wire.message import Message, unfrozen_twin
+from tidemill.core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 def test_a_message_cannot_be_changed() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.wire.primitives import (
+from tidemill.core.wire.primitives import (
     DecodeError,
     array_reader,
     array_writer,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.wire.api import ApiKey
-from core.wire.codec import DecodeError, decode
-from core.wire.framing import decode_request_header, encode_request, encode_response
-from core.wire.messages.produce import (
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.codec import DecodeError, decode
+from tidemill.core.wire.framing import decode_request_header, encode_request, encode_response
+from tidemill.core.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -18,7 +18,7 @@ from core.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from core.wire.produce_frame import (
+from tidemill.core.wire.produce_frame import (
     PREFIX_AT,
     TOPIC_ID_FROM,
     ProduceFrame,

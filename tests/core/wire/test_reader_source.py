@@ -1,7 +1,7 @@
 """The decoder's source: runs in one unpack, checks before slices"""
 
-from core.wire.reader_source import reader_source
-from core.wire.schema import load_schemas
+from tidemill.core.wire.reader_source import reader_source
+from tidemill.core.wire.schema import load_schemas
 
 SCHEMAS = {schema.name: schema for schema in load_schemas()}
 

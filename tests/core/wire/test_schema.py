@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.wire.schema import (
+from tidemill.core.wire.schema import (
     NO_VERSIONS,
     Field,
     SchemaError,

@@ -1,7 +1,7 @@
 """Sizes and text of generated source"""
 
-from core.wire.schema import load_schemas
-from core.wire.source_text import SourceText, element_bytes_min, fixed_bytes, length_code, struct_bytes_min
+from tidemill.core.wire.schema import load_schemas
+from tidemill.core.wire.source_text import SourceText, element_bytes_min, fixed_bytes, length_code, struct_bytes_min
 
 
 def test_runs_have_the_size_struct_gives_them() -> None:

@@ -1,7 +1,7 @@
 """The encoder's source: runs in one pack, records uncopied"""
 
-from core.wire.schema import load_schemas
-from core.wire.writer_source import writer_source
+from tidemill.core.wire.schema import load_schemas
+from tidemill.core.wire.writer_source import writer_source
 
 SCHEMAS = {schema.name: schema for schema in load_schemas()}
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_sink.changes import Chunk, decoded_chunks
-from spark_sink.core_api import TopicPartition
-from spark_sink.envelope import EnvelopeOptions
-from spark_sink.offsets import OffsetRange, TopicRecreated
-from spark_sink.tables.delta import DeltaTarget, Fenced, TableUnusable, check_path, table_offsets
-from spark_sink.tables.evolution import SchemaConflict
 from tests.spark_sink.debezium_events import FIELDS, Message, Shop, event, rows_of, value_schema
+from tidemill.spark_sink.changes import Chunk, decoded_chunks
+from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.envelope import EnvelopeOptions
+from tidemill.spark_sink.offsets import OffsetRange, TopicRecreated
+from tidemill.spark_sink.tables.delta import DeltaTarget, Fenced, TableUnusable, check_path, table_offsets
+from tidemill.spark_sink.tables.evolution import SchemaConflict
 
 IDS = {"t": uuid.UUID(int=(5 << 100) + 1)}
 SMALL = value_schema(FIELDS[:2])

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from spark_sink.tables.evolution import SchemaConflict, fitted, missing_fields, widens
+from tidemill.spark_sink.tables.evolution import SchemaConflict, fitted, missing_fields, widens
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import pyarrow as pa
 import pytest
 
-from spark_sink.changes import KEPT, OFFSET, OP, Chunk, decoded_chunks
-from spark_sink.core_api import TopicPartition
-from spark_sink.envelope import EnvelopeOptions
-from spark_sink.offsets import OffsetRange
-from spark_sink.tables.plan import APPEND_COLUMNS, OffsetGap, append_source, merge_source, pending, row_schema
 from tests.spark_sink.debezium_events import FIELDS, UNAVAILABLE, Message, event, rows_of, value_schema
+from tidemill.spark_sink.changes import KEPT, OFFSET, OP, Chunk, decoded_chunks
+from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.envelope import EnvelopeOptions
+from tidemill.spark_sink.offsets import OffsetRange
+from tidemill.spark_sink.tables.plan import APPEND_COLUMNS, OffsetGap, append_source, merge_source, pending, row_schema
 
 SMALL = value_schema([FIELDS[0], FIELDS[1], FIELDS[9]])
 P0 = TopicPartition("t", 0)

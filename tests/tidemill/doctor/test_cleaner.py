@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.cleanable import CleanerMachine
-from broker.log.cleaner_report import FAILURES, write_failures
-from core.runtime.disk import OsDirectory
-from core.types import TopicPartition
+from tidemill.broker.log.cleanable import CleanerMachine
+from tidemill.broker.log.cleaner_report import FAILURES, write_failures
+from tidemill.core.runtime.disk import OsDirectory
+from tidemill.core.types import TopicPartition
 from tidemill.doctor import cleaner
 from tidemill.doctor.cleaner import examine_cleaner
 from tidemill.doctor.judge import Level

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from core.runtime.clock import ManualClock
-from core.wire.api import ApiKey
-from core.wire.messages.offset_commit import (
+from tests.broker.broker_world import broker_and_client, running_broker
+from tests.broker.handlers.data_path import make_topic
+from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.broker.broker_world import broker_and_client, running_broker
-from tests.broker.handlers.data_path import make_topic
 from tidemill.doctor.cluster import examine_cluster, is_local
 from tidemill.doctor.judge import Finding, Level
 

@@ -11,8 +11,16 @@ from binascii import b2a_base64
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from connect.api import Schema, SchemaField, SchemaType
-from connect.plugins.postgres.types.conversion import NULL, Conversion, Convert, Modes, called, json_text, plain
+from tidemill.connect.api import Schema, SchemaField, SchemaType
+from tidemill.connect.plugins.postgres.types.conversion import (
+    NULL,
+    Conversion,
+    Convert,
+    Modes,
+    called,
+    json_text,
+    plain,
+)
 
 Nested: TypeAlias = "list[bytes | Nested | None]"
 

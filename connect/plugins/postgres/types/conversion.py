@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from connect.api import Json, Schema, SchemaType
+from tidemill.connect.api import Json, Schema, SchemaType
 
 Convert: TypeAlias = Callable[[bytes], bytes]
 

@@ -12,8 +12,8 @@ from binascii import b2a_base64
 from decimal import Context, Decimal
 from typing import Final
 
-from connect.api import Schema, SchemaField, SchemaType
-from connect.plugins.postgres.types.conversion import NULL, Conversion, Modes, called, plain
+from tidemill.connect.api import Schema, SchemaField, SchemaType
+from tidemill.connect.plugins.postgres.types.conversion import NULL, Conversion, Modes, called, plain
 
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"

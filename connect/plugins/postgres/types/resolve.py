@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from connect.api import SchemaType
-from connect.plugins.postgres.types import composite, number, temporal, text
-from connect.plugins.postgres.types.conversion import Conversion, Modes
+from tidemill.connect.api import SchemaType
+from tidemill.connect.plugins.postgres.types import composite, number, temporal, text
+from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes
 
 DOMAIN_DEPTH_MAX: Final = 32
 """Domains over domains we follow; the catalog cannot hold a cycle, a damaged one must not hang us."""

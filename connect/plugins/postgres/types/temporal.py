@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from connect.api import SchemaType
-from connect.plugins.postgres.types.conversion import Conversion, Modes, plain
+from tidemill.connect.api import SchemaType
+from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes, plain
 
 INFINITY_US: Final = 9_223_372_036_825_200_000
 """How Debezium writes `infinity`: the largest instant of PostgreSQL's Java driver."""

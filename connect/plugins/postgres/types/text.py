@@ -12,8 +12,8 @@ from typing import Final
 
 import orjson
 
-from connect.api import Json, Schema, SchemaType
-from connect.plugins.postgres.types.conversion import Conversion, Modes, called, json_text, plain
+from tidemill.connect.api import Json, Schema, SchemaType
+from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes, called, json_text, plain
 
 _HSTORE: Final = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)', re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)

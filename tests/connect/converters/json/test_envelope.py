@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import Json, Schema, SchemaField, SchemaType
-from connect.converters.json import JsonConverter
-from connect.converters.json.values import DATE, DECIMAL, TIME, TIMESTAMP
+from tidemill.connect.api import Json, Schema, SchemaField, SchemaType
+from tidemill.connect.converters.json import JsonConverter
+from tidemill.connect.converters.json.values import DATE, DECIMAL, TIME, TIMESTAMP
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text(encoding="utf-8"))
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import Json, SchemaType
-from connect.converters.json.inference import NoSchema, infer, shape
-from connect.converters.json.values import compile_encoder
+from tidemill.connect.api import Json, SchemaType
+from tidemill.connect.converters.json.inference import NoSchema, infer, shape
+from tidemill.connect.converters.json.values import compile_encoder
 
 T = SchemaType
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import Json, Schema, SchemaField, SchemaType
-from connect.converters.json.schemas import schema_from_json, schema_to_json
+from tidemill.connect.api import Json, Schema, SchemaField, SchemaType
+from tidemill.connect.converters.json.schemas import schema_from_json, schema_to_json
 
 T = SchemaType
 PLAIN = [kind for kind in T if kind not in (T.ARRAY, T.MAP, T.STRUCT)]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import Schema, SchemaType
-from connect.converters.json.values import (
+from tidemill.connect.api import Schema, SchemaType
+from tidemill.connect.converters.json.values import (
     DATE,
     DECIMAL,
     TIME,

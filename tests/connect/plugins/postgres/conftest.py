@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from connect.api import ConverterSpec, EncodedBatch, SourceOffset, SourceTask, TaskContext
-from connect.plugins.postgres.source import postgres_source
+from tidemill.connect.api import ConverterSpec, EncodedBatch, SourceOffset, SourceTask, TaskContext
+from tidemill.connect.plugins.postgres.source import postgres_source
 
 DEADLINE_S = 30.0
 _names = itertools.count(1)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from connect.plugins.postgres import catalog
-from connect.plugins.postgres.selection import Filter, Selection
-from connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.plugins.postgres import catalog
+from tidemill.connect.plugins.postgres.selection import Filter, Selection
+from tidemill.connect.plugins.postgres.types.conversion import Modes
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.plugins.postgres.codegen import RowCode, generate
-from connect.plugins.postgres.envelope import Envelope, Format
-from connect.plugins.postgres.pgoutput import DecodeError
-from connect.plugins.postgres.selection import Filter, Selection
-from connect.plugins.postgres.table import CatalogColumn, CatalogTable, Shaper, relation_of
-from connect.plugins.postgres.types.conversion import Modes
-from connect.plugins.postgres.types.resolve import BUILT_IN_TYPES, TypeCatalog
+from tidemill.connect.plugins.postgres.codegen import RowCode, generate
+from tidemill.connect.plugins.postgres.envelope import Envelope, Format
+from tidemill.connect.plugins.postgres.pgoutput import DecodeError
+from tidemill.connect.plugins.postgres.selection import Filter, Selection
+from tidemill.connect.plugins.postgres.table import CatalogColumn, CatalogTable, Shaper, relation_of
+from tidemill.connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.plugins.postgres.types.resolve import BUILT_IN_TYPES, TypeCatalog
 
 FORM = Format(key_schemas=False, value_schemas=False, version="1", name="t", database="db")
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=15)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from connect.api import InvalidConfig
-from connect.plugins.postgres.config import IGNORED, PostgresConfig, refuse_unsupported
-from connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.api import InvalidConfig
+from tidemill.connect.plugins.postgres.config import IGNORED, PostgresConfig, refuse_unsupported
+from tidemill.connect.plugins.postgres.types.conversion import Modes
 
 TYPICAL = {
     "database.hostname": "db",

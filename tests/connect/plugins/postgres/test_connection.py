@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from connect.api import Fatal, NotConnected
-from connect.plugins.postgres.config import PostgresConfig
-from connect.plugins.postgres.connection import SESSION, connect, one_line, parameters, translate
+from tidemill.connect.api import Fatal, NotConnected
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.connection import SESSION, connect, one_line, parameters, translate
 
 
 def config(**changes: str) -> PostgresConfig:

@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from connect.api import Schema, SchemaField, SchemaType
-from connect.plugins.postgres.envelope import Envelope, Format, Moment, envelope_schema, heartbeat, schema_json
-from connect.plugins.postgres.selection import Selection
-from connect.plugins.postgres.table import CatalogColumn, CatalogTable, Shaper, TableShape, relation_of
-from connect.plugins.postgres.types.conversion import Modes
-from connect.plugins.postgres.types.resolve import TypeCatalog
+from tidemill.connect.api import Schema, SchemaField, SchemaType
+from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment, envelope_schema, heartbeat, schema_json
+from tidemill.connect.plugins.postgres.selection import Selection
+from tidemill.connect.plugins.postgres.table import CatalogColumn, CatalogTable, Shaper, TableShape, relation_of
+from tidemill.connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.plugins.postgres.types.resolve import TypeCatalog
 
 
 def shape() -> TableShape:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.plugins.postgres.lsn import format_lsn, parse_lsn
+from tidemill.connect.plugins.postgres.lsn import format_lsn, parse_lsn
 
 
 @given(st.integers(0, 2**64 - 1))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.plugins.postgres.pgoutput import (
+from tidemill.connect.plugins.postgres.pgoutput import (
     POSTGRES_EPOCH_US,
     UNCHANGED,
     Begin,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from connect.api import InvalidConfig
-from connect.plugins.postgres.catalog import Server
-from connect.plugins.postgres.config import PostgresConfig
-from connect.plugins.postgres.preflight import check, check_server
+from tidemill.connect.api import InvalidConfig
+from tidemill.connect.plugins.postgres.catalog import Server
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.preflight import check, check_server
 from tidemill.testing.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from connect.plugins.postgres.progress import (
+from tidemill.connect.plugins.postgres.progress import (
     Confirm,
     KeptAlive,
     Offer,

@@ -5,12 +5,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from connect.api import Fatal
-from connect.plugins.postgres import catalog
-from connect.plugins.postgres.config import PostgresConfig
-from connect.plugins.postgres.publication import ensure_publication, missing_text
-from connect.plugins.postgres.selection import Selection
-from connect.plugins.postgres.table import CatalogTable
+from tidemill.connect.api import Fatal
+from tidemill.connect.plugins.postgres import catalog
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.publication import ensure_publication, missing_text
+from tidemill.connect.plugins.postgres.selection import Selection
+from tidemill.connect.plugins.postgres.table import CatalogTable
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 

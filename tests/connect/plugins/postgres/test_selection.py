@@ -2,7 +2,7 @@
 
 import pytest
 
-from connect.plugins.postgres.selection import Filter, Selection, key_columns, split_patterns
+from tidemill.connect.plugins.postgres.selection import Filter, Selection, key_columns, split_patterns
 
 
 def test_patterns_are_anchored_and_ignore_case() -> None:

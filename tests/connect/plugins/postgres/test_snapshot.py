@@ -9,14 +9,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from connect.plugins.postgres import catalog
-from connect.plugins.postgres.config import PostgresConfig
-from connect.plugins.postgres.connection import connect
-from connect.plugins.postgres.envelope import Format
-from connect.plugins.postgres.selection import Selection
-from connect.plugins.postgres.snapshot import ExportedSnapshot, Snapshot, SnapshotTable, create_slot
-from connect.plugins.postgres.table import Shaper
-from connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.plugins.postgres import catalog
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.connection import connect
+from tidemill.connect.plugins.postgres.envelope import Format
+from tidemill.connect.plugins.postgres.selection import Selection
+from tidemill.connect.plugins.postgres.snapshot import ExportedSnapshot, Snapshot, SnapshotTable, create_slot
+from tidemill.connect.plugins.postgres.table import Shaper
+from tidemill.connect.plugins.postgres.types.conversion import Modes
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 

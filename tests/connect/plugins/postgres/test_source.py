@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from connect.api import ConverterSpec, EndOfInput, Fatal, InvalidConfig, NotConnected, RetryAfter
-from connect.plugins.postgres.lsn import parse_lsn
-from connect.plugins.postgres.source import PostgresSourceTask, postgres_source
+from tidemill.connect.api import ConverterSpec, EndOfInput, Fatal, InvalidConfig, NotConnected, RetryAfter
+from tidemill.connect.plugins.postgres.lsn import parse_lsn
+from tidemill.connect.plugins.postgres.source import PostgresSourceTask, postgres_source
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
@@ -392,7 +392,7 @@ def test_a_terminated_snapshot_means_not_connected(database: Any, runtime: Start
 
 
 def test_a_writer_that_does_not_end_is_named(database: Any, runtime: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connect.plugins.postgres.source.SLOT_WAIT_S", 0.2)
+    monkeypatch.setattr("tidemill.connect.plugins.postgres.source.SLOT_WAIT_S", 0.2)
     database.run("CREATE TABLE a (id int PRIMARY KEY)")
     with psycopg.connect(database.dsn) as writer:
         writer.execute("INSERT INTO a VALUES (1)")

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from connect.plugins.postgres.lsn import parse_lsn
+from tidemill.connect.plugins.postgres.lsn import parse_lsn
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres, pytest.mark.crash]
 
@@ -30,8 +30,8 @@ KILLS = 10
 CAPTURE = r"""
 import json, sys
 from pathlib import Path
-from connect.api import ConverterSpec, NotConnected, TaskContext
-from connect.plugins.postgres.source import postgres_source
+from tidemill.connect.api import ConverterSpec, NotConnected, TaskContext
+from tidemill.connect.plugins.postgres.source import postgres_source
 
 config, journal = json.loads(sys.argv[1]), Path(sys.argv[2])
 journal.touch()

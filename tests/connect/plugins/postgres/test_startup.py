@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from connect.api import Fatal
-from connect.plugins.postgres.catalog import Server, Slot
-from connect.plugins.postgres.progress import StoredPosition
-from connect.plugins.postgres.startup import Finished, Plan, StreamFrom, TakeSnapshot, plan
+from tidemill.connect.api import Fatal
+from tidemill.connect.plugins.postgres.catalog import Server, Slot
+from tidemill.connect.plugins.postgres.progress import StoredPosition
+from tidemill.connect.plugins.postgres.startup import Finished, Plan, StreamFrom, TakeSnapshot, plan
 
 SERVER = Server(
     version=150000,

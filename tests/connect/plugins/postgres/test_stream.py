@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import EncodedBatch
-from connect.plugins.postgres.envelope import Format
-from connect.plugins.postgres.pgoutput import POSTGRES_EPOCH_US, DecodeError, Relation
-from connect.plugins.postgres.progress import Progress
-from connect.plugins.postgres.selection import Selection
-from connect.plugins.postgres.stream import ChangeStream
-from connect.plugins.postgres.table import CatalogColumn, CatalogTable, Shaper, relation_of
-from connect.plugins.postgres.types.conversion import Modes
-from connect.plugins.postgres.types.resolve import TypeCatalog
+from tidemill.connect.api import EncodedBatch
+from tidemill.connect.plugins.postgres.envelope import Format
+from tidemill.connect.plugins.postgres.pgoutput import POSTGRES_EPOCH_US, DecodeError, Relation
+from tidemill.connect.plugins.postgres.progress import Progress
+from tidemill.connect.plugins.postgres.selection import Selection
+from tidemill.connect.plugins.postgres.stream import ChangeStream
+from tidemill.connect.plugins.postgres.table import CatalogColumn, CatalogTable, Shaper, relation_of
+from tidemill.connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.plugins.postgres.types.resolve import TypeCatalog
 
 ORDERS = CatalogTable(
     oid=7,

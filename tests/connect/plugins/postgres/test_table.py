@@ -5,12 +5,19 @@ from typing import Any
 import orjson
 import pytest
 
-from connect.api import SchemaType
-from connect.plugins.postgres.pgoutput import Relation, RelationColumn
-from connect.plugins.postgres.selection import Filter, Selection, key_columns
-from connect.plugins.postgres.table import CatalogColumn, CatalogTable, Shaper, TableShape, literal, relation_of
-from connect.plugins.postgres.types.conversion import Modes
-from connect.plugins.postgres.types.resolve import TypeCatalog
+from tidemill.connect.api import SchemaType
+from tidemill.connect.plugins.postgres.pgoutput import Relation, RelationColumn
+from tidemill.connect.plugins.postgres.selection import Filter, Selection, key_columns
+from tidemill.connect.plugins.postgres.table import (
+    CatalogColumn,
+    CatalogTable,
+    Shaper,
+    TableShape,
+    literal,
+    relation_of,
+)
+from tidemill.connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.plugins.postgres.types.resolve import TypeCatalog
 
 COLUMNS = (
     CatalogColumn(name="id", type_oid=20, not_null=True, default="nextval('orders_id_seq'::regclass)"),

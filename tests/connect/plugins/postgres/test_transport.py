@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from connect.api import Fatal, NotConnected
-from connect.plugins.postgres.config import PostgresConfig
-from connect.plugins.postgres.lsn import parse_lsn
-from connect.plugins.postgres.transport import ReplicationStream
-from core.runtime.clock import SystemClock
+from tidemill.connect.api import Fatal, NotConnected
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.lsn import parse_lsn
+from tidemill.connect.plugins.postgres.transport import ReplicationStream
+from tidemill.core.runtime.clock import SystemClock
 from tidemill.testing.postgres_server import PostgresServer, PostgresServerError
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import Json, SchemaType
-from connect.plugins.postgres.types import composite, number, text
-from connect.plugins.postgres.types.conversion import Conversion, Modes
+from tidemill.connect.api import Json, SchemaType
+from tidemill.connect.plugins.postgres.types import composite, number, text
+from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes
 
 any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from connect.api import SchemaType
-from connect.plugins.postgres.types.conversion import Conversion, called, json_text, plain
-from connect.plugins.postgres.types.resolve import BUILT_IN_TYPES, Modes, TypeCatalog
+from tidemill.connect.api import SchemaType
+from tidemill.connect.plugins.postgres.types.conversion import Conversion, called, json_text, plain
+from tidemill.connect.plugins.postgres.types.resolve import BUILT_IN_TYPES, Modes, TypeCatalog
 
 
 def test_names_become_unique_per_column() -> None:

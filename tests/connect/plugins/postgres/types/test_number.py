@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import Json, SchemaType
-from connect.plugins.postgres.types import number
-from connect.plugins.postgres.types.conversion import Conversion, Modes
+from tidemill.connect.api import Json, SchemaType
+from tidemill.connect.plugins.postgres.types import number
+from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes
 
 
 def modifier(precision: int, scale: int) -> int:

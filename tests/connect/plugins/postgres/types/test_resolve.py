@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from connect.api import SchemaType
-from connect.plugins.postgres.types.conversion import Modes
-from connect.plugins.postgres.types.resolve import PgType, TypeCatalog
+from tidemill.connect.api import SchemaType
+from tidemill.connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.plugins.postgres.types.resolve import PgType, TypeCatalog
 
 MOOD = PgType(oid=50000, name="mood", kind="e", labels=("sad", "ok"))
 MOODS = PgType(oid=50001, name="_mood", element_oid=50000)

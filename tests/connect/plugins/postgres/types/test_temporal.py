@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.api import Json
-from connect.plugins.postgres.types import temporal
-from connect.plugins.postgres.types.conversion import Conversion, Modes
+from tidemill.connect.api import Json
+from tidemill.connect.plugins.postgres.types import temporal
+from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes
 
 EPOCH = datetime(1970, 1, 1)
 
