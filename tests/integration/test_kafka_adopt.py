@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from benchmarks import peers
 from tidemill import services
-from tidemill.broker.log_cli import app
+from tidemill.broker.tools.log_cli import app
 from tidemill.core.records.batch import iter_batches
 
 pytestmark = [

@@ -14,8 +14,6 @@ import pytest
 
 from tests.broker.broker_world import running_broker
 from tests.broker.quorum import kafka_records as kafka
-from tidemill.broker import adopt
-from tidemill.broker.adopt import AdoptRefused
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
 from tidemill.broker.groups.events import CommitOffsets, OffsetToCommit
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets
@@ -24,6 +22,8 @@ from tidemill.broker.node import StartRefused
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.broker.quorum.metadata import NewTopic
 from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, sound_batches
+from tidemill.broker.tools import adopt
+from tidemill.broker.tools.adopt import AdoptRefused
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.disk import OsDirectory

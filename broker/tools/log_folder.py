@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.broker.log.audit import segment_bases
 from tidemill.broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANED,
@@ -22,6 +21,7 @@ from tidemill.broker.log.identity import META
 from tidemill.broker.log.store import METADATA_FOLDER, parse_partition_folder
 from tidemill.broker.quorum.image import ClusterImage, ImageError, apply_batch
 from tidemill.broker.quorum.store import KAFKA_STATE, MetadataCorruptError, MetadataStore
+from tidemill.broker.tools.audit import segment_bases
 from tidemill.core.runtime.disk import is_locked
 from tidemill.core.runtime.overlay import OverlayDirectory
 from tidemill.core.types import TopicPartition

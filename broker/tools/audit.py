@@ -13,19 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 
-from tidemill.core.errors import KafkaError
-from tidemill.core.records.batch import BatchView
-from tidemill.core.records.record import decode_records
-from tidemill.core.runtime.disk import Directory, File
-
-from . import snapshots
-from .checkpoints import LEADER_EPOCHS, read_epochs
-from .epochs import UNKNOWN_EPOCH, LeaderEpochs
-from .header import BatchHeader
-from .identity import FolderRefused, read_topic_id
-from .index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexDamaged, OffsetIndex, TimeIndex, without_reserve
-from .scan import BadBatch, resync, walk
-from .segment import (
+from tidemill.broker.log import snapshots
+from tidemill.broker.log.checkpoints import LEADER_EPOCHS, read_epochs
+from tidemill.broker.log.epochs import UNKNOWN_EPOCH, LeaderEpochs
+from tidemill.broker.log.header import BatchHeader
+from tidemill.broker.log.identity import FolderRefused, read_topic_id
+from tidemill.broker.log.index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexDamaged,
+    OffsetIndex,
+    TimeIndex,
+    without_reserve,
+)
+from tidemill.broker.log.scan import BadBatch, resync, walk
+from tidemill.broker.log.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -35,7 +37,11 @@ from .segment import (
     TIME_INDEX_SUFFIX,
     segment_name,
 )
-from .swap import SWAP_SUFFIX
+from tidemill.broker.log.swap import SWAP_SUFFIX
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import BatchView
+from tidemill.core.records.record import decode_records
+from tidemill.core.runtime.disk import Directory, File
 
 _NAME_DIGITS = 20
 _PROGRESS_BYTES = 4 * 2**20

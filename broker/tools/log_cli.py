@@ -21,14 +21,14 @@ from typing import Annotated
 import structlog
 import typer
 
-from tidemill.broker.adopt import AdoptRefused
-from tidemill.broker.adopt import carry_out as carry_out_adoption
-from tidemill.broker.adopt import plan as plan_adoption
-from tidemill.broker.log.audit import AuditOptions, PartitionFacts, audit, segment_bases
-from tidemill.broker.log.dump import Row, dump_data_files, dump_partition
 from tidemill.broker.log.identity import FolderRefused
-from tidemill.broker.log.repair import SIDE_FOLDER, RepairPlan, carry_out, plan, quarantine
-from tidemill.broker.log_folder import LogFolder, NotALog, PartitionFolder, look
+from tidemill.broker.tools.adopt import AdoptRefused
+from tidemill.broker.tools.adopt import carry_out as carry_out_adoption
+from tidemill.broker.tools.adopt import plan as plan_adoption
+from tidemill.broker.tools.audit import AuditOptions, PartitionFacts, audit, segment_bases
+from tidemill.broker.tools.dump import Row, dump_data_files, dump_partition
+from tidemill.broker.tools.log_folder import LogFolder, NotALog, PartitionFolder, look
+from tidemill.broker.tools.repair import SIDE_FOLDER, RepairPlan, carry_out, plan, quarantine
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.runtime.disk import OsDirectory, is_locked, lock_directory
 from tidemill.core.runtime.overlay import Change, Cut, OverlayDirectory, Removed, Renamed

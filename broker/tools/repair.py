@@ -15,17 +15,24 @@ The caller holds the lock of the data folder. Doing a plan twice, or again after
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidemill.broker.log.checkpoints import read_epochs, write_epochs
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.epochs import LeaderEpochs
+from tidemill.broker.log.header import BatchHeader
+from tidemill.broker.log.recovery import LoadedLog, load
+from tidemill.broker.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    Segment,
+    segment_name,
+)
 from tidemill.core.records.builder import build_empty_batch
 from tidemill.core.runtime.disk import OsDirectory
 from tidemill.core.runtime.overlay import Change, Cut, OverlayDirectory, Removed, Renamed, Written
 
 from .audit import PartitionFacts
-from .checkpoints import read_epochs, write_epochs
-from .config import LogConfig
-from .epochs import LeaderEpochs
-from .header import BatchHeader
-from .recovery import LoadedLog, load
-from .segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIXES, LOG_SUFFIX, Segment, segment_name
 
 SIDE_FOLDER = "cut-by-repair"
 _LEFT_OVER_SUFFIXES = (".tmp", CLEANED_SUFFIX, DELETED_SUFFIX)

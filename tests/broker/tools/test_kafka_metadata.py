@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.broker.quorum import kafka_records as kafka
-from tidemill.broker.quorum.kafka_metadata import (
+from tidemill.broker.quorum.records import (
+    ConfigRecord,
+    MetadataFormatError,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from tidemill.broker.tools.kafka_metadata import (
     NO_LEADER_CHANGE,
     KafkaCluster,
     KafkaMetadataError,
@@ -21,13 +28,6 @@ from tidemill.broker.quorum.kafka_metadata import (
     cluster_of,
     decode,
     files_needed,
-)
-from tidemill.broker.quorum.records import (
-    ConfigRecord,
-    MetadataFormatError,
-    ProducerIdsRecord,
-    RemoveTopicRecord,
-    TopicRecord,
 )
 
 A, B = uuid.UUID(int=1000), uuid.UUID(int=2000)

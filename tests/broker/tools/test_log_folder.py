@@ -8,7 +8,7 @@ from tests.broker.broker_world import broker_and_client, running_broker
 from tests.broker.handlers.data_path import make_topic, produce, records
 from tests.broker.log.damaged_logs import write_log
 from tidemill.broker.log.checkpoints import CLEANED, write_offsets
-from tidemill.broker.log_folder import NotALog, look
+from tidemill.broker.tools.log_folder import NotALog, look
 from tidemill.core.runtime.disk import OsDirectory
 from tidemill.core.types import TopicPartition
 

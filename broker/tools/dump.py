@@ -8,19 +8,27 @@ batch.
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from tidemill.core.errors import KafkaError
-from tidemill.core.records.batch import CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchView
-from tidemill.core.records.compression import CODEC_NAMES
-from tidemill.core.records.record import Record, decode_records
-from tidemill.core.runtime.disk import Directory, File
-
-from . import snapshots
-from .checkpoints import CLEANED, LEADER_EPOCHS, LOG_STARTS, RECOVERY_POINTS, read_epochs, read_offsets
-from .header import BatchHeader
-from .identity import META, PARTITION_METADATA
-from .index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexDamaged, OffsetIndex, TimeIndex, without_reserve
-from .scan import BadBatch, resync, walk
-from .segment import (
+from tidemill.broker.log import snapshots
+from tidemill.broker.log.checkpoints import (
+    CLEANED,
+    LEADER_EPOCHS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_epochs,
+    read_offsets,
+)
+from tidemill.broker.log.header import BatchHeader
+from tidemill.broker.log.identity import META, PARTITION_METADATA
+from tidemill.broker.log.index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexDamaged,
+    OffsetIndex,
+    TimeIndex,
+    without_reserve,
+)
+from tidemill.broker.log.scan import BadBatch, resync, walk
+from tidemill.broker.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     RELATIVE_OFFSET_MAX,
@@ -28,6 +36,11 @@ from .segment import (
     TIME_INDEX_SUFFIX,
     segment_name,
 )
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchView
+from tidemill.core.records.compression import CODEC_NAMES
+from tidemill.core.records.record import Record, decode_records
+from tidemill.core.runtime.disk import Directory, File
 
 Row: TypeAlias = dict[str, Any]
 
