@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("core", "broker", "connect", "mirror", "spark_sink", "tidemill")
-GENERATED = re.compile(r"(_pb2(_grpc)?\.pyi?$)|(^core/wire/(messages|layouts)/)")
+GENERATED = re.compile(r"(_pb2(_grpc)?\.pyi?$)|(^core/wire/messages/)")
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 800

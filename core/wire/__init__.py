@@ -1,6 +1,6 @@
-"""The Kafka wire protocol as data, generated codecs and sans-IO framing
+"""The Kafka wire protocol as data, codecs made from it and sans-IO framing
 
-`schemas/*.json` hold the messages, `generate` turns them into classes (`messages/*.py`) and their readers and writers
-(`layouts/*.py`), `codec` encodes and decodes any of them by (message, version), `framing` adds size prefixes and
-headers, `api` is the table of APIs. Nothing here does IO.
+`schemas/*.json` hold the messages, `generate` turns them into classes (`messages/*.py`), `compiled` makes their readers
+and writers when they are first used, `codec` encodes and decodes any message by (message, version), `framing` adds size
+prefixes and headers, `api` is the table of APIs. Nothing here does IO, except that a schema is read as a module is.
 """

@@ -166,3 +166,10 @@ def api(key: int) -> Api:
 def find_api(key: int) -> Api | None:
     """Return the API with `key`, or None if we have no schema for it."""
     return _BY_KEY.get(key)
+
+
+def api_of(message: type[Message]) -> Api | None:
+    """Return the API whose request or response `message` is, or None if it is neither of any."""
+    module = message.__module__.rpartition(".")[2]
+    found = next((entry for entry in ALL_APIS if entry.module == module), None)
+    return found if found is not None and message in (found.request, found.response) else None

@@ -1,17 +1,16 @@
 """Messages to bytes and back, by (message, version)
 
-The work is done by the generated functions; this module finds them, importing those of an API when one of its messages
-is first read or written. It turns every failure of malformed input into `DecodeError`, so that a caller has one
-exception to expect whatever a peer sends. Decoding takes bytes, bytearray or memoryview; `records` fields come back as
+The work is done by functions compiled from the schema when a message is first read or written (`compiled`); this module
+finds them. It turns every failure of malformed input into `DecodeError`, so that a caller has one exception to expect
+whatever a peer sends. Decoding takes bytes, bytearray or memoryview; `records` fields come back as
 memoryview slices of the input, strings and byte fields as copies. Encoding into chunks passes `records` through
 uncopied.
 """
 
 import struct
-from importlib import import_module
 from typing import TypeVar
 
-from .message import Buffer, Message
+from .message import Buffer, Message, Reader, Writer
 from .primitives import DecodeError, EncodeError
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "encode",
     "encode_chunks",
     "encode_into",
-    "load_layouts",
 ]
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -33,19 +31,29 @@ class UnsupportedVersionError(DecodeError):
     """A version outside the window of the message."""
 
 
-def load_layouts(cls: type[MessageT]) -> type[MessageT]:
-    """Import the readers and writers of the API that `cls` belongs to, which fills its tables; return `cls`."""
-    import_module(f"{__package__}.layouts.{cls.__module__.rpartition('.')[2]}")
-    return cls
+def _find_reader(cls: type[Message], version: int) -> Reader:
+    from .compiled import compile_reader  # a process that has spoken to nobody needs no compiler
+
+    reader = compile_reader(cls, version)
+    if reader is None:
+        raise UnsupportedVersionError(f"{cls.__name__} has no version {version}")
+    return reader
+
+
+def _find_writer(cls: type[Message], version: int) -> Writer:
+    from .compiled import compile_writer
+
+    writer = compile_writer(cls, version)
+    if writer is None:
+        raise EncodeError(f"{cls.__name__} has no version {version}")
+    return writer
 
 
 def decode(
     cls: type[MessageT], version: int, buffer: bytes | bytearray | memoryview, offset: int = 0
 ) -> tuple[MessageT, int]:
     """Decode one message from `buffer` at `offset`; return it and the offset behind it."""
-    reader = cls.READERS.get(version) or load_layouts(cls).READERS.get(version)
-    if reader is None:
-        raise UnsupportedVersionError(f"{cls.__name__} has no version {version}")
+    reader = cls.READERS.get(version) or _find_reader(cls, version)
     if isinstance(buffer, bytearray):
         buffer = memoryview(buffer)
     try:
@@ -70,9 +78,7 @@ def decode_exact(
 
 def encode_into(out: bytearray, message: Message, version: int) -> list[bytearray | Buffer]:
     """Append `message` to `out` and return all chunks in order; unless empty, `out` itself is the first."""
-    writer = message.WRITERS.get(version) or load_layouts(type(message)).WRITERS.get(version)
-    if writer is None:
-        raise EncodeError(f"{type(message).__name__} has no version {version}")
+    writer = message.WRITERS.get(version) or _find_writer(type(message), version)
     chunks: list[bytearray | Buffer] = []
     try:
         tail = writer(message, out, chunks)

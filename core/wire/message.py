@@ -8,8 +8,8 @@ nobody sees a twin.
 There are two hundred classes, and most processes need most of them at their start. So what can be said once is said
 here: `dataclass` would compile a guard against changes for every class, which takes more than everything else about it.
 
-The class variables tell the codec how to read and write the message. They are empty until the codec has imported
-`layouts.<api>`, which fills them; structs inside messages leave them empty.
+The class variables tell the codec how to read and write the message, by version. They have what has been asked for so
+far (`compiled`); structs inside messages leave them empty.
 """
 
 from collections.abc import Callable, Mapping

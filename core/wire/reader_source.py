@@ -5,11 +5,11 @@ prefix that follows them and the (nearly always empty) tag count are read by one
 in the same function. Running past the end surfaces as IndexError or struct.error, slices are checked against `end`
 first.
 
-Not here: which versions share a layout, and the module around the functions (`generate`).
+Not here: which versions share a layout (`schema`), and what the names in the source stand for (`compiled`).
 """
 
 from .schema import FieldLayout, StructLayout
-from .source_text import STRUCT_CODES, SourceText, element_bytes_min, fixed_bytes, length_code
+from .source_text import STRUCT_CODES, SourceText, element_bytes_min, fixed_bytes, length_code, struct_name
 
 
 def reader_source(function: str, layout: StructLayout, structs: set[str]) -> list[str]:
@@ -20,7 +20,7 @@ def reader_source(function: str, layout: StructLayout, structs: set[str]) -> lis
     target = reader.read_struct(layout)
     reader.flush()
     reader.text.line(f"return {target}, o")
-    return [f"def {function}(b: Any, o: int) -> tuple[{layout.name}, int]:", *reader.text.lines]
+    return [f"def {function}(b, o):", *reader.text.lines]
 
 
 class _Reader:
@@ -43,14 +43,14 @@ class _Reader:
             self.structs.add(codes)
             targets = ", ".join(target for target, _ in self.run)
             comma = "," if len(self.run) == 1 else ""
-            self.text.line(f"{targets}{comma} = _u_{_safe(codes)}(b, o)")
+            self.text.line(f"{targets}{comma} = _u_{struct_name(codes)}(b, o)")
         self.text.line(f"o += {fixed_bytes(codes)}")
         self.run = []
 
     def read_struct(self, layout: StructLayout) -> str:
         """Read a struct into a fresh variable, which is returned."""
         target = self.text.fresh("s")
-        self.text.line(f"{target}: Any = _{layout.name}()")
+        self.text.line(f"{target} = _{layout.name}()")
         for field in layout.fields:
             self.read_field(f"{target}.{field.name}", field, layout.flexible)
         for field in layout.tagged:
@@ -159,7 +159,7 @@ class _Reader:
             self.text.line(f"o += n * {size}" if size > 1 else "o += n")
             return
         items = self.text.fresh("a")
-        self.text.line(f"{items}: list[Any] = []")
+        self.text.line(f"{items} = []")
         with self.text.block("for _ in range(n):"):
             if field.struct is not None:
                 element = self.read_struct(field.struct)
@@ -201,8 +201,3 @@ class _Reader:
                     keyword = "elif"
                 with self.text.block("else:"):
                     self.text.line(f"o = {tag_end}")
-
-
-def _safe(codes: str) -> str:
-    """Make struct codes usable in a name: `?` is spelt `t`."""
-    return codes.replace("?", "t")

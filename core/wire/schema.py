@@ -10,12 +10,13 @@ a nullable field, `null=2+` one that is nullable only from version 2. `tag=N` pu
 are `bool int8 int16 int32 int64 uint16 uint32 float64 uuid string bytes records`, the name of a struct, or either with
 `[]` in front. Without a default a field is zero, empty, or a struct of defaults; `= empty` spells that out.
 
-`ApiSchema.layout` resolves a message at one version into the exact sequence of things on the wire; two versions with
-equal layouts share one codec.
+`ApiSchema.layout` resolves a message at one version into the exact sequence of things on the wire; versions with equal
+layouts (`ApiSchema.versions_like`) share one codec.
 """
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,13 @@ class StructLayout:
     tagged: tuple[FieldLayout, ...]
     absent: tuple[str, ...]
 
+    def structs(self) -> "Iterator[StructLayout]":
+        """This one and all below it."""
+        yield self
+        for field in (*self.fields, *self.tagged):
+            if field.struct is not None:
+                yield from field.struct.structs()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSchema:
@@ -141,6 +149,17 @@ class ApiSchema:
             tag=field.tag,
             default=field.default,
             struct=self.layout(self.structs[field.type], version) if field.is_struct else None,
+        )
+
+    def versions_like(self, root: StructSchema, version: int) -> VersionRange:
+        """The versions around `version` in which `root` has the same layout."""
+        edges = {self.versions.first, self.flexible_from, self.versions.last + 1}
+        for struct in self.structs_of(root):
+            for field in struct.fields:
+                for versions in (field.versions, field.nullable):
+                    edges |= {versions.first, versions.last + 1} if versions.first <= versions.last else set()
+        return VersionRange(
+            first=max(edge for edge in edges if edge <= version), last=min(edge for edge in edges if edge > version) - 1
         )
 
     def structs_of(self, root: StructSchema) -> list[StructSchema]:
@@ -259,15 +278,19 @@ def _check_references(schema: ApiSchema) -> None:
         raise SchemaError(f"{schema.name}: unused structs {sorted(unused)}")
 
 
+def load_schema(name: str, directory: Path = SCHEMA_DIRECTORY) -> ApiSchema:
+    """Read the schema file of the API `name`."""
+    path = directory / f"{name}.json"
+    try:
+        schema = parse_api(json.loads(path.read_text("utf-8")))
+    except (SchemaError, json.JSONDecodeError) as error:
+        raise SchemaError(f"{path.name}: {error}") from error
+    if schema.name != name:
+        raise SchemaError(f"{path.name}: holds the schema of {schema.name}")
+    return schema
+
+
 def load_schemas(directory: Path = SCHEMA_DIRECTORY) -> list[ApiSchema]:
     """Read every schema file, in order of API key."""
-    schemas = []
-    for path in sorted(directory.glob("*.json")):
-        try:
-            schema = parse_api(json.loads(path.read_text("utf-8")))
-        except (SchemaError, json.JSONDecodeError) as error:
-            raise SchemaError(f"{path.name}: {error}") from error
-        if path.stem != schema.name:
-            raise SchemaError(f"{path.name}: holds the schema of {schema.name}")
-        schemas.append(schema)
+    schemas = [load_schema(path.stem, directory) for path in directory.glob("*.json")]
     return sorted(schemas, key=lambda schema: schema.key)

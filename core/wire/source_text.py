@@ -28,6 +28,11 @@ def fixed_bytes(codes: str) -> int:
     return sum(SIZES[code] for code in codes)
 
 
+def struct_name(codes: str) -> str:
+    """Struct codes as part of a name: `?` is spelt `t`."""
+    return codes.replace("?", "t")
+
+
 def length_code(type_name: str, array: bool, flexible: bool) -> str:
     """Struct code of a length prefix; a compact length is a varint whose first byte is read as `B`."""
     if flexible:

@@ -9,7 +9,7 @@ struct.error), which `tidemill.core.wire.codec` turns into `EncodeError`.
 """
 
 from .schema import FieldLayout, StructLayout
-from .source_text import STRUCT_CODES, SourceText, length_code
+from .source_text import STRUCT_CODES, SourceText, length_code, struct_name
 
 
 def writer_source(function: str, layout: StructLayout, structs: set[str]) -> list[str]:
@@ -18,8 +18,7 @@ def writer_source(function: str, layout: StructLayout, structs: set[str]) -> lis
     writer.write_struct("m", layout, "out")
     writer.flush("out")
     writer.text.line("return out")
-    header = f"def {function}(m: Any, out: bytearray, chunks: list[Any]) -> bytearray:"
-    return [header, *writer.text.lines]
+    return [f"def {function}(m, out, chunks):", *writer.text.lines]
 
 
 class _Writer:
@@ -37,7 +36,7 @@ class _Writer:
         if all(value.isdigit() for value, _ in run) and set(codes) <= {"B"}:
             return repr(bytes(int(value) for value, _ in run))
         self.structs.add(codes)
-        return f"_p_{codes.replace('?', 't')}({', '.join(value for value, _ in run)})"
+        return f"_p_{struct_name(codes)}({', '.join(value for value, _ in run)})"
 
     def flush(self, out: str) -> None:
         """Write the pending run."""

@@ -21,19 +21,13 @@ def test_check_names_what_differs_and_a_run_repairs_it(
     assert generate.main(["--check"]) == 0
     (tmp_path / "messages" / "fetch.py").write_text("changed")
     (tmp_path / "messages" / "forgotten.py").write_text("")
-    (tmp_path / "layouts" / "produce.py").unlink()
+    (tmp_path / "messages" / "produce.py").unlink()
     assert generate.main(["--check"]) == 1
-    says = "out of date: layouts/produce.py, messages/fetch.py, messages/forgotten.py;"
+    says = "out of date: messages/fetch.py, messages/forgotten.py, messages/produce.py;"
     assert says in capsys.readouterr().err
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
     assert not (tmp_path / "messages" / "forgotten.py").exists()
-
-
-def test_versions_with_equal_bytes_share_a_codec() -> None:
-    heartbeat = next(schema for schema in load_schemas() if schema.name == "Heartbeat")
-    assert [str(r) for r in generate.layouts(heartbeat, heartbeat.request)] == ["0-2", "3", "4"]
-    assert [str(r) for r in generate.layouts(heartbeat, heartbeat.response)] == ["0", "1-3", "4"]
 
 
 @pytest.mark.parametrize(
