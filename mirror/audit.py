@@ -132,15 +132,15 @@ def same_payload(source: SourceView, target: SourceView) -> int:
     if not isinstance(source, BatchView) or not isinstance(target, BatchView):
         return 0
     if (
-        source.count != target.count
-        or source.count != source.last_offset_delta + 1
+        source.record_count != target.record_count
+        or source.record_count != source.last_offset_delta + 1
         or source.size_bytes != target.size_bytes
         or (source.codec, source.base_timestamp, source.max_timestamp, source.timestamp_type)
         != (target.codec, target.base_timestamp, target.max_timestamp, target.timestamp_type)
         or _payload(source) != _payload(target)
     ):
         return 0
-    return source.count if source.verify_crc() and target.verify_crc() else 0
+    return source.record_count if source.verify_crc() and target.verify_crc() else 0
 
 
 def _payload(view: BatchView) -> int:

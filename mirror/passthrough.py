@@ -108,11 +108,11 @@ def judge(view: SourceView, next_source: int, aborted: AbortedTransactions) -> V
         return Verdict.DROP_REPLICATED
     if view.is_control:
         return Verdict.DROP_CONTROL
-    if view.count == 0:
+    if view.record_count == 0:
         return Verdict.DROP_EMPTY
     if is_aborted:
         return Verdict.DROP_ABORTED
-    whole = view.base_offset >= next_source and view.count == view.last_offset_delta + 1
+    whole = view.base_offset >= next_source and view.record_count == view.last_offset_delta + 1
     return Verdict.PASS if whole and view.timestamp_type == 0 else Verdict.REBUILD
 
 
@@ -194,7 +194,10 @@ def _passed(view: BatchView, target_offset: int, producer_id: int) -> Outgoing:
         batch = memoryview(bytearray(batch))
     patch(batch, target_offset, producer_id)
     return Outgoing(
-        batch=batch, target_offset=target_offset, records=view.count, pieces=((view.base_offset, view.count),)
+        batch=batch,
+        target_offset=target_offset,
+        records=view.record_count,
+        pieces=((view.base_offset, view.record_count),),
     )
 
 

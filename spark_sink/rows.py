@@ -170,7 +170,7 @@ def _walk(data: memoryview, spans: Sequence[_Span]) -> tuple[Int64s, Int64s]:
     lengths: list[int] = []
     add_start, add_length = starts.append, lengths.append
     for position, end, batch in spans:
-        for _ in range(batch.count):
+        for _ in range(batch.record_count):
             byte = data[position]
             position += 1
             length = byte & 0x7F
@@ -221,7 +221,7 @@ def _columns(
     value_end = value_start + np.maximum(value_length, 0)
     if starts.size and not ((key_length >= -1).all() and (value_length >= -1).all() and (value_end < record_end).all()):
         raise IndexError("a record is longer than its length says")
-    counts = [span.batch.count for span in spans]
+    counts = [span.batch.record_count for span in spans]
     offset = offset_delta + _repeat([span.batch.base_offset for span in spans], counts)
     timestamp = timestamp_delta + _repeat([span.batch.base_timestamp for span in spans], counts)
     kind = _repeat([span.batch.timestamp_type for span in spans], counts)

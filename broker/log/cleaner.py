@@ -23,7 +23,7 @@ from typing import TypeVar
 import structlog
 
 from tidemill.core.errors import KafkaError
-from tidemill.core.records.batch import HEADER_BYTES
+from tidemill.core.records.batch import HEADER_BYTES, plausible_size, read_header
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.types import TopicPartition
 
@@ -32,7 +32,6 @@ from .cleanable import Cleanable, CleanerMachine, CleaningFailure, LogState, Seg
 from .cleaner_report import write_failures
 from .compaction import CleaningFailed, Rules, SourceSegment, compact, fill, last_of_producers
 from .config import LONG_MAX
-from .header import plausible_size, read_header
 from .offset_map import OffsetMap
 from .pacer import Pacer
 from .partition import PartitionLog

@@ -35,6 +35,8 @@ from tidemill.core.records.batch import (
     LOG_OVERHEAD_BYTES,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
+    BatchHeader,
+    pack_header,
 )
 from tidemill.core.records.compression import compress, decompress
 from tidemill.core.records.crc import crc32c
@@ -42,7 +44,6 @@ from tidemill.core.records.record import DECOMPRESSED_BYTES_MAX
 from tidemill.core.runtime.disk import Directory, File
 
 from . import swap
-from .header import BatchHeader, pack_header
 from .offset_map import OffsetMap
 from .record_columns import RecordColumns, kept, read_columns, rebased
 from .scan import BadBatch, walk

@@ -8,10 +8,9 @@ it.
 from collections.abc import Sequence
 
 from tidemill.core.errors import CorruptMessage
-from tidemill.core.records.batch import BatchView
+from tidemill.core.records.batch import BatchHeader, BatchView
 from tidemill.core.records.record import Record, decode_records
 
-from .header import BatchHeader
 from .segment import Segment
 
 

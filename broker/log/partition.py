@@ -25,7 +25,15 @@ from typing import NamedTuple
 import structlog
 
 from tidemill.core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
-from tidemill.core.records.batch import CODEC_MASK, HEADER_BYTES, BatchView, stamp, stamp_append_time
+from tidemill.core.records.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    BatchHeader,
+    BatchView,
+    set_create_time,
+    stamp,
+    stamp_append_time,
+)
 from tidemill.core.records.validate import validate_produced_batch, validate_records
 from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory
 from tidemill.core.types import TopicPartition
@@ -35,7 +43,6 @@ from .checkpoints import write_epochs
 from .config import LONG_MAX, LogConfig
 from .epochs import LeaderEpochs
 from .flusher import Flusher, FlushWork, Sync
-from .header import BatchHeader, accept_produced, set_create_time
 from .lookup import first_at_or_after, with_max_timestamp
 from .producers import ProducerState, ProducerStates
 from .recode import recoded, wanted_codec
@@ -181,11 +188,7 @@ class PartitionLog:
         if self._flusher.failure is not None:
             raise KafkaStorageError(f"the log folder failed: {self._flusher.failure}")
         config = self._config
-        max_bytes = config.max_message_bytes
-        batch: BatchHeader | BatchView | None
-        batch = accept_produced(data, max_bytes, produce_version)
-        if batch is None:
-            batch = validate_produced_batch(data, max_bytes=max_bytes, produce_version=produce_version)
+        batch = validate_produced_batch(data, config.max_message_bytes, produce_version)
         if origin == "client":
             if (
                 self._append_time
@@ -233,7 +236,7 @@ class PartitionLog:
         self._appended()
         return _new_tuple(AppendResult, (base_offset, last_offset, append_time, self.log_start_offset, False))
 
-    def _judge_timestamps(self, batch: BatchHeader | BatchView, now_ms: int) -> None:
+    def _judge_timestamps(self, batch: BatchHeader, now_ms: int) -> None:
         config = self.config
         if config.append_time:
             if batch.timestamp_type:

@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidemill.core.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
-
-from .header import ProducedBatch
+from tidemill.core.records.batch import BatchHeader
 
 BATCHES_KEPT = 5
 """Kafka's number: max.in.flight.requests.per.connection of an idempotent producer is at most 5."""
@@ -83,7 +82,7 @@ class ProducerStates:
         """All states as they are now; they never change, so another thread may have them."""
         return tuple(self._by_id.values())
 
-    def check(self, batch: ProducedBatch) -> KeptBatch | None:
+    def check(self, batch: BatchHeader) -> KeptBatch | None:
         """None if `batch` is new, the original if it is a duplicate; raises if it is neither."""
         state = self._by_id.get(batch.producer_id)
         if state is None:
@@ -110,7 +109,7 @@ class ProducerStates:
             )
         return None
 
-    def update(self, batch: ProducedBatch, base_offset: int, timestamp: int, now_ms: int) -> None:
+    def update(self, batch: BatchHeader, base_offset: int, timestamp: int, now_ms: int) -> None:
         """Take note of a batch stored at `base_offset`; it need not have been checked (recovery does not)."""
         last_offset = base_offset + batch.last_offset_delta
         kept = _new_tuple(KeptBatch, (batch.base_sequence, batch.last_sequence, base_offset, last_offset, timestamp))

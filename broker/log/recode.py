@@ -6,13 +6,12 @@ codec, length and CRC; its records are walked on the way, since nothing else wou
 """
 
 from tidemill.core.errors import MessageTooLarge
-from tidemill.core.records.batch import HEADER_BYTES, BatchView
+from tidemill.core.records.batch import HEADER_BYTES, BatchView, with_records
 from tidemill.core.records.compression import CODECS, compress
 from tidemill.core.records.validate import validate_records
 from tidemill.core.runtime.disk import ByteBuffer
 
 from .config import LogConfig
-from .header import with_records
 
 KEEP = "producer"
 _UNCOMPRESSED = "uncompressed"  # Kafka's word for the codec `none` in topic settings

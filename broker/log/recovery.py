@@ -21,7 +21,7 @@ from itertools import pairwise
 
 import structlog
 
-from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT
+from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT, plausible_size, read_header
 from tidemill.core.records.crc import crc32c
 from tidemill.core.runtime.disk import DISK_FULL, Directory
 
@@ -29,7 +29,6 @@ from . import snapshots, swap
 from .checkpoints import read_epochs
 from .config import LogConfig
 from .epochs import LeaderEpochs
-from .header import plausible_size, read_header
 from .identity import read_topic_id
 from .producers import ProducerStates
 from .scan import BadBatch, resync

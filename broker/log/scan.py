@@ -8,10 +8,8 @@ whole, recognised by magic, CRC and an offset that fits. Nothing here decides wh
 
 from collections.abc import Iterator
 
-from tidemill.core.records.batch import HEADER_BYTES
+from tidemill.core.records.batch import HEADER_BYTES, BatchHeader, crc_matches, plausible_size, read_header
 from tidemill.core.runtime.disk import File
-
-from .header import BatchHeader, crc_matches, plausible_size, read_header
 
 _HEADERS_CHUNK_BYTES = 32 * 1024  # small batches share a read
 _SMALL_BATCH_BYTES = 4 * 1024  # of larger ones only the header is read

@@ -18,11 +18,10 @@ from functools import partial
 import structlog
 
 from tidemill.core.errors import CorruptMessage
-from tidemill.core.records.batch import HEADER_BYTES
+from tidemill.core.records.batch import HEADER_BYTES, BatchHeader, plausible_size, read_header
 from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory, File
 
 from .extents import Extents
-from .header import BatchHeader, plausible_size, read_header
 from .index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexDamaged, OffsetIndex, TimeIndex
 from .scan import BadBatch, resync, walk, walk_bytes
 

@@ -16,7 +16,6 @@ from itertools import pairwise, zip_longest
 from tidemill.broker.log import snapshots
 from tidemill.broker.log.checkpoints import LEADER_EPOCHS, read_epochs
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH, LeaderEpochs
-from tidemill.broker.log.header import BatchHeader
 from tidemill.broker.log.identity import FolderRefused, read_topic_id
 from tidemill.broker.log.index import (
     OFFSET_ENTRY_BYTES,
@@ -39,7 +38,7 @@ from tidemill.broker.log.segment import (
 )
 from tidemill.broker.log.swap import SWAP_SUFFIX
 from tidemill.core.errors import KafkaError
-from tidemill.core.records.batch import BatchView
+from tidemill.core.records.batch import BatchHeader, BatchView
 from tidemill.core.records.record import decode_records
 from tidemill.core.runtime.disk import Directory, File
 

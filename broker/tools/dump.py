@@ -17,7 +17,6 @@ from tidemill.broker.log.checkpoints import (
     read_epochs,
     read_offsets,
 )
-from tidemill.broker.log.header import BatchHeader
 from tidemill.broker.log.identity import META, PARTITION_METADATA
 from tidemill.broker.log.index import (
     OFFSET_ENTRY_BYTES,
@@ -37,7 +36,14 @@ from tidemill.broker.log.segment import (
     segment_name,
 )
 from tidemill.core.errors import KafkaError
-from tidemill.core.records.batch import CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchView
+from tidemill.core.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    BatchView,
+)
 from tidemill.core.records.compression import CODEC_NAMES
 from tidemill.core.records.record import Record, decode_records
 from tidemill.core.runtime.disk import Directory, File

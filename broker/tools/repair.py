@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from tidemill.broker.log.checkpoints import read_epochs, write_epochs
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.epochs import LeaderEpochs
-from tidemill.broker.log.header import BatchHeader
 from tidemill.broker.log.recovery import LoadedLog, load
 from tidemill.broker.log.segment import (
     CLEANED_SUFFIX,
@@ -28,6 +27,7 @@ from tidemill.broker.log.segment import (
     Segment,
     segment_name,
 )
+from tidemill.core.records.batch import BatchHeader
 from tidemill.core.records.builder import build_empty_batch
 from tidemill.core.runtime.disk import OsDirectory
 from tidemill.core.runtime.overlay import Change, Cut, OverlayDirectory, Removed, Renamed, Written

@@ -1,14 +1,19 @@
-"""A record batch as a view of its 61-byte header
+"""The header of a record batch, read and edited in place
 
-The header is unpacked once; the records stay where they are. Base offset, length, leader epoch and magic lie outside
-the checksum, so `stamp` writes offset and epoch in place without touching it; a change of the timestamp type
-(`stamp_append_time`) has to rewrite it.
+The 61 bytes are unpacked once; the records stay where they are. There is one type for them, `BatchHeader`, since what
+follows a header is another matter: whoever walks over a file has the header first, and it is a claim, not a fact.
+`plausible_size` says whether its length may be believed at all, and only the CRC says whether the batch may. A
+`BatchView` is a header whose batch is there as a whole, so it can show the bytes too.
+
+Base offset, length, leader epoch and magic lie outside the checksum, so `stamp` writes offset and epoch in place
+without touching it; every other edit has to rewrite it.
 
 Not here: reading records (`record`), building batches (`builder`), judging what a producer sent (`validate`).
 """
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple, Self
 
 from ..errors import CorruptMessage
 from .crc import crc32c
@@ -41,71 +46,39 @@ DELETE_HORIZON_BIT = 0x40
 SEQUENCE_MAX = 2**31 - 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+
 _OFFSET = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">h")
+_CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
+
+header_fields = _HEADER.unpack_from
+"""`(buffer, position) -> fields` of a BatchHeader."""
+
+_new_header = tuple.__new__  # three times as fast as the NamedTuple's own constructors, once per batch
 
 
-class BatchView:
-    """One complete batch inside a buffer; raises CorruptMessage if the buffer does not hold it whole."""
+class BatchHeader(NamedTuple):
+    """The fields of a batch header, in wire order."""
 
-    __slots__ = (
-        "attributes",
-        "base_offset",
-        "base_sequence",
-        "base_timestamp",
-        "buffer",
-        "count",
-        "crc",
-        "last_offset_delta",
-        "leader_epoch",
-        "magic",
-        "max_timestamp",
-        "offset",
-        "producer_epoch",
-        "producer_id",
-        "size_bytes",
-    )
-
-    attributes: int
     base_offset: int
-    base_sequence: int
-    base_timestamp: int
-    count: int
-    crc: int
-    last_offset_delta: int
+    length: int
     leader_epoch: int
     magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
     max_timestamp: int
-    producer_epoch: int
     producer_id: int
-    size_bytes: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
 
-    def __init__(self, buffer: bytes | bytearray | memoryview, offset: int = 0) -> None:
-        self.buffer = buffer
-        self.offset = offset
-        available = len(buffer) - offset
-        if available < HEADER_BYTES:
-            raise CorruptMessage(f"a record batch needs {HEADER_BYTES} bytes of header, only {available} are there")
-        (
-            self.base_offset,
-            batch_length,
-            self.leader_epoch,
-            self.magic,
-            self.crc,
-            self.attributes,
-            self.last_offset_delta,
-            self.base_timestamp,
-            self.max_timestamp,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.count,
-        ) = _HEADER.unpack_from(buffer, offset)
-        self.size_bytes = batch_length + LOG_OVERHEAD_BYTES
-        if not HEADER_BYTES <= self.size_bytes <= available:
-            raise CorruptMessage(f"record batch of {self.size_bytes} bytes in a buffer of {available}")
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole batch."""
+        return self.length + LOG_OVERHEAD_BYTES
 
     @property
     def codec(self) -> int:
@@ -149,10 +122,52 @@ class BatchView:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, -1 without producer id; 0 follows 2^31 - 1."""
+        """Sequence number of the last record, -1 without one; 0 follows 2^31 - 1."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+
+def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
+    """The header at `position`, which must have HEADER_BYTES bytes behind it."""
+    return _new_header(BatchHeader, header_fields(buffer, position))
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The bytes of a header, as `read_header` reads them."""
+    return _HEADER.pack(*header)
+
+
+def plausible_size(header: BatchHeader) -> bool:
+    """Whether magic and length can be those of a version 2 batch."""
+    return header.magic == MAGIC_V2 and header.size_bytes >= HEADER_BYTES and header.last_offset_delta >= 0
+
+
+def crc_matches(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
+    """Whether the batch at `position`, all of it in `buffer`, is the one its CRC was made for."""
+    end = position + header.size_bytes
+    return crc32c(memoryview(buffer)[position + ATTRIBUTES_AT : end]) == header.crc
+
+
+class BatchView(BatchHeader):
+    """One complete batch inside a buffer; raises CorruptMessage if the buffer does not hold it whole."""
+
+    buffer: bytes | bytearray | memoryview
+    offset: int
+
+    def __new__(cls, buffer: bytes | bytearray | memoryview, offset: int = 0) -> Self:
+        """The batch at `offset` of `buffer`."""
+        available = len(buffer) - offset
+        if available < HEADER_BYTES:
+            raise CorruptMessage(f"a record batch needs {HEADER_BYTES} bytes of header, only {available} are there")
+        fields = header_fields(buffer, offset)
+        size_bytes = fields[1] + LOG_OVERHEAD_BYTES
+        if not HEADER_BYTES <= size_bytes <= available:
+            raise CorruptMessage(f"record batch of {size_bytes} bytes in a buffer of {available}")
+        view = _new_header(cls, fields)
+        view.buffer = buffer
+        view.offset = offset
+        return view
 
     def covered_header(self) -> bytes:
         """Return the 40 header bytes the checksum covers (see `crc.patch_crc`)."""
@@ -160,8 +175,7 @@ class BatchView:
 
     def verify_crc(self) -> bool:
         """Whether the checksum matches the bytes."""
-        with memoryview(self.buffer) as view:
-            return crc32c(view[self.offset + ATTRIBUTES_AT : self.offset + self.size_bytes]) == self.crc
+        return crc_matches(self.buffer, self.offset, self)
 
     def records_bytes(self) -> memoryview:
         """Return the bytes behind the header: the records, compressed if `codec` says so."""
@@ -173,8 +187,9 @@ class BatchView:
 
     def __repr__(self) -> str:
         return (
-            f"BatchView(base_offset={self.base_offset}, last_offset={self.last_offset}, count={self.count}, "
-            f"size_bytes={self.size_bytes}, codec={self.codec}, producer_id={self.producer_id})"
+            f"BatchView(base_offset={self.base_offset}, last_offset={self.last_offset}, "
+            f"record_count={self.record_count}, size_bytes={self.size_bytes}, codec={self.codec}, "
+            f"producer_id={self.producer_id})"
         )
 
 
@@ -188,7 +203,10 @@ def iter_batches(buffer: bytes | bytearray | memoryview) -> Iterator[BatchView]:
             raise CorruptMessage(f"record batch of {size} bytes at byte {offset}; the least is {HEADER_BYTES}")
         if size > end - offset:
             return
-        yield BatchView(buffer, offset)
+        view = _new_header(BatchView, header_fields(buffer, offset))
+        view.buffer = buffer
+        view.offset = offset
+        yield view
         offset += size
 
 
@@ -200,9 +218,27 @@ def stamp(buffer: bytearray | memoryview, offset: int, base_offset: int, leader_
 
 def stamp_append_time(buffer: bytearray | memoryview, offset: int, timestamp_ms: int) -> None:
     """Turn the batch at `offset` into one with log append time `timestamp_ms`, in place; renews the checksum."""
-    size = _INT32.unpack_from(buffer, offset + BATCH_LENGTH_AT)[0] + LOG_OVERHEAD_BYTES
-    attributes = _ATTRIBUTES.unpack_from(buffer, offset + ATTRIBUTES_AT)[0]
-    _ATTRIBUTES.pack_into(buffer, offset + ATTRIBUTES_AT, attributes | TIMESTAMP_TYPE_BIT)
     _OFFSET.pack_into(buffer, offset + MAX_TIMESTAMP_AT, timestamp_ms)
+    _change_attributes(buffer, offset, TIMESTAMP_TYPE_BIT, TIMESTAMP_TYPE_BIT)
+
+
+def set_create_time(buffer: bytearray | memoryview, offset: int = 0) -> None:
+    """Make the batch at `offset` one whose producer set the time, in place; renews the checksum."""
+    _change_attributes(buffer, offset, TIMESTAMP_TYPE_BIT, 0)
+
+
+def with_records(header: bytes | bytearray | memoryview, records: bytes, codec: int) -> bytearray:
+    """A batch with this header but for codec, length and CRC, and with these records, compressed by `codec`."""
+    batch = bytearray(header) + records
+    _INT32.pack_into(batch, BATCH_LENGTH_AT, len(batch) - LOG_OVERHEAD_BYTES)
+    _change_attributes(batch, 0, CODEC_MASK, codec)
+    return batch
+
+
+def _change_attributes(buffer: bytearray | memoryview, offset: int, mask: int, bits: int) -> None:
+    """Replace the attributes within `mask` and renew the CRC, which covers everything from them on."""
+    size = _INT32.unpack_from(buffer, offset + BATCH_LENGTH_AT)[0] + LOG_OVERHEAD_BYTES
+    crc, attributes = _CRC_AND_ATTRIBUTES.unpack_from(buffer, offset + CRC_AT)
+    _CRC_AND_ATTRIBUTES.pack_into(buffer, offset + CRC_AT, crc, attributes & ~mask | bits)
     with memoryview(buffer) as view:
         _CRC.pack_into(buffer, offset + CRC_AT, crc32c(view[offset + ATTRIBUTES_AT : offset + size]))

@@ -8,18 +8,19 @@ path, recomputing would bless the damage.
 The polynomials are bit-reflected, as CRC-32C is: the highest bit is the coefficient of x^0.
 """
 
-from crc32c import crc32c as _crc32c
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+
+    def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
+        """CRC-32C of `data`; pass the previous result as `value` to go on."""
+else:
+    from crc32c import crc32c
 
 POLYNOMIAL = 0x82F63B78
 _ONE = 1 << 31
 _X = 1 << 30
 _ZEROS = memoryview(bytes(128 * 1024))
-
-
-def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
-    """CRC-32C of `data`; pass the previous result as `value` to go on."""
-    result: int = _crc32c(data, value)
-    return result
 
 
 def multiply(a: int, b: int) -> int:

@@ -45,11 +45,11 @@ def decode_records(view: BatchView, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> 
     if view.magic != 2:
         raise CorruptMessage(f"record batch with magic {view.magic}; only 2 can be read")
     data = decompress(view.codec, view.records_bytes(), max_bytes)
-    if not 0 <= view.count <= len(data):
-        raise CorruptMessage(f"a count of {view.count} records in {len(data)} bytes")
+    if not 0 <= view.record_count <= len(data):
+        raise CorruptMessage(f"a count of {view.record_count} records in {len(data)} bytes")
     append_time = view.max_timestamp if view.timestamp_type else None
     try:
-        return _read_records(data, view.count, view.base_offset, view.base_timestamp, append_time)
+        return _read_records(data, view.record_count, view.base_offset, view.base_timestamp, append_time)
     except IndexError as error:
         raise CorruptMessage("the record batch ends inside a record") from error
     except UnicodeDecodeError as error:

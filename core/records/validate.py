@@ -7,73 +7,104 @@ topics that need it: it walks over the records and catches counts, lengths and o
 Not here: what depends on the topic or on time (timestamp bounds, timestamp type, sequence numbers).
 """
 
-from ..errors import (
-    CorruptMessage,
-    InvalidRecord,
-    MessageTooLarge,
-    UnsupportedCompressionType,
+from ..errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge, UnsupportedCompressionType
+from .batch import (
+    ATTRIBUTES_AT,
+    BATCH_LENGTH_AT,
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_AT,
+    MAGIC_V2,
+    BatchHeader,
+    BatchView,
+    header_fields,
 )
-from .batch import BATCH_LENGTH_AT, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC_AT, MAGIC_V2, BatchView
-from .compression import CODEC_NAMES, CODECS, decompress
+from .compression import CODECS, decompress
+from .crc import crc32c
 from .record import DECOMPRESSED_BYTES_MAX, read_headers
 from .varint import varint_tail
 
 BATCH_BYTES_MAX = 1048588  # max.message.bytes of Kafka: 1 MiB and the 12 bytes before the counted part
 ZSTD_PRODUCE_VERSION = 7
+_ZSTD = CODECS["zstd"]
+_new_header = tuple.__new__  # see `batch`
 
 
 def validate_produced_batch(
-    buffer: bytes | bytearray | memoryview | None, *, max_bytes: int = BATCH_BYTES_MAX, produce_version: int = 13
-) -> BatchView:
-    """Return the one batch of a produced partition, or raise the error the producer gets."""
-    if not buffer:
-        raise InvalidRecord("a produce request must carry one record batch per partition")
-    size = len(buffer)
-    if size <= MAGIC_AT:
-        raise InvalidRecord(f"{size} bytes are too few for a record batch")
-    magic = buffer[MAGIC_AT]
-    if magic > MAGIC_V2:
-        raise CorruptMessage(f"record batch with unknown magic {magic}")
-    if magic < MAGIC_V2:
-        raise InvalidRecord(f"record batch with magic {magic}; only magic 2 may be produced")
-    batch_length = int.from_bytes(buffer[BATCH_LENGTH_AT : BATCH_LENGTH_AT + 4], "big", signed=True)
-    batch_bytes = batch_length + LOG_OVERHEAD_BYTES
-    if batch_bytes < HEADER_BYTES:
-        raise CorruptMessage(f"record batch of {batch_bytes} bytes; the least is {HEADER_BYTES}")
-    if batch_bytes > size:
-        raise InvalidRecord(f"record batch of {batch_bytes} bytes, but only {size} were sent")
-    if batch_bytes < size:
-        raise InvalidRecord("a produce request must carry exactly one record batch per partition")
-    if size > max_bytes:
-        raise MessageTooLarge(f"record batch of {size} bytes; the topic allows {max_bytes}")
-    view = BatchView(buffer)
-    _check_header(view, produce_version)
-    if not view.verify_crc():
-        raise CorruptMessage(f"record batch fails its checksum {view.crc:#010x}")
-    _check_counts(view)
-    return view
+    data: bytes | bytearray | memoryview | None, max_bytes: int = BATCH_BYTES_MAX, produce_version: int = 13
+) -> BatchHeader:
+    """The header of the one batch of a produced partition; raises the error the producer gets.
 
-
-def _check_header(view: BatchView, produce_version: int) -> None:
-    if view.base_offset != 0:
-        raise InvalidRecord(f"a produced record batch must have base offset 0, not {view.base_offset}")
-    if view.codec not in CODEC_NAMES:
-        raise UnsupportedCompressionType(f"unknown compression codec {view.codec}")
-    if view.codec == CODECS["zstd"] and produce_version < ZSTD_PRODUCE_VERSION:
-        raise UnsupportedCompressionType(f"zstd needs Produce version {ZSTD_PRODUCE_VERSION}, not {produce_version}")
-    if view.is_control:
+    One rule after the other, each with its reason, so that a good batch costs a comparison per rule and its checksum.
+    """
+    if data is None or (size_bytes := len(data)) < HEADER_BYTES:
+        raise _too_few_bytes(data)
+    fields = header_fields(data)
+    base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, count = fields
+    if magic != MAGIC_V2:
+        raise _other_magic(magic)
+    if length != size_bytes - LOG_OVERHEAD_BYTES:
+        raise _other_length(length + LOG_OVERHEAD_BYTES, size_bytes)
+    if size_bytes > max_bytes:
+        raise MessageTooLarge(f"record batch of {size_bytes} bytes; the topic allows {max_bytes}")
+    if base_offset != 0:
+        raise InvalidRecord(f"a produced record batch must have base offset 0, not {base_offset}")
+    codec = attributes & CODEC_MASK
+    if codec >= _ZSTD and (codec > _ZSTD or produce_version < ZSTD_PRODUCE_VERSION):
+        raise _other_codec(codec, produce_version)
+    if attributes & CONTROL_BIT:
         raise InvalidRecord("clients may not produce control batches")
+    if crc32c(memoryview(data)[ATTRIBUTES_AT:]) != crc:
+        raise CorruptMessage(f"record batch fails its checksum {crc:#010x}")
+    if delta < 0 or count != delta + 1:
+        raise _other_count(count, delta)
+    if producer_id >= 0 and sequence < 0:
+        raise InvalidRecord(f"producer id {producer_id} with the sequence number {sequence}")
+    return _new_header(BatchHeader, fields)
 
 
-def _check_counts(view: BatchView) -> None:
-    if view.last_offset_delta < 0:
-        raise InvalidRecord(f"last offset delta {view.last_offset_delta} is negative")
-    if view.count <= 0:
-        raise InvalidRecord(f"a record batch of {view.count} records")
-    if view.count != view.last_offset_delta + 1:
-        raise InvalidRecord(f"{view.count} records cannot have the last offset delta {view.last_offset_delta}")
-    if view.has_producer_id and view.base_sequence < 0:
-        raise InvalidRecord(f"producer id {view.producer_id} with the sequence number {view.base_sequence}")
+def _too_few_bytes(data: bytes | bytearray | memoryview | None) -> KafkaError:
+    """Why what is shorter than a header is no batch: what little is there is judged by the same rules."""
+    if not data:
+        return InvalidRecord("a produce request must carry one record batch per partition")
+    if len(data) <= MAGIC_AT:
+        return InvalidRecord(f"{len(data)} bytes are too few for a record batch")
+    magic = int.from_bytes(data[MAGIC_AT : MAGIC_AT + 1], "big", signed=True)
+    if magic != MAGIC_V2:
+        return _other_magic(magic)
+    length = int.from_bytes(data[BATCH_LENGTH_AT : BATCH_LENGTH_AT + 4], "big", signed=True)
+    return _other_length(length + LOG_OVERHEAD_BYTES, len(data))
+
+
+def _other_magic(magic: int) -> KafkaError:
+    if 0 <= magic < MAGIC_V2:
+        return InvalidRecord(f"record batch with magic {magic}; only magic 2 may be produced")
+    return CorruptMessage(f"record batch with unknown magic {magic & 0xFF}")
+
+
+def _other_length(batch_bytes: int, size_bytes: int) -> KafkaError:
+    """Not one whole batch, or one that cannot hold its own header."""
+    if batch_bytes < HEADER_BYTES:
+        return CorruptMessage(f"record batch of {batch_bytes} bytes; the least is {HEADER_BYTES}")
+    if batch_bytes > size_bytes:
+        return InvalidRecord(f"record batch of {batch_bytes} bytes, but only {size_bytes} were sent")
+    return InvalidRecord("a produce request must carry exactly one record batch per partition")
+
+
+def _other_count(count: int, delta: int) -> KafkaError:
+    if delta < 0:
+        return InvalidRecord(f"last offset delta {delta} is negative")
+    if count <= 0:
+        return InvalidRecord(f"a record batch of {count} records")
+    return InvalidRecord(f"{count} records cannot have the last offset delta {delta}")
+
+
+def _other_codec(codec: int, produce_version: int) -> KafkaError:
+    if codec == _ZSTD:
+        return UnsupportedCompressionType(f"zstd needs Produce version {ZSTD_PRODUCE_VERSION}, not {produce_version}")
+    return UnsupportedCompressionType(f"unknown compression codec {codec}")
 
 
 def validate_records(view: BatchView, *, compacted: bool = False, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
@@ -84,7 +115,7 @@ def validate_records(view: BatchView, *, compacted: bool = False, max_bytes: int
     """
     try:
         data = decompress(view.codec, view.records_bytes(), max_bytes)
-        end = _walk(data, view.count, compacted)
+        end = _walk(data, view.record_count, compacted)
     except IndexError as error:
         raise InvalidRecord("the record batch ends inside a record") from error
     except UnicodeDecodeError as error:
@@ -92,7 +123,7 @@ def validate_records(view: BatchView, *, compacted: bool = False, max_bytes: int
     except CorruptMessage as error:
         raise InvalidRecord(str(error)) from error
     if end != len(data):
-        raise InvalidRecord(f"{len(data) - end} bytes behind the {view.count} records of the batch")
+        raise InvalidRecord(f"{len(data) - end} bytes behind the {view.record_count} records of the batch")
     return data
 
 

@@ -49,7 +49,7 @@ def serves(fed: Fed) -> None:
             for view in iter_batches(bytes(log.read(offset, 1 << 20))):
                 assert view.verify_crc()
                 assert view.base_offset == offset
-                assert view.count == view.last_offset_delta + 1
+                assert view.record_count == view.last_offset_delta + 1
                 offset = view.next_offset
 
 

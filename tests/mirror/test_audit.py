@@ -62,7 +62,7 @@ def test_a_true_copy_is_equal(chunk: int) -> None:
     log = source_log()
     comparison = compare(log, copy_of(log), chunk)
     assert comparison.divergence is None
-    assert comparison.records == sum(BatchView(batch).count for batch in log)
+    assert comparison.records == sum(BatchView(batch).record_count for batch in log)
     assert comparison.batches_by_checksum >= 15
     assert comparison.needs_source
     assert comparison.needs_target
@@ -101,7 +101,7 @@ def test_a_missing_a_doubled_and_a_swapped_batch_are_found() -> None:
         for batch in broken:
             again = bytearray(batch)
             stamp(again, 0, offset, 0)
-            offset += BatchView(batch).count
+            offset += BatchView(batch).record_count
             restamped.append(bytes(again))
         found = compare(log, restamped).divergence
         assert found is not None

@@ -140,9 +140,9 @@ class TargetLog:
 
     def append(self, batch: bytes) -> int | Trouble:
         view = BatchView(batch)
-        assert view.verify_crc() and view.base_offset == 0 and view.count == view.last_offset_delta + 1
+        assert view.verify_crc() and view.base_offset == 0 and view.record_count == view.last_offset_delta + 1
         assert not view.is_transactional and not view.is_control and view.timestamp_type == 0
-        assert [record.offset for record in decode_records(view)] == list(range(view.count))
+        assert [record.offset for record in decode_records(view)] == list(range(view.record_count))
         if self.remembered is not None and view.producer_id == PID:
             for first, last, base in self.remembered[-5:]:
                 if (first, last) == (view.base_sequence, view.last_sequence):
@@ -153,7 +153,7 @@ class TargetLog:
         stamped = bytearray(batch)
         stamp(stamped, 0, base, 0)
         self.batches.append(bytes(stamped))
-        self.end += view.count
+        self.end += view.record_count
         self.remembered = [*(self.remembered or []), (view.base_sequence, view.last_sequence, base)]
         return base
 
@@ -455,7 +455,7 @@ def test_a_source_with_the_same_records_goes_on() -> None:
     actions = link.step(Fetched(turn=fetch.turn, data=plain(5, 5) + plain(10, 2), end=12))
     produce = only(actions, Produce)
     view = BatchView(produce.batch)
-    assert (view.base_sequence, view.count, view.producer_id) == (10, 2, PID)
+    assert (view.base_sequence, view.record_count, view.producer_id) == (10, 2, PID)
 
 
 def test_a_source_that_got_shorter_stops_the_partition() -> None:

@@ -84,7 +84,7 @@ def test_a_batch_travels_as_bytes(codec: str) -> None:
     assert view.verify_crc()
     assert (view.base_offset, view.leader_epoch) == (0, -1)
     assert (view.producer_id, view.producer_epoch, view.base_sequence) == (PID, 0, 41)
-    assert (view.count, view.last_offset_delta, view.codec) == (3, 2, CODECS[codec])
+    assert (view.record_count, view.last_offset_delta, view.codec) == (3, 2, CODECS[codec])
     assert (view.base_timestamp, view.max_timestamp) == (5000, 5002)
     assert (item.target_offset, item.records, item.pieces, item.source_end) == (41, 3, ((70, 3),), 73)
     assert relayed.next_source == 73
@@ -180,7 +180,7 @@ def test_a_batch_with_holes_is_rebuilt_and_never_relabelled() -> None:
     relayed = run(data, 100, 50)
     (item,) = relayed.outgoing
     view = BatchView(item.batch)
-    assert (view.count, view.last_offset_delta, view.base_sequence) == (3, 2, 50)
+    assert (view.record_count, view.last_offset_delta, view.base_sequence) == (3, 2, 50)
     assert [record.offset for record in decode_records(view)] == [0, 1, 2]
     assert [row[1] for row in contents(relayed)] == [record.value for record in kept]
     assert item.pieces == ((101, 2), (105, 1))

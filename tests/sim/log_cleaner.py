@@ -155,7 +155,7 @@ class CleaningSimulation(LogSimulation):
         owed.sequences = {}
         for batch in kept:
             producer, sequence = batch.producer
-            owed.sequences[producer] = sequence + BatchView(batch.data).count
+            owed.sequences[producer] = sequence + BatchView(batch.data).record_count
 
     def _check_producers(self, log: PartitionLog, owed: Promises, kept: list[Appended]) -> None:
         """A retry of a producer's last batch is known, even when nothing but its header was kept."""

@@ -392,7 +392,7 @@ class LogSimulation:
         owed.sequences = {}
         for batch in kept:
             producer, sequence = batch.producer
-            owed.sequences[producer] = sequence + BatchView(batch.data).count
+            owed.sequences[producer] = sequence + BatchView(batch.data).record_count
 
     def _check_producers(self, log: PartitionLog, owed: Promises, kept: list[Appended]) -> None:
         """A retry of any of a producer's last five batches is known, whatever happened between."""

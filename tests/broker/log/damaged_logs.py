@@ -36,4 +36,6 @@ def log_files(folder: Path) -> list[Path]:
 
 def whole_offsets(folder: Path) -> list[int]:
     """Base offsets of the batches that have records, of a log without damage."""
-    return [view.base_offset for path in log_files(folder) for view in iter_batches(path.read_bytes()) if view.count]
+    return [
+        view.base_offset for path in log_files(folder) for view in iter_batches(path.read_bytes()) if view.record_count
+    ]

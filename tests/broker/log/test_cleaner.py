@@ -205,7 +205,7 @@ async def test_a_producer_whose_records_are_all_superseded_goes_on_with_its_sequ
 ) -> None:
     store, log, first = await with_a_superseded_batch(tmp_path, clock)
     await clean_all(store, clock)
-    assert 9 in [view.producer_id for view in read_all(log) if view.count == 0]
+    assert 9 in [view.producer_id for view in read_all(log) if view.record_count == 0]
     await store.close()
     for snapshot in (tmp_path / "t-0").glob("*.snapshot"):
         snapshot.unlink()

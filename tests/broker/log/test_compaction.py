@@ -10,10 +10,9 @@ from tests.broker.log.compaction_world import LOGS, RETENTION_MS, NewBatch, Worl
 from tests.broker.log.log_world import NOW_MS
 from tidemill.broker.log import compaction
 from tidemill.broker.log.compaction import CleaningFailed, Rules, SourceSegment, compact, compact_batch, fill
-from tidemill.broker.log.header import read_header
 from tidemill.broker.log.offset_map import OffsetMap
 from tidemill.broker.log.segment import Segment, segment_name
-from tidemill.core.records.batch import HEADER_BYTES, BatchView
+from tidemill.core.records.batch import HEADER_BYTES, BatchView, read_header
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, decode_records
 
@@ -33,7 +32,7 @@ def test_the_last_record_of_every_key_survives_unchanged_and_nothing_else_does(l
         was = headers[view.base_offset]
         same = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "timestamp_type")
         assert [getattr(view, name) for name in same] == [getattr(was, name) for name in same]
-        if view.count:
+        if view.record_count:
             assert view.codec == was.codec
             records = decode_records(view)
             assert view.max_timestamp == max(record.timestamp for record in records)
@@ -121,7 +120,7 @@ def test_an_empty_batch_stays_until_its_producer_wrote_another_or_is_forgotten()
     world.write([NewBatch([(1, b"a")], "gzip", 7, False), NewBatch([(1, b"b")], "none", -1, False)])
     world.clean(0, NOW_MS)
     empty, _ = world.batches()
-    assert (empty.count, empty.size_bytes, empty.codec, empty.last_sequence) == (0, HEADER_BYTES, 0, 0)
+    assert (empty.record_count, empty.size_bytes, empty.codec, empty.last_sequence) == (0, HEADER_BYTES, 0, 0)
     first = bytes(empty.batch_bytes())
     world.clean(2, NOW_MS)
     assert bytes(world.batches()[0].batch_bytes()) == first

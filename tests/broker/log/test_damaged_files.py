@@ -124,7 +124,7 @@ def written() -> list[tuple[int, bytes]]:
     for data in BATCHES:
         view = BatchView(data)
         rows.append((offset, payload(view)))
-        offset += view.count
+        offset += view.record_count
     return rows
 
 

@@ -50,7 +50,7 @@ async def test_offsets_follow_one_another_and_batches_come_back_as_they_were(wor
     log = world.open()
     sent = [batch(count, value_bytes=50) for count in (1, 3, 7, 2, 9, 4) * 5]
     offsets = [await append(log, data) for data in sent]
-    assert offsets == [sum(BatchView(data).count for data in sent[:number]) for number in range(len(sent))]
+    assert offsets == [sum(BatchView(data).record_count for data in sent[:number]) for number in range(len(sent))]
     views = read_all(log)
     assert [view.base_offset for view in views] == offsets
     assert [payload(view) for view in views] == [payload(BatchView(data)) for data in sent]
@@ -67,7 +67,7 @@ async def test_what_is_not_durable_is_not_visible(world: LogWorld, disk: Simulat
     await log.durable(result.last_offset)
     assert disk.syncs > syncs
     assert log.high_watermark == 3
-    assert [view.count for view in read_all(log)] == [3]
+    assert [view.record_count for view in read_all(log)] == [3]
 
 
 async def test_under_the_policy_os_appends_are_visible_at_once_and_not_synced(disk: SimulatedDisk) -> None:
@@ -215,10 +215,10 @@ async def test_a_full_disk_refuses_appends_serves_reads_and_recovers(world: LogW
     for _ in range(3):
         with pytest.raises(KafkaStorageError, match="no space left"):
             log.append(batch(5), now_ms=NOW_MS)
-    assert [view.count for view in read_all(log)] == [5]
+    assert [view.record_count for view in read_all(log)] == [5]
     disk.capacity_bytes = None
     assert await append(log, batch(2)) == 5
-    assert [view.count for view in read_all(log)] == [5, 2]
+    assert [view.record_count for view in read_all(log)] == [5, 2]
     assert world.failures == []
 
 

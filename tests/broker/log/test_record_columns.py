@@ -35,7 +35,7 @@ def batch_of(
 @given(RECORDS, GAPS)
 def test_the_columns_are_what_the_decoder_says(rows, gaps) -> None:  # type: ignore[no-untyped-def]
     view = batch_of(rows, gaps)
-    columns = read_columns(bytes(view.records_bytes()), view.count)
+    columns = read_columns(bytes(view.records_bytes()), view.record_count)
     records = decode_records(view)
     assert columns.keys == [record.key for record in records]
     assert columns.tombstones == [record.value is None for record in records]
@@ -48,8 +48,8 @@ def test_the_columns_are_what_the_decoder_says(rows, gaps) -> None:  # type: ign
 def test_what_is_kept_is_what_it_was(rows, gaps, choice, new_base) -> None:  # type: ignore[no-untyped-def]
     view = batch_of(rows, gaps)
     payload = bytes(view.records_bytes())
-    columns = read_columns(payload, view.count)
-    keep = choice[: view.count]
+    columns = read_columns(payload, view.record_count)
+    keep = choice[: view.record_count]
     staying = [record for record, stays in zip(decode_records(view), keep, strict=True) if stays]
     again = kept(payload, columns, keep)
     assert decoded(again, len(staying), view.base_timestamp) == staying
@@ -71,7 +71,7 @@ def test_records_that_do_not_fill_their_bytes_are_refused_or_read_within_them(ro
     payload = bytearray(view.records_bytes())
     payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        columns = read_columns(bytes(payload), view.count)
+        columns = read_columns(bytes(payload), view.record_count)
     except CorruptMessage:
         return
     assert columns.ends == sorted(columns.ends) and columns.ends[-1] == len(payload)

@@ -40,7 +40,7 @@ async def test_a_tail_torn_at_any_byte_is_cut_back_to_the_last_whole_batch() -> 
         assert kept == [payload(BatchView(data)) for data in batches[:count]]
         assert log.active.size_bytes == sum(sizes[:count])
         assert log.append(batch(1), now_ms=NOW_MS).base_offset == log.log_start_offset + sum(
-            BatchView(data).count for data in batches[:count]
+            BatchView(data).record_count for data in batches[:count]
         )
 
 

@@ -58,7 +58,7 @@ def test_the_file_is_one_of_kafkas() -> None:
     commit(store, decision(1))
     raw = disk.root.subdirectory(FOLDER).read(FILE)
     views = list(iter_batches(raw))
-    assert [(view.base_offset, view.count, view.magic, view.leader_epoch) for view in views] == [
+    assert [(view.base_offset, view.record_count, view.magic, view.leader_epoch) for view in views] == [
         (0, 2, 2, 1),
         (2, 2, 2, 1),
     ]

@@ -23,7 +23,7 @@ def test_every_batch_has_a_row_with_what_its_header_says(tmp_path: Path) -> None
     found = rows(tmp_path, "batch")
     views = [view for path in log_files(tmp_path) for view in iter_batches(path.read_bytes())]
     assert [(row["base_offset"], row["last_offset"], row["records"]) for row in found] == [
-        (view.base_offset, view.last_offset, view.count) for view in views
+        (view.base_offset, view.last_offset, view.record_count) for view in views
     ]
     assert [(row["producer_id"], row["producer_epoch"], row["base_sequence"]) for row in found] == [
         (7, 0, view.base_sequence) for view in views

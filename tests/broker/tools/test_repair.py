@@ -115,7 +115,7 @@ def test_consumers_read_on_behind_a_quarantined_range(tmp_path: Path) -> None:
     log = LogWorld(OsDirectory(tmp_path), SMALL).open(recovery_point=end)
     views = read_all(log)
     assert [view.base_offset for view in views] == list(range(0, end, 2))
-    assert [view.count for view in views] == [0] + [2] * (len(views) - 1)
+    assert [view.record_count for view in views] == [0] + [2] * (len(views) - 1)
     assert repair(tmp_path, end).fenced == ()
 
 

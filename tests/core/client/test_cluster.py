@@ -66,7 +66,7 @@ async def test_a_long_poll_does_not_hold_up_other_lanes(client: ClusterClient, t
     await asyncio.sleep(0)
     assert await asyncio.wait_for(client.append(partition, batch(b"x")), 5) == 0
     answers = await asyncio.wait_for(waiting, 5)
-    assert [view.count for view in iter_batches(answers[0].data)] == [1]
+    assert [view.record_count for view in iter_batches(answers[0].data)] == [1]
 
 
 async def test_a_lost_connection_is_replaced(client: ClusterClient, topic: str) -> None:

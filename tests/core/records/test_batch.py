@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from tidemill.core.errors import CorruptMessage
 from tidemill.core.records import batch as batch_module
-from tidemill.core.records.batch import HEADER_BYTES, BatchView, iter_batches, stamp, stamp_append_time
+from tidemill.core.records.batch import (
+    HEADER_BYTES,
+    BatchView,
+    crc_matches,
+    iter_batches,
+    pack_header,
+    plausible_size,
+    read_header,
+    set_create_time,
+    stamp,
+    stamp_append_time,
+    with_records,
+)
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.crc import payload_crc
 from tidemill.core.records.record import NewRecord, decode_records
@@ -32,13 +44,33 @@ def test_every_field_of_the_header() -> None:
     assert (view.size_bytes, view.leader_epoch, view.magic) == (len(BATCH), 6, 2)
     assert (view.codec, view.timestamp_type, view.attributes) == (1, 0, 0x11)
     assert (view.is_transactional, view.is_control, view.has_delete_horizon) == (True, False, False)
-    assert (view.base_timestamp, view.max_timestamp, view.count) == (1000, 1002, 3)
+    assert (view.base_timestamp, view.max_timestamp, view.record_count) == (1000, 1002, 3)
     assert (view.producer_id, view.producer_epoch, view.has_producer_id) == (9, 2, True)
     assert (view.base_sequence, view.last_sequence) == (2**31 - 2, 0)
     assert view.verify_crc()
     assert bytes(view.batch_bytes()) == BATCH
     assert bytes(view.records_bytes()) == BATCH[HEADER_BYTES:]
     assert "base_offset=40" in repr(view)
+
+
+def test_a_view_is_the_header_of_a_batch_that_is_there() -> None:
+    view, header = BatchView(b"junk" + BATCH, 4), read_header(b"junk" + BATCH[:HEADER_BYTES], 4)
+    assert view == header
+    assert (view.size_bytes, view.last_sequence) == (header.size_bytes, header.last_sequence)
+    assert pack_header(header) == BATCH[:HEADER_BYTES]
+
+
+def test_a_header_is_a_claim_until_its_crc_matches() -> None:
+    header = read_header(BATCH)
+    assert plausible_size(header) and crc_matches(b"junk" + BATCH + b"more", 4, header)
+    damaged = bytearray(BATCH)
+    damaged[70] ^= 1
+    assert not crc_matches(damaged, 0, read_header(damaged))
+
+
+@pytest.mark.parametrize("spoiled", [{"magic": 1}, {"length": 48}, {"last_offset_delta": -1}])
+def test_implausible_headers(spoiled: dict[str, int]) -> None:
+    assert not plausible_size(read_header(BATCH)._replace(**spoiled))
 
 
 def test_offsets_of_the_fields() -> None:
@@ -101,6 +133,24 @@ def test_append_time_replaces_the_timestamps_and_the_checksum() -> None:
     assert (view.timestamp_type, view.max_timestamp, view.base_timestamp) == (1, 5000, 1000)
     assert view.verify_crc()
     assert [record.timestamp for record in decode_records(view)] == [5000] * 3
+
+
+def test_create_time_is_restored_with_a_new_checksum() -> None:
+    buffer = bytearray(b"junk" + BATCH + b"more")
+    stamp_append_time(buffer, 4, 5000)
+    assert buffer[4:-4] != BATCH
+    set_create_time(buffer, 4)
+    view = BatchView(buffer, 4)
+    assert (view.timestamp_type, view.verify_crc()) == (0, True)
+    assert bytes(view.records_bytes()) == BATCH[HEADER_BYTES:]
+    assert (buffer[:4], buffer[-4:]) == (b"junk", b"more")
+
+
+def test_records_are_exchanged_under_the_same_header() -> None:
+    again = with_records(BATCH[:HEADER_BYTES], b"others", 0)
+    view, before = BatchView(again), BatchView(BATCH)
+    assert (view.codec, bytes(view.records_bytes()), view.verify_crc()) == (0, b"others", True)
+    assert view[5:] == (before.attributes & ~1, *before[6:])
 
 
 @given(st.lists(st.integers(1, 4), max_size=4), st.integers(0, 100))

@@ -59,7 +59,7 @@ def test_records_get_new_offsets_unless_told_otherwise() -> None:
     assert [r.offset for r in decode_records(dense)] == [100, 101]
     kept = BatchView(build_batch(gapped, base_offset=9, keep_offsets=True))
     assert [r.offset for r in decode_records(kept)] == [10, 13]
-    assert (kept.base_offset, kept.last_offset, kept.count) == (9, 13, 2)
+    assert (kept.base_offset, kept.last_offset, kept.record_count) == (9, 13, 2)
 
 
 def test_empty_batches_and_unknown_codecs_are_refused() -> None:
@@ -91,7 +91,7 @@ def test_other_libraries_read_what_we_build(batch_class: type, codec: str, recor
 def test_an_empty_batch_takes_offsets_and_is_read_by_other_libraries_as_nothing() -> None:
     built = build_empty_batch(10, 12, leader_epoch=4)
     view = BatchView(built)
-    assert (view.base_offset, view.next_offset, view.count, view.leader_epoch, view.verify_crc()) == (
+    assert (view.base_offset, view.next_offset, view.record_count, view.leader_epoch, view.verify_crc()) == (
         10,
         13,
         0,

@@ -71,7 +71,7 @@ def test_we_read_what_other_libraries_build(builder_class: type, codec: str) -> 
         expected.append(Record(i, 1_700_000_000_000 + i * 100, key, value, tuple(headers)))
     view = BatchView(bytes(builder.build()))
     assert view.verify_crc()
-    assert (view.producer_id, view.base_sequence, view.last_sequence, view.count) == (7, 3, 52, 50)
+    assert (view.producer_id, view.base_sequence, view.last_sequence, view.record_count) == (7, 3, 52, 50)
     assert decode_records(view) == expected
 
 
