@@ -1,8 +1,10 @@
 """The way from a request frame to its response
 
 A `Route` says which handler serves an API key, in which versions, and how that API says "error". The dispatcher
-decodes the header, finds the route, decodes the request and calls the handler. Whatever the handler raises becomes that
-API's own error response here and nowhere else.
+decodes the header, finds the route, decodes the request and calls the handler. Whatever goes wrong then, on any of the
+ways below or while the response is encoded, becomes that API's own error response here and nowhere else (`fail`); what
+is not a KafkaError is UNKNOWN_SERVER_ERROR to the client and one line with its traceback in the log. Where not even an
+error response can be made, the connection is closed.
 
 A handler may answer in three ways, and the way says how much of its connection it needs:
 
@@ -21,6 +23,7 @@ Those are the server's.
 
 import asyncio
 import dataclasses
+import struct
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("tidemill.broker.dispatch")
 
+_KEY_AND_VERSION = struct.Struct(">hh")
 _KEY_BYTES, _KEY_AND_VERSION_BYTES = 2, 4
 
 Chunks = list[Buffer]
@@ -258,14 +262,68 @@ class Dispatcher:
     def start(self, frame: bytes | memoryview, peer: Peer, shortcuts: Shortcuts | None = None) -> Exchange:
         """Decode `frame` and begin to serve it, by one of the connection's `shortcuts` if that will do.
 
-        Raises UnservedRequest for what is not a request that this broker serves; the caller closes the connection.
+        Raises UnservedRequest for what is not a request that this broker serves, and DropConnection for what no answer
+        can be made to; the caller closes the connection. Whatever else goes wrong is an answer.
         """
-        if shortcuts:
-            shortcut = shortcuts.get(bytes(frame[:_KEY_AND_VERSION_BYTES]))
-            if shortcut is not None:
+        failure: Exception | None = None
+        shortcut = shortcuts.get(bytes(frame[:_KEY_AND_VERSION_BYTES])) if shortcuts else None
+        if shortcut is not None:
+            try:
                 exchange = shortcut(memoryview(frame))
+            except Exception as error:
+                failure = error  # whether anything was done is not known, so the handler must not do it again
+            else:
                 if exchange is not None:
                     return exchange
+        exchange, route, api_version = self._understand(frame)
+        try:
+            if failure is not None:
+                raise failure
+            if shortcuts is not None and route.shortcut is not None:
+                self._make_shortcut(route.shortcut, exchange.header, shortcuts)
+            result = route.handle(self._broker, exchange.request, peer.context(exchange.header, api_version))
+            if asyncio.isfuture(result):
+                exchange.pending = result
+            elif isinstance(result, Coroutine):
+                exchange.pending = result
+                exchange.exclusive = True
+            else:
+                _encode(exchange, result)
+        except Exception as error:
+            self.fail(exchange, error)
+        return exchange
+
+    def answer(self, exchange: Exchange, response: Any) -> None:
+        """Encode `response` as the answer of `exchange`; None means that nothing is to be sent.
+
+        Raises DropConnection as `fail` does.
+        """
+        try:
+            _encode(exchange, response)
+        except Exception as error:
+            self.fail(exchange, error)
+
+    def fail(self, exchange: Exchange, error: BaseException) -> None:
+        """Answer `exchange` with the error response of its API, whichever way it was served.
+
+        Raises DropConnection, and nothing else, if that is what `error` is or if no such response can be made.
+        """
+        header = exchange.header
+        if isinstance(error, DropConnection):
+            raise error
+        if not isinstance(error, KafkaError):
+            _log_failure("request failed unexpectedly", header, error)
+            error = UnknownServerError("the broker failed unexpectedly while serving this request; see its log")
+        try:
+            _encode(exchange, exchange.error_response(exchange.request, error, header.api_version))
+        except DropConnection:
+            raise
+        except Exception as second:
+            _log_failure("error response cannot be made", header, second)
+            raise DropConnection(f"no answer to a request of API key {header.api_key} could be made") from second
+
+    def _understand(self, frame: bytes | memoryview) -> tuple[Exchange, Route, int]:
+        """The request in `frame`, and the version in which its handler is asked."""
         try:
             header, body_offset = decode_request_header(frame)
         except DecodeError as error:
@@ -276,78 +334,46 @@ class Dispatcher:
         route, request_class, error_response = found
         version = header.api_version
         if not route.min_version <= version <= route.max_version:
-            return self._unsupported_version(header, route, error_response, peer)
+            return Exchange(_stepped_down(header, route), None, error_response), route, UNSUPPORTED_VERSION
         try:
             # Bytes after the request pass, as in Kafka: librdkafka sends three with an all-topics Metadata 13.
             request, _end = decode(request_class, version, frame, body_offset)
         except DecodeError as error:
             raise UnservedRequest(f"malformed {route.key.name} v{version} request: {error}") from error
-        if shortcuts is not None and route.shortcut is not None:
-            key = bytes(frame[:_KEY_AND_VERSION_BYTES])
-            if key not in shortcuts:
-                for other in [other for other in shortcuts if other.startswith(key[:_KEY_BYTES])]:
-                    del shortcuts[other]  # a client keeps to one version, and what a shortcut remembers takes memory
-                shortcuts[key] = route.shortcut(self._broker, version)
-        exchange = Exchange(header, request, error_response)
-        try:
-            result = route.handle(self._broker, request, peer.context(header, version))
-        except DropConnection:
-            raise
-        except Exception as error:
-            self.fail(exchange, error)
-            return exchange
-        if asyncio.isfuture(result):
-            exchange.pending = result
-        elif isinstance(result, Coroutine):
-            exchange.pending = result
-            exchange.exclusive = True
-        else:
-            self.answer(exchange, result)
-        return exchange
+        return Exchange(header, request, error_response), route, version
 
-    def answer(self, exchange: Exchange, response: Any) -> None:
-        """Encode `response` as the answer of `exchange`; None means that nothing is to be sent."""
-        header = exchange.header
-        exchange.pending = None
-        exchange.request = None
-        if response is None:
-            exchange.chunks = []
-            return
-        try:
-            exchange.chunks = encode_response(header.api_key, header.api_version, header.correlation_id, response)
-        except Exception as error:
-            log.exception("response cannot be encoded", api_key=header.api_key, api_version=header.api_version)
-            raise DropConnection(f"a response to API key {header.api_key} could not be encoded") from error
+    def _make_shortcut(
+        self, make: Callable[[BrokerServices, int], Shortcut], header: RequestHeader, shortcuts: Shortcuts
+    ) -> None:
+        """One for requests like this, unless there is one; it replaces that of another version."""
+        key = _KEY_AND_VERSION.pack(header.api_key, header.api_version)
+        if key not in shortcuts:
+            for other in [other for other in shortcuts if other.startswith(key[:_KEY_BYTES])]:
+                del shortcuts[other]  # a client keeps to one version, and what a shortcut remembers takes memory
+            shortcuts[key] = make(self._broker, header.api_version)
 
-    def fail(self, exchange: Exchange, error: BaseException) -> None:
-        """Answer `exchange` with the error response of its API."""
-        header = exchange.header
-        if not isinstance(error, KafkaError):
-            log.error(
-                "request failed unexpectedly",
-                api_key=header.api_key,
-                api_version=header.api_version,
-                client_id=header.client_id,
-                exc_info=error,
-            )
-            error = UnknownServerError("the broker failed unexpectedly while serving this request; see its log")
-        self.answer(exchange, exchange.error_response(exchange.request, error, header.api_version))
 
-    def _unsupported_version(
-        self, header: RequestHeader, route: Route, error_response: ErrorResponse, peer: Peer
-    ) -> Exchange:
-        """ApiVersions steps down by an answer in version 0; for all other APIs clients have negotiated before."""
-        if route.key is not ApiKey.API_VERSIONS:
-            raise UnservedRequest(
-                f"{route.key.name} v{header.api_version} is not served, "
-                f"only v{route.min_version} to v{route.max_version}"
-            )
-        header = RequestHeader(
-            api_key=header.api_key, api_version=0, correlation_id=header.correlation_id, client_id=header.client_id
+def _encode(exchange: Exchange, response: Any) -> None:
+    header = exchange.header
+    if response is None:
+        exchange.chunks = []
+    else:
+        exchange.chunks = encode_response(header.api_key, header.api_version, header.correlation_id, response)
+    exchange.pending = None
+    exchange.request = None
+
+
+def _log_failure(event: str, header: RequestHeader, error: BaseException) -> None:
+    log.error(event, api_key=header.api_key, api_version=header.api_version, client_id=header.client_id, exc_info=error)
+
+
+def _stepped_down(header: RequestHeader, route: Route) -> RequestHeader:
+    """ApiVersions steps down by an answer in version 0; for all other APIs clients have negotiated before."""
+    if route.key is not ApiKey.API_VERSIONS:
+        raise UnservedRequest(
+            f"{route.key.name} v{header.api_version} is not served, only v{route.min_version} to v{route.max_version}"
         )
-        exchange = Exchange(header, None, error_response)
-        self.answer(exchange, route.handle(self._broker, None, peer.context(header, UNSUPPORTED_VERSION)))
-        return exchange
+    return header._replace(api_version=0)
 
 
 def served_apis(routes: Iterable[Route]) -> Mapping[ApiKey, tuple[int, int]]:

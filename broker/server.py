@@ -145,9 +145,11 @@ class Server:
         assert exchange.pending is not None
         try:
             response = await exchange.pending
-        except asyncio.CancelledError:
-            connection.close()
-            raise
+        except asyncio.CancelledError as error:
+            if self.stopping:
+                connection.give_up(exchange)
+                raise
+            connection.finish(exchange, None, error)  # not this task was cancelled, but what it waited for
         except Exception as error:
             connection.finish(exchange, None, error)
         else:
@@ -163,14 +165,20 @@ class Server:
             now = loop.time()
             share = self.answer_bytes_share()
             for connection in list(self.connections):
-                connection.hold_answers(share)
-                idle_s = connection.idle_seconds(now)
-                if idle_s > limit_s:
-                    connection.expire()
-                elif self.memory.is_short and connection.dawdles(now):
-                    connection.abort("a large request arrives too slowly while others wait for its memory")
-                elif idle_s > BUFFER_KEPT_SECONDS:
-                    connection.shrink()
+                try:
+                    self._look_after(connection, now, limit_s, share)
+                except Exception:  # the others and the broker go on
+                    connection.break_off()
+
+    def _look_after(self, connection: "Connection", now: float, limit_s: float, share: int) -> None:
+        connection.hold_answers(share)
+        idle_s = connection.idle_seconds(now)
+        if idle_s > limit_s:
+            connection.expire()
+        elif self.memory.is_short and connection.dawdles(now):
+            connection.abort("a large request arrives too slowly while others wait for its memory")
+        elif idle_s > BUFFER_KEPT_SECONDS:
+            connection.shrink()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -190,6 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large_end = 0  # of the large request that is being received; 0 if there is none
         self._exchanges: deque[Exchange] = deque()
         self._exclusive = False
+        self._closing = False
         self._pending = 0  # exchanges whose answer is not known yet ...
         self._pending_bytes = 0  # ... and the size of those requests that are not large
         self._answered_bytes = 0  # of answers that cannot leave yet
@@ -246,8 +255,17 @@ class Connection(asyncio.BufferedProtocol):
         for exchange in self._exchanges:
             if isinstance(exchange.pending, asyncio.Future):
                 exchange.pending.cancel()
-                self._release(exchange)
         self._exchanges.clear()
+
+    def break_off(self) -> None:
+        """Log the exception that is being handled, which no request can be answered with, and close the connection."""
+        log.exception("connection failed unexpectedly", client=self._peer.connection_id)
+        self.abort("it cannot be served on")
+
+    def give_up(self, exchange: Exchange) -> None:
+        """Leave `exchange` without an answer: the broker stops."""
+        self._settled(exchange)
+        self.close()
 
     def abort(self, reason: str) -> None:
         """Close the connection at once."""
@@ -267,7 +285,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.set_write_buffer_limits(high=bytes_max)
 
     def close(self) -> None:
-        """Close the connection once what was answered has been sent."""
+        """Close the connection once what was answered has been sent; what has not started never will."""
+        self._closing = True
         if self._transport is not None:
             self._transport.close()
 
@@ -325,6 +344,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_requests(self) -> None:
         """Start every request that has arrived in full and may start now, then send what they left to send."""
+        try:
+            self._start_arrived()
+        except Exception:
+            self.break_off()
+
+    def _start_arrived(self) -> None:
         while True:
             if not self._may_start():
                 self._send()  # what is answered already makes room for more
@@ -416,6 +441,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._transport is not None
             and not self._exclusive
+            and not self._closing
             and not self._send_buffer_full
             and not self._server.stopping
             and len(self._exchanges) < IN_FLIGHT_MAX
@@ -472,7 +498,7 @@ class Connection(asyncio.BufferedProtocol):
     def _after(self, exchanges: list[Exchange], done: "asyncio.Future[None]") -> None:
         if done is self._awaited:
             self._awaited, self._awaiting = None, []
-        error = done.exception()
+        error = _failure(done)
         for exchange in exchanges:
             if error is None:
                 exchange.chunks = exchange.due
@@ -507,18 +533,12 @@ class Connection(asyncio.BufferedProtocol):
     # -- sending
 
     def _future_done(self, exchange: Exchange, future: "asyncio.Future[Any]") -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
+        error = _failure(future)
         self.finish(exchange, None if error else future.result(), error)
 
     def finish(self, exchange: Exchange, response: Any, error: BaseException | None) -> None:
         """Answer `exchange`; the bytes leave when all earlier requests are answered too."""
-        self._pending -= 1
-        self._pending_bytes -= exchange.pending_bytes
-        self._release(exchange)
-        if exchange.exclusive:
-            self._exclusive = False
+        self._settled(exchange)
         if self._transport is None:
             return
         try:
@@ -526,14 +546,22 @@ class Connection(asyncio.BufferedProtocol):
                 self._dispatcher.fail(exchange, error)
             else:
                 self._dispatcher.answer(exchange, response)
+            self._answered(exchange)
         except DropConnection as dropped:
             log.info("connection closed", client=self._peer.connection_id, reason=str(dropped))
             self.close()
-            return
-        self._answered(exchange)
+        except Exception:
+            self.break_off()
         if not self._send_scheduled:
             self._send_scheduled = True
             self._loop.call_soon(self._go_on)
+
+    def _settled(self, exchange: Exchange) -> None:
+        self._pending -= 1
+        self._pending_bytes -= exchange.pending_bytes
+        self._release(exchange)
+        if exchange.exclusive:
+            self._exclusive = False
 
     def _go_on(self) -> None:
         """Send what is answered, then start what had to wait: both once for all answers of this turn of the loop."""
@@ -565,6 +593,11 @@ class Connection(asyncio.BufferedProtocol):
         """The client has caught up."""
         self._send_buffer_full = False
         self._loop.call_soon(self._start_requests)
+
+
+def _failure(future: "asyncio.Future[Any]") -> BaseException | None:
+    """Why there is no result; somebody else than the client's going may have cancelled it."""
+    return asyncio.CancelledError() if future.cancelled() else future.exception()
 
 
 def _buffer_bytes(frame_bytes: int) -> int:

@@ -158,16 +158,11 @@ class FetchShortcut:
             return None
         header = _new(RequestHeader, (_FETCH, self._version, request.correlation_id, request.client_id))
         exchange = Exchange(header, request, error_response)
-        try:
-            result = serve(self._broker, request, self._version)
-            if isinstance(result, FetchAnswer):
-                exchange.chunks = encode_response(_FETCH, self._version, request.correlation_id, result)
-            else:
-                exchange.pending = result
-        except Exception as error:  # the dispatcher makes a response of it, and a line in the log if need be
-            failed: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
-            failed.set_exception(error)
-            exchange.pending = failed
+        result = serve(self._broker, request, self._version)
+        if isinstance(result, FetchAnswer):
+            exchange.chunks = encode_response(_FETCH, self._version, request.correlation_id, result)
+        else:
+            exchange.pending = result
         return exchange
 
 

@@ -2,7 +2,8 @@
 
 One call at start-up, the same in every program of ours: lines go to standard error (standard output belongs to the
 readiness line and to results), as text for people or as one JSON object per line for machines. Code logs through
-`structlog.get_logger("tidemill.<part>")` and never cares.
+`structlog.get_logger("tidemill.<part>")` and never cares. A traceback names places, not values: to draw the local
+variables of every frame takes half a second of the event loop, and shows records and passwords to whoever reads logs.
 """
 
 import logging
@@ -24,7 +25,9 @@ def configure_log(log_format: str = "text", level: str = "info") -> None:
     last: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+        )
     )
     structlog.configure(
         processors=[

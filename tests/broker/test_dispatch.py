@@ -152,10 +152,35 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(12, 0, 3), (18, 0, 4)]
 
 
-def test_a_response_that_cannot_be_encoded_closes_the_connection() -> None:
+def test_a_response_that_cannot_be_encoded_is_a_failure_like_any_other() -> None:
     handle = lambda *_: HeartbeatResponse(error_code=10**9)  # noqa: E731
-    with pytest.raises(DropConnection):
-        dispatcher(heartbeat(handle)).start(frame(ApiKey.HEARTBEAT, 0, HeartbeatRequest()), PEER)
+    exchange = dispatcher(heartbeat(handle)).start(frame(ApiKey.HEARTBEAT, 0, HeartbeatRequest()), PEER)
+    assert answer(exchange, ApiKey.HEARTBEAT, 0).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_the_connection_is_dropped_where_no_error_response_can_be_made() -> None:
+    def error_response(_request: Any, _error: KafkaError, _version: int) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=10**9)
+
+    route = Route(
+        key=ApiKey.HEARTBEAT, handle=lambda *_: 1 // 0, min_version=0, max_version=0, error_response=error_response
+    )
+    with pytest.raises(DropConnection, match="no answer to a request of API key 12"):
+        dispatcher(route).start(frame(ApiKey.HEARTBEAT, 0, HeartbeatRequest()), PEER)
+
+
+def test_a_shortcut_that_fails_is_not_followed_by_the_handler() -> None:
+    def shortcut(_frame: memoryview) -> Exchange | None:
+        raise NotCoordinator
+
+    served: list[Any] = []
+    route = Route(key=ApiKey.HEARTBEAT, handle=lambda *args: served.append(args), min_version=0, max_version=0)
+    data = frame(ApiKey.HEARTBEAT, 0, HeartbeatRequest())
+    exchange = dispatcher(route).start(data, PEER, {data[:4]: shortcut})
+    assert answer(exchange, ApiKey.HEARTBEAT, 0).error_code == ErrorCode.NOT_COORDINATOR
+    assert not served
+    with pytest.raises(UnservedRequest):
+        dispatcher(route).start(data[:-1], PEER, {data[:4]: shortcut})
 
 
 def test_advertised_versions_may_begin_earlier_than_served_ones() -> None:

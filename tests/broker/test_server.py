@@ -4,12 +4,25 @@ import asyncio
 import random
 import struct
 from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from tidemill.broker.dispatch import BrokerServices, Dispatcher, Exchange, Route
+from tests.broker.server_stage import (
+    LIMITS,
+    LONG_ANSWER_BYTES,
+    Client,
+    Stage,
+    alone,
+    at_length,
+    heartbeat,
+    large,
+    later,
+    left,
+    produce,
+    shared,
+    until,
+)
 from tidemill.broker.server import (
     BUFFER_BUSY_BYTES,
     BUFFER_IDLE_BYTES,
@@ -22,115 +35,9 @@ from tidemill.broker.server import (
 from tidemill.broker.server_limits import ConnectionCounts, ServerLimits
 from tidemill.core.errors import NotCoordinator
 from tidemill.core.wire.api import ApiKey
-from tidemill.core.wire.framing import RequestHeader, decode_response, encode_request, encode_response
-from tidemill.core.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from tidemill.core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tidemill.core.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-LONG_ANSWER_BYTES = 30_000
-LIMITS = ServerLimits(socket_request_max_bytes=200_000)
-
-
-class Stage:
-    """A server whose Heartbeat answers as the test says: generation ids choose a behaviour."""
-
-    def __init__(self) -> None:
-        self.started: list[int] = []
-        self.futures: dict[int, asyncio.Future[HeartbeatResponse]] = {}
-        self.produced: list[bytes] = []
-        self.rounds: dict[int, asyncio.Future[None]] = {}
-        routes = (
-            Route(
-                key=ApiKey.JOIN_GROUP,
-                handle=lambda *_: JoinGroupResponse(),
-                min_version=0,
-                max_version=0,
-                shortcut=self.shortcut,
-            ),
-            Route(key=ApiKey.HEARTBEAT, handle=self.at_once, min_version=0, max_version=0),
-            Route(key=ApiKey.LEAVE_GROUP, handle=self.later, min_version=0, max_version=0),
-            Route(key=ApiKey.SYNC_GROUP, handle=self.alone, min_version=0, max_version=0),
-            Route(key=ApiKey.FIND_COORDINATOR, handle=self.at_length, min_version=1, max_version=1),
-            Route(
-                key=ApiKey.PRODUCE,
-                handle=self.produce,
-                min_version=3,
-                max_version=3,
-                error_response=lambda *_: ProduceResponse(),
-            ),
-        )
-        self.dispatcher = Dispatcher(cast(BrokerServices, SimpleNamespace()), routes)
-
-    def at_once(self, _broker: Any, request: HeartbeatRequest, _ctx: Any) -> HeartbeatResponse:
-        if request.generation_id < 0:
-            raise NotCoordinator
-        self.started.append(request.generation_id)
-        return HeartbeatResponse(error_code=request.generation_id)
-
-    def at_length(self, _broker: Any, request: FindCoordinatorRequest, _ctx: Any) -> FindCoordinatorResponse:
-        self.started.append(len(self.started))
-        return FindCoordinatorResponse(error_message="x" * LONG_ANSWER_BYTES)
-
-    def later(self, _broker: Any, request: Any, _ctx: Any) -> "asyncio.Future[Any]":
-        number = int(request.member_id)
-        self.started.append(number)
-        self.futures[number] = asyncio.get_running_loop().create_future()
-        return self.futures[number]
-
-    async def alone(self, _broker: Any, request: Any, _ctx: Any) -> Any:
-        self.started.append(request.generation_id)
-        future = self.futures[request.generation_id] = asyncio.get_running_loop().create_future()
-        return SyncGroupResponse(error_code=(await future).error_code)
-
-    def shortcut(self, _broker: Any, _version: int) -> Any:
-        return self.share
-
-    def share(self, frame: memoryview) -> Exchange:
-        """Negative correlation ids wait for one future, the others for another."""
-        (number,) = struct.unpack_from(">i", frame, 4)
-        self.started.append(number)
-        round_ = self.rounds.setdefault(1 if number > 0 else -1, asyncio.get_running_loop().create_future())
-        header = RequestHeader(ApiKey.JOIN_GROUP, 0, number, None)
-        exchange = Exchange(header, None, lambda _request, error, _version: JoinGroupResponse(error_code=error.code))
-        exchange.after = round_
-        exchange.due = encode_response(ApiKey.JOIN_GROUP, 0, number, JoinGroupResponse())
-        return exchange
-
-    def produce(self, _broker: Any, request: ProduceRequest, _ctx: Any) -> ProduceResponse:
-        records = request.topic_data[0].partition_data[0].records
-        assert records is not None
-        self.produced.append(bytes(records))
-        return ProduceResponse()
-
-
-class Client:
-    """Raw bytes out, decoded responses in."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def response(self, key: ApiKey = ApiKey.HEARTBEAT, version: int = 0) -> tuple[int, Any]:
-        (size,) = struct.unpack(">i", await self.reader.readexactly(4))
-        return decode_response(key, version, await self.reader.readexactly(size))
-
-    async def is_silent(self) -> bool:
-        """Whether nothing comes for a while."""
-        try:
-            async with asyncio.timeout(0.05):
-                await self.reader._wait_for_data("is_silent")  # type: ignore[attr-defined]
-        except TimeoutError:
-            return True
-        return False
-
-    async def is_closed(self) -> bool:
-        try:
-            return await asyncio.wait_for(self.reader.read(1), 5) == b""
-        except ConnectionError:
-            return True
+from tidemill.core.wire.framing import encode_request
+from tidemill.core.wire.messages.heartbeat import HeartbeatResponse
+from tidemill.core.wire.messages.leave_group import LeaveGroupRequest
 
 
 @pytest.fixture
@@ -156,42 +63,6 @@ async def connect(server: Server) -> AsyncIterator[Callable[[], Any]]:
     yield connect
     for client in clients:
         client.writer.close()
-
-
-def heartbeat(number: int, correlation_id: int | None = None) -> bytes:
-    request = HeartbeatRequest(generation_id=number)
-    return encode_request(ApiKey.HEARTBEAT, 0, number if correlation_id is None else correlation_id, "c", request)
-
-
-def later(number: int) -> bytes:
-    return encode_request(ApiKey.LEAVE_GROUP, 0, number, "c", LeaveGroupRequest(member_id=str(number)))
-
-
-def shared(number: int) -> bytes:
-    return encode_request(ApiKey.JOIN_GROUP, 0, number, "c", JoinGroupRequest())
-
-
-def at_length() -> bytes:
-    return encode_request(ApiKey.FIND_COORDINATOR, 1, 0, "c", FindCoordinatorRequest(key="k"))
-
-
-def alone(number: int) -> bytes:
-    return encode_request(ApiKey.SYNC_GROUP, 0, number, "c", SyncGroupRequest(generation_id=number))
-
-
-def produce(records: bytes, number: int = 1) -> bytes:
-    request = ProduceRequest(
-        acks=1,
-        topic_data=(TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=records),)),),
-    )
-    return encode_request(ApiKey.PRODUCE, 3, number, "c", request)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for `condition`, at most five seconds."""
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def test_pipelined_requests_are_answered_in_order(connect: Any) -> None:
@@ -232,16 +103,12 @@ async def test_answers_wait_for_earlier_ones(connect: Any, stage: Stage) -> None
     client = await connect()
     client.writer.write(later(1) + heartbeat(2) + later(3) + heartbeat(4))
     await until(lambda: stage.started == [1, 2, 3, 4])
-    stage.futures[3].set_result(_left())
+    stage.futures[3].set_result(left())
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(client.reader.read(1), 0.05)
-    stage.futures[1].set_result(_left())
+    stage.futures[1].set_result(left())
     keys = [ApiKey.LEAVE_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.HEARTBEAT]
     assert [(await client.response(key))[0] for key in keys] == [1, 2, 3, 4]
-
-
-def _left() -> Any:
-    return LeaveGroupResponse()
 
 
 async def test_a_coroutine_holds_back_later_requests_of_its_own_connection_only(connect: Any, stage: Stage) -> None:
@@ -399,7 +266,7 @@ async def test_answers_that_have_to_wait_for_an_earlier_one_are_few(connect: Any
     await until(lambda: len(stage.started) * LONG_ANSWER_BYTES > SEND_BUFFER_BYTES_MAX)
     await asyncio.sleep(0.05)
     assert len(stage.started) * LONG_ANSWER_BYTES < SEND_BUFFER_BYTES_MAX + 2 * LONG_ANSWER_BYTES
-    stage.futures[1].set_result(_left())
+    stage.futures[1].set_result(left())
     assert (await client.response(ApiKey.LEAVE_GROUP))[0] == 1
     for _ in range(500):
         await client.response(ApiKey.FIND_COORDINATOR, 1)
@@ -416,7 +283,7 @@ async def test_few_requests_wait_at_a_time_for_an_answer_that_may_be_large(conne
     assert len(stage.started) == PENDING_MAX
     for number in range(PENDING_MAX + 10):
         await until(lambda number=number: number in stage.futures)  # type: ignore[misc]
-        stage.futures[number].set_result(_left())
+        stage.futures[number].set_result(left())
         assert (await client.response(ApiKey.LEAVE_GROUP))[0] == number
     assert (await client.response())[0] == 1
 
@@ -476,7 +343,7 @@ async def test_a_large_request_counts_until_it_is_answered(stage: Stage) -> None
         assert len(frame) <= server.memory.held_bytes <= 2 * len(frame)
         second.writer.write(produce(bytes(200_000), 2))
         await until(lambda: server.memory.is_short)
-        stage.futures[1].set_result(_left())
+        stage.futures[1].set_result(left())
         assert (await second.response(ApiKey.PRODUCE, 3))[0] == 2
         second.writer.write(frame)
         await until(lambda: len(stage.started) == 2)
@@ -575,7 +442,7 @@ async def test_large_requests_in_work_do_not_pin_more_than_is_counted(stage: Sta
         assert held_beyond_ordinary(server) == 0
         for number in range(10):
             await until(lambda number=number: number in stage.futures)  # type: ignore[misc]
-            stage.futures[number].set_result(_left())
+            stage.futures[number].set_result(left())
             assert (await client.response(ApiKey.LEAVE_GROUP))[0] == number
         assert server.memory.held_bytes == 0
         other.writer.write(heartbeat(5))
@@ -590,7 +457,7 @@ async def test_requests_that_wait_hold_little_however_many_they_are(connect: Any
     assert len(stage.started) == 3
     for number in range(8):
         await until(lambda number=number: number in stage.futures)  # type: ignore[misc]
-        stage.futures[number].set_result(_left())
+        stage.futures[number].set_result(left())
         assert (await client.response(ApiKey.LEAVE_GROUP))[0] == number
 
 
@@ -623,7 +490,7 @@ async def test_whatever_clients_send_memory_is_counted_and_comes_back(stage: Sta
             assert held_beyond_ordinary(server) <= held_bytes <= max(limits.queued_max_request_bytes, 3 * 2**20)
             for future in list(stage.futures.values()):
                 if not future.done() and rng.random() < 0.5:
-                    future.set_result(_left())
+                    future.set_result(left())
             await asyncio.sleep(0)
         for player in playing:
             player.result()
@@ -631,11 +498,6 @@ async def test_whatever_clients_send_memory_is_counted_and_comes_back(stage: Sta
             connection.abort("the test is over")
         await until(lambda: server.memory.held_bytes == 0)
         assert not server.memory.is_short
-
-
-def large(frame: bytes, padding_bytes: int) -> bytes:
-    """`frame` with bytes behind the request, which pass."""
-    return struct.pack(">i", len(frame) - 4 + padding_bytes) + frame[4:] + bytes(padding_bytes)
 
 
 def server_side(server: Server, client: Client) -> Connection:
@@ -705,7 +567,7 @@ async def test_idle_connections_are_closed_and_waiting_ones_are_not(stage: Stage
         waiting = Client(*await asyncio.open_connection("127.0.0.1", server.port))
         waiting.writer.write(later(1))
         assert await idle.is_closed()
-        stage.futures[1].set_result(_left())
+        stage.futures[1].set_result(left())
         assert (await waiting.response(ApiKey.LEAVE_GROUP))[0] == 1
 
 

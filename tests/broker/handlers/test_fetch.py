@@ -411,8 +411,9 @@ class Served:
         serve = FetchShortcut(broker, version)
 
         def counting(frame: memoryview) -> Exchange | None:
+            self.count += 1  # also when it fails: the dispatcher makes an answer of that
             exchange = serve(frame)
-            self.count += exchange is not None
+            self.count -= exchange is None
             return exchange
 
         return counting

@@ -52,3 +52,12 @@ def test_json_is_one_object_per_line() -> None:
 def test_what_does_not_exist_is_refused(form: str, level: str) -> None:
     with pytest.raises(ValueError, match="is not one of"):
         configure_log(form, level)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_names_places_and_no_values(form: str) -> None:
+    program = PROGRAM.replace("    1 / 0", "    password = 'sec' + 'ret'\n    1 / 0").format(form=form, level="info")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "ZeroDivisionError" in done.stderr
+    assert "secret" not in done.stderr
+    assert len(done.stderr) < 1000

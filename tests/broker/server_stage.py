@@ -1,0 +1,175 @@
+"""A server whose handlers do as the test says, and a client of raw bytes"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tidemill.broker.dispatch import BrokerServices, Dispatcher, Exchange, Route
+from tidemill.broker.server import Server
+from tidemill.broker.server_limits import ServerLimits
+from tidemill.core.errors import NotCoordinator
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import RequestHeader, decode_response, encode_request, encode_response
+from tidemill.core.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tidemill.core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidemill.core.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+LONG_ANSWER_BYTES = 30_000
+LIMITS = ServerLimits(socket_request_max_bytes=200_000)
+
+
+class Stage:
+    """A server whose Heartbeat answers as the test says: generation ids choose a behaviour."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.futures: dict[int, asyncio.Future[HeartbeatResponse]] = {}
+        self.produced: list[bytes] = []
+        self.rounds: dict[int, asyncio.Future[None]] = {}
+        routes = (
+            Route(
+                key=ApiKey.JOIN_GROUP,
+                handle=lambda *_: JoinGroupResponse(),
+                min_version=0,
+                max_version=0,
+                shortcut=self.shortcut,
+            ),
+            Route(key=ApiKey.HEARTBEAT, handle=self.at_once, min_version=0, max_version=0),
+            Route(key=ApiKey.LEAVE_GROUP, handle=self.later, min_version=0, max_version=0),
+            Route(key=ApiKey.SYNC_GROUP, handle=self.alone, min_version=0, max_version=0),
+            Route(key=ApiKey.FIND_COORDINATOR, handle=self.at_length, min_version=1, max_version=1),
+            Route(
+                key=ApiKey.PRODUCE,
+                handle=self.produce,
+                min_version=3,
+                max_version=3,
+                error_response=lambda *_: ProduceResponse(),
+            ),
+        )
+        self.dispatcher = Dispatcher(cast(BrokerServices, SimpleNamespace()), routes)
+
+    def at_once(self, _broker: Any, request: HeartbeatRequest, _ctx: Any) -> HeartbeatResponse:
+        if request.generation_id < 0:
+            raise NotCoordinator
+        self.started.append(request.generation_id)
+        return HeartbeatResponse(error_code=request.generation_id)
+
+    def at_length(self, _broker: Any, request: FindCoordinatorRequest, _ctx: Any) -> FindCoordinatorResponse:
+        self.started.append(len(self.started))
+        return FindCoordinatorResponse(error_message="x" * LONG_ANSWER_BYTES)
+
+    def later(self, _broker: Any, request: Any, _ctx: Any) -> "asyncio.Future[Any]":
+        number = int(request.member_id)
+        self.started.append(number)
+        self.futures[number] = asyncio.get_running_loop().create_future()
+        return self.futures[number]
+
+    async def alone(self, _broker: Any, request: Any, _ctx: Any) -> Any:
+        self.started.append(request.generation_id)
+        future = self.futures[request.generation_id] = asyncio.get_running_loop().create_future()
+        return SyncGroupResponse(error_code=(await future).error_code)
+
+    def shortcut(self, _broker: Any, _version: int) -> Any:
+        return self.share
+
+    def share(self, frame: memoryview) -> Exchange:
+        """Negative correlation ids wait for one future, the others for another."""
+        (number,) = struct.unpack_from(">i", frame, 4)
+        self.started.append(number)
+        round_ = self.rounds.setdefault(1 if number > 0 else -1, asyncio.get_running_loop().create_future())
+        header = RequestHeader(ApiKey.JOIN_GROUP, 0, number, None)
+        exchange = Exchange(header, None, lambda _request, error, _version: JoinGroupResponse(error_code=error.code))
+        exchange.after = round_
+        exchange.due = encode_response(ApiKey.JOIN_GROUP, 0, number, JoinGroupResponse())
+        return exchange
+
+    def produce(self, _broker: Any, request: ProduceRequest, _ctx: Any) -> ProduceResponse:
+        records = request.topic_data[0].partition_data[0].records
+        assert records is not None
+        self.produced.append(bytes(records))
+        return ProduceResponse()
+
+
+class Client:
+    """Raw bytes out, decoded responses in."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._size: asyncio.Task[bytes] | None = None  # the beginning of the next response, once it was asked for
+
+    @classmethod
+    async def of(cls, server: Server, **options: Any) -> "Client":
+        """A new connection to `server`."""
+        return cls(*await asyncio.open_connection("127.0.0.1", server.port, limit=10**8, **options))
+
+    async def response(self, key: ApiKey = ApiKey.HEARTBEAT, version: int = 0) -> tuple[int, Any]:
+        (size,) = struct.unpack(">i", await self._next_size())
+        self._size = None
+        return decode_response(key, version, await self.reader.readexactly(size))
+
+    async def is_silent(self) -> bool:
+        """Whether nothing comes for a while."""
+        done, _ = await asyncio.wait([self._next_size()], timeout=0.05)
+        return not done
+
+    def _next_size(self) -> "asyncio.Task[bytes]":
+        if self._size is None:
+            self._size = asyncio.get_running_loop().create_task(self.reader.readexactly(4))
+        return self._size
+
+    async def is_closed(self) -> bool:
+        try:
+            return await asyncio.wait_for(self.reader.read(1), 5) == b""
+        except ConnectionError:
+            return True
+
+
+def heartbeat(number: int, correlation_id: int | None = None) -> bytes:
+    request = HeartbeatRequest(generation_id=number)
+    return encode_request(ApiKey.HEARTBEAT, 0, number if correlation_id is None else correlation_id, "c", request)
+
+
+def later(number: int) -> bytes:
+    return encode_request(ApiKey.LEAVE_GROUP, 0, number, "c", LeaveGroupRequest(member_id=str(number)))
+
+
+def shared(number: int) -> bytes:
+    return encode_request(ApiKey.JOIN_GROUP, 0, number, "c", JoinGroupRequest())
+
+
+def at_length() -> bytes:
+    return encode_request(ApiKey.FIND_COORDINATOR, 1, 0, "c", FindCoordinatorRequest(key="k"))
+
+
+def alone(number: int) -> bytes:
+    return encode_request(ApiKey.SYNC_GROUP, 0, number, "c", SyncGroupRequest(generation_id=number))
+
+
+def produce(records: bytes, number: int = 1) -> bytes:
+    request = ProduceRequest(
+        acks=1,
+        topic_data=(TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=records),)),),
+    )
+    return encode_request(ApiKey.PRODUCE, 3, number, "c", request)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for `condition`, at most five seconds."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def large(frame: bytes, padding_bytes: int) -> bytes:
+    """`frame` with bytes behind the request, which pass."""
+    return struct.pack(">i", len(frame) - 4 + padding_bytes) + frame[4:] + bytes(padding_bytes)
+
+
+def left() -> Any:
+    return LeaveGroupResponse()
