@@ -84,8 +84,8 @@ class OffsetsLog(Protocol):
     def leader_epoch(self) -> int:
         """The epoch of the last append; -1 when there was none."""
 
-    def append(self, data: Any, *, now_ms: int, leader_epoch: int = 0, origin: str = "client") -> Any:
-        """Store one batch."""
+    def append_own(self, data: Any, *, now_ms: int, leader_epoch: int = 0) -> Any:
+        """Store one batch of the coordinator's."""
 
     def pending(self, last_offset: int) -> "asyncio.Future[None] | None":
         """What to wait for before the record at `last_offset` may be acknowledged."""
@@ -306,11 +306,10 @@ class GroupCoordinator:
         """Write, then step the machine with the outcome; returns what it says to that."""
         try:
             partition, partition_log = self._log_of(action.group_id)
-            last_offset = partition_log.append(
+            last_offset = partition_log.append_own(
                 self._batch(action, now),
                 now_ms=now.wall_ms,
                 leader_epoch=max(partition_log.leader_epoch, 0),  # epochs never go back: Kafka may have led here before
-                origin="coordinator",
             ).last_offset
         except KafkaError as error:
             log.warning("group change not written", group=action.group_id, reason=str(error))

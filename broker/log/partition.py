@@ -38,15 +38,14 @@ from tidemill.core.records.validate import validate_produced_batch, validate_rec
 from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory
 from tidemill.core.types import TopicPartition
 
-from . import snapshots
-from .checkpoints import write_epochs
 from .config import LONG_MAX, LogConfig
 from .epochs import LeaderEpochs
-from .flusher import Flusher, FlushWork, Sync
+from .flush_plan import FlushPlan, LogPosition
+from .flusher import Flusher, FlushWork
 from .lookup import first_at_or_after, with_max_timestamp
-from .producers import ProducerState, ProducerStates
+from .producers import KeptBatch, ProducerStates
 from .recode import recoded, wanted_codec
-from .segment import SNAPSHOT_SUFFIX, Segment, segment_name
+from .segment import Segment
 
 log = structlog.get_logger("tidemill.broker.log")
 
@@ -66,14 +65,6 @@ class AppendResult(NamedTuple):
 
 
 _new_tuple = tuple.__new__  # twice as fast as the NamedTuples' own constructors, and used for each batch
-
-
-class LogPosition(NamedTuple):
-    """An offset and where its batch begins, or will."""
-
-    offset: int
-    segment_base: int
-    position: int
 
 
 class PartitionLog:
@@ -110,19 +101,15 @@ class PartitionLog:
         self._on_failure = on_failure
         self.log_end_offset = self._active.next_offset
         self._durable = self._visible = self._end()
-        self._flushing = self._durable
-        self._flushed_at = self.log_end_offset
+        self._plan = FlushPlan(self._durable)  # of the next round ...
+        self._begun = self._plan  # ... and of the last one that began
         self._flush_due_ms = LONG_MAX
-        self._rolled: list[Segment] = []
-        self._snapshots: list[tuple[int, tuple[ProducerState, ...]]] = []
         self._hot_from = self._hot_next = self.log_end_offset  # from here on everything is surely in memory
         self._hot_bytes = 0  # appended since `_hot_next`
         self._indexed: list[Segment] = []
         self.replacing = False  # segments are being replaced by cleaned ones: none may be removed meanwhile
         self._disk_full = False
         self._reported_missing: frozenset[int] = frozenset()  # base offsets of segments, so that each is said once
-        self._unsynced_names = False
-        self._unsynced_epochs = False
         self._waiting: set[Callable[[], None]] = set()
 
     # -- state
@@ -176,65 +163,80 @@ class PartitionLog:
     # -- appending
 
     def append(
-        self, data: ByteBuffer, *, now_ms: int, leader_epoch: int = 0, origin: str = "client", produce_version: int = 13
+        self, data: ByteBuffer, *, now_ms: int, leader_epoch: int = 0, produce_version: int = 13
     ) -> AppendResult:
-        """Store one record batch and return its offsets; raises KafkaError and then nothing has changed.
+        """Judge and store one record batch of a client; raises KafkaError and then nothing has changed.
 
-        `data` is stamped in place when it can be written to, else a copy is. A batch whose `origin` is not "client" is
-        the broker's own and its timestamps are not judged.
+        `data` is stamped in place when it can be written to, else a copy is.
         """
+        self._check_open()
+        config = self._config
+        batch = validate_produced_batch(data, config.max_message_bytes, produce_version)
+        if (
+            self._append_time
+            or batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms
+        ):
+            self._judge_timestamps(batch, now_ms)
+        if self._walks_records:
+            validate_records(BatchView(data), compacted=config.compacted)
+        if self._codec is not None and batch.attributes & CODEC_MASK != self._codec:
+            data = recoded(data, self._codec, config)
+        return self._store(data, batch, now_ms, leader_epoch)
+
+    def append_own(self, data: ByteBuffer, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+        """Store one batch that a coordinator of this broker has made: its times and records are taken as they are."""
+        self._check_open()
+        batch = validate_produced_batch(data, self._config.max_message_bytes)
+        return self._store(data, batch, now_ms, leader_epoch)
+
+    def _check_open(self) -> None:
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
         if self._flusher.failure is not None:
             raise KafkaStorageError(f"the log folder failed: {self._flusher.failure}")
-        config = self._config
-        batch = validate_produced_batch(data, config.max_message_bytes, produce_version)
-        if origin == "client":
-            if (
-                self._append_time
-                or batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms
-                or now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms
-            ):
-                self._judge_timestamps(batch, now_ms)
-            if self._walks_records:
-                validate_records(BatchView(data), compacted=config.compacted)
+
+    def _store(self, data: ByteBuffer, batch: BatchHeader, now_ms: int, leader_epoch: int) -> AppendResult:
+        """Give a batch that has been judged the next offsets and write it, unless it is there already."""
         idempotent = batch.producer_id >= 0
         if idempotent:
             original = self.producers.check(batch)
             if original is not None:
-                append_time = original.timestamp if config.append_time else NO_TIMESTAMP
-                return AppendResult(
-                    original.base_offset, original.last_offset, append_time, self.log_start_offset, True
-                )
-        if self._codec is not None and batch.attributes & CODEC_MASK != self._codec and origin == "client":
-            data = recoded(data, self._codec, config)
-        elif type(data) is not bytearray and (type(data) is not memoryview or data.readonly):
+                return self._found(original)
+        if type(data) is not bytearray and (type(data) is not memoryview or data.readonly):
             data = bytearray(data)
         header = bytes(data[:HEADER_BYTES])
-        append_time, max_timestamp = NO_TIMESTAMP, batch.max_timestamp
-        if self._append_time:
-            append_time = max_timestamp = now_ms
-            stamp_append_time(data, 0, now_ms)
-        elif batch.timestamp_type:
-            set_create_time(data)
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
-        stamp(data, 0, base_offset, leader_epoch)
+        append_time = self._stamp(data, batch, now_ms, leader_epoch)
+        max_timestamp = append_time if append_time != NO_TIMESTAMP else batch.max_timestamp
         try:
             self._write(data, max_timestamp, last_offset, now_ms)
         except KafkaStorageError:
             data[:HEADER_BYTES] = header  # the caller may look at it again, to say what is wrong
             raise
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
-            self._unsynced_epochs = True
+            self._plan.epochs = True
         if idempotent:
             self.producers.update(batch, base_offset, max_timestamp, now_ms)
-        self.log_end_offset = last_offset + 1
-        self._hot_bytes += len(data)
-        if self._hot_bytes >= HOT_BYTES:
-            self._hot_from, self._hot_next, self._hot_bytes = self._hot_next, self.log_end_offset, 0
-        self._appended()
+        self._advance(last_offset + 1, len(data))
         return _new_tuple(AppendResult, (base_offset, last_offset, append_time, self.log_start_offset, False))
+
+    def _found(self, original: KeptBatch) -> AppendResult:
+        """The answer to a batch that is stored already."""
+        append_time = original.timestamp if self._append_time else NO_TIMESTAMP
+        return AppendResult(original.base_offset, original.last_offset, append_time, self.log_start_offset, True)
+
+    def _stamp(self, data: bytearray | memoryview, batch: BatchHeader, now_ms: int, leader_epoch: int) -> int:
+        """Write into the batch what the broker decides; returns the append time, -1 where the producer's time holds."""
+        append_time = NO_TIMESTAMP
+        if self._append_time:
+            append_time = now_ms
+            stamp_append_time(data, 0, now_ms)
+        elif batch.timestamp_type:
+            set_create_time(data)
+        stamp(data, 0, self.log_end_offset, leader_epoch)
+        return append_time
 
     def _judge_timestamps(self, batch: BatchHeader, now_ms: int) -> None:
         config = self.config
@@ -285,9 +287,7 @@ class PartitionLog:
             return
         segment = Segment.create(self.directory, self.log_end_offset)
         self._active.seal()
-        self._rolled.append(self._active)
-        self._snapshots.append((self.log_end_offset, self.producers.states()))
-        self._unsynced_names = True
+        self._plan.seal(self._active, self.log_end_offset, self.producers)
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
         self._active = segment
@@ -297,11 +297,16 @@ class PartitionLog:
     def _plan_roll(self) -> None:
         self._roll_after_ms = self._config.roll_after_ms(f"{self.topic_partition}@{self._active.base_offset}")
 
-    def _appended(self) -> None:
+    def _advance(self, log_end_offset: int, size_bytes: int) -> None:
+        """`size_bytes` more have been written, and the log ends there now."""
+        self.log_end_offset = log_end_offset
+        self._hot_bytes += size_bytes
+        if self._hot_bytes >= HOT_BYTES:
+            self._hot_from, self._hot_next, self._hot_bytes = self._hot_next, log_end_offset, 0
         if self._durable_before_visible:
             self._flusher.add(self)
             return
-        if self.log_end_offset - self._flushed_at >= self._config.flush_messages:
+        if log_end_offset - self._begun.end.offset >= self._config.flush_messages:
             self._flusher.add(self)
         self._show(self._end())
 
@@ -327,33 +332,17 @@ class PartitionLog:
         """Freeze what this round covers and say what has to be done for it."""
         if self.closed:
             return FlushWork([], [])
-        self._flushing = self._end()
-        self._flushed_at = self.log_end_offset
-        rolled, self._rolled = self._rolled, []
-        taken, self._snapshots = self._snapshots, []
-        calls: list[Sync] = [partial(_write_sealed_indexes, segment, segment.take_index_writes()) for segment in rolled]
-        calls += [partial(_write_snapshot, self.directory, offset, states) for offset, states in taken]
-        if self._unsynced_epochs:
-            self._unsynced_epochs = False
-            calls.append(partial(self._write_epochs, self.epochs.entries()))
-        if self._unsynced_names:
-            self._unsynced_names = False
-            calls.append(self.directory.sync)
-        return FlushWork([*(segment.file for segment in rolled), self._active.file], calls)
-
-    def _write_epochs(self, entries: list[tuple[int, int]]) -> None:
-        try:
-            write_epochs(self.directory, entries)
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            self._unsynced_epochs = True  # the batches say the same; the file can follow in a later round
+        end = self._end()
+        self._begun, self._plan = self._plan, FlushPlan(end)
+        self._begun.end = end
+        return self._begun.work(self.directory, self.epochs, self._active)
 
     def end_flush(self) -> None:
         """What `begin_flush` froze is durable: let consumers see it."""
+        self._begun.leave_to(self._plan)
         if self.closed:
             return
-        self._durable = self._flushing
+        self._durable = self._begun.end
         if self._durable_before_visible:
             self._show(self._durable)
 
@@ -468,7 +457,7 @@ class PartitionLog:
             return False
         self.log_start_offset = offset
         if self.epochs.truncate_from_start(offset):
-            self._unsynced_epochs = True
+            self._plan.epochs = True
         return True
 
     def detach_segments(self, count: int) -> list[Segment]:
@@ -480,7 +469,7 @@ class PartitionLog:
         assert self._bases[count] <= self._durable.offset
         gone = self.segments[:count]
         del self.segments[:count], self._bases[:count]
-        self._rolled = [segment for segment in self._rolled if segment not in gone]
+        self._plan.rolled = [segment for segment in self._plan.rolled if segment not in gone]
         self._indexed = [segment for segment in self._indexed if segment not in gone]
         return gone
 
@@ -514,7 +503,7 @@ class PartitionLog:
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed since something was written that no round has covered."""
         due_ms = now_ms + self.config.flush_ms
-        if self.log_end_offset == self._flushed_at:
+        if self.log_end_offset == self._begun.end.offset:
             self._flush_due_ms = due_ms
         self._flush_due_ms = min(self._flush_due_ms, due_ms)  # the clock may have gone back, or the setting down
         return now_ms >= self._flush_due_ms
@@ -529,35 +518,10 @@ class PartitionLog:
     def finish(self) -> None:
         """Write what is only in memory; the log must be detached and all of it durable."""
         self._active.seal()
-        for segment in (*self._rolled, self._active):
-            segment.take_index_writes()()
-        for offset, states in (*self._snapshots, (self.log_end_offset, self.producers.states())):
-            self.directory.replace(segment_name(offset, SNAPSHOT_SUFFIX), snapshots.encode(states))
-        if self._unsynced_epochs:
-            write_epochs(self.directory, self.epochs.entries())
+        self._plan.end = self._end()
+        self._plan.finish(self.directory, self.epochs, self._active, self.producers)
 
     def close_files(self) -> None:
         """Close the files, whatever state they are in."""
         for segment in self.segments:
             segment.close()
-
-
-def _write_snapshot(directory: Directory, offset: int, states: tuple[ProducerState, ...]) -> None:
-    """In the flusher's thread; without the snapshot a start replays more batches, so a full disk does not matter."""
-    try:
-        directory.replace(segment_name(offset, SNAPSHOT_SUFFIX), snapshots.encode(states))
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-
-
-def _write_sealed_indexes(segment: Segment, write: Callable[[], None]) -> None:
-    """In the flusher's thread, before recovery is told to trust the segment."""
-    try:
-        write()
-        segment.sync_indexes()
-        segment.file.truncate(segment.size_bytes)  # it does not grow any more: gives back what was set aside for that
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        segment.forget_index_files()  # they are rebuilt from the log when next needed

@@ -132,7 +132,7 @@ async def test_groups_are_found_in_a_log_that_was_compacted_even_to_its_last_rec
         partition_log = logs.get(OFFSETS_TOPIC, partition_of("g", PARTITIONS))
         assert partition_log is not None
         nobodys = build_batch([NewRecord(0, None, b"the cleaner drops records without a key")])
-        partition_log.append(nobodys, now_ms=0, origin="coordinator")
+        partition_log.append_own(nobodys, now_ms=0)
         end = partition_log.log_end_offset
         partition_log.roll()
         await asyncio.shield(logs._flusher.next_round())
@@ -288,7 +288,7 @@ async def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> No
         assert partition_log is not None
         for key, value in ((b"\0\x01bad", b"x"), (b"\0\x63", b"a later kind"), (None, b"x")):
             data = build_batch([NewRecord(timestamp=0, key=key, value=value)])
-            partition_log.append(data, now_ms=0, origin="coordinator")
+            partition_log.append_own(data, now_ms=0)
         await coordinator.commit(commit(coordinator, 9))
     async with opened(tmp_path) as (coordinator, _):
         assert (await coordinator.committed_offsets("g"))["t", 0].offset == 9
@@ -301,7 +301,7 @@ async def test_epochs_of_the_log_do_not_go_back(tmp_path: Path) -> None:
         assert partition_log is not None
         await coordinator.commit(commit(coordinator, 1))
         later = build_batch([NewRecord(timestamp=0, key=b"\0\x63", value=b"")])
-        partition_log.append(later, now_ms=0, leader_epoch=6, origin="coordinator")
+        partition_log.append_own(later, now_ms=0, leader_epoch=6)
         await coordinator.commit(commit(coordinator, 2))
         epochs = [view.leader_epoch for view in iter_batches(partition_log.read(0, 10_000))]
         assert epochs == [0, 6, 6]

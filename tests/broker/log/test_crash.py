@@ -82,7 +82,7 @@ async def test_nothing_that_was_durable_is_lost_by_kill_9(tmp_path: Path) -> Non
     again = bytearray(last.batch_bytes())
     again[:8] = bytes(8)
     assert BatchView(again).verify_crc()
-    assert log.append(again, now_ms=0, origin="test").duplicate, "a retry after the crash is recognised"
+    assert log.append_own(again, now_ms=0).duplicate, "a retry after the crash is recognised"
     await store.close()
 
 

@@ -85,7 +85,7 @@ async def test_the_log_holds_the_codec_of_the_topic(arrives: str) -> None:
 
 async def test_what_the_broker_writes_itself_stays_as_it_is() -> None:
     log = LogWorld(SimulatedDisk().root, config("zstd")).open()
-    await log.durable(log.append(build_batch(COMPRESSIBLE), now_ms=NOW_MS, origin="coordinator").last_offset)
+    await log.durable(log.append_own(build_batch(COMPRESSIBLE), now_ms=NOW_MS).last_offset)
     assert [view.codec for view in read_all(log)] == [CODECS["none"]]
 
 
