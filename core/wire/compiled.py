@@ -2,8 +2,8 @@
 
 A message that a process never meets costs it nothing, and of one that it meets only the layout of the version that is
 spoken is compiled, in one to two milliseconds. The function is kept in the table of the message's class
-(`READERS`, `WRITERS`) for all versions of equal layout. Its source is given to `linecache`, as dataclasses and attrs do
-with theirs, so that a traceback shows the line that failed and a debugger can step through it.
+(`READERS`, `WRITERS`) for all versions of equal layout. `linecache` is told how to write its source once more, so that
+a traceback shows the line that failed and a debugger can step through it; until then nobody keeps the source.
 
 A table is replaced, never changed. Two threads that ask for the same function at once both compile it and both get one
 that works; should one of two entries be lost, it is compiled again when it is next asked for.
@@ -14,19 +14,17 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.core.types import ZERO_UUID
 
 from . import primitives
-from .api import api_of
+from .api import Api, api_of
 from .message import Message, Reader, Writer
 from .reader_source import reader_source
-from .schema import StructLayout, load_schema
+from .schema import StructLayout, VersionRange, load_schema
 from .source_text import struct_name
 from .writer_source import writer_source
-
-_Source = Callable[[str, StructLayout, set[str]], list[str]]
 
 _PIECES: dict[str, Any] = {
     piece.__name__: piece
@@ -48,35 +46,58 @@ _schema = lru_cache(maxsize=1)(load_schema)  # after the reader of a request com
 
 def compile_reader(cls: type[Message], version: int) -> Reader | None:
     """The reader of `cls` at `version`, from now on in its table; None if there is no such version."""
-    readers = _compile(cls, version, "read", reader_source)
+    readers = _compile("read", cls, version, reader_source)
     cls.READERS = {**cls.READERS, **readers}
     return readers.get(version)
 
 
 def compile_writer(cls: type[Message], version: int) -> Writer | None:
     """The writer of `cls` at `version`, from now on in its table; None if there is no such version."""
-    writers = _compile(cls, version, "write", writer_source)
+    writers = _compile("write", cls, version, writer_source)
     cls.WRITERS = {**cls.WRITERS, **writers}
     return writers.get(version)
 
 
-def _compile(cls: type[Message], version: int, verb: str, source_of: _Source) -> dict[int, Any]:
+class _Function(NamedTuple):
+    """One function to compile; to `linecache` the loader of a module that consists of it."""
+
+    name: str
+    api: Api
+    cls: type[Message]
+    version: int
+    source_of: Callable[[str, StructLayout, set[str]], list[str]]
+
+    def layout(self) -> tuple[VersionRange, StructLayout]:
+        """The versions that it is for, and what they have on the wire."""
+        schema = _schema(self.api.name)
+        root = schema.request if self.cls is self.api.request else schema.response
+        return schema.versions_like(root, self.version), schema.layout(root, self.version)
+
+    def source(self, layout: StructLayout, codes: set[str]) -> str:
+        """The source; adds the struct codes that it needs to `codes`."""
+        return "\n".join([*self.source_of(self.name, layout, codes), ""])
+
+    def get_source(self, _module: str) -> str:
+        """The source once more, for somebody who looks at it."""
+        return self.source(self.layout()[1], set())
+
+
+def _compile(
+    verb: str, cls: type[Message], version: int, source_of: Callable[[str, StructLayout, set[str]], list[str]]
+) -> dict[int, Any]:
     """The function for `version` and for all versions like it."""
     api = api_of(cls)
     if api is None or not api.serves(version):
         return {}
-    schema = _schema(api.name)
-    root = schema.request if cls is api.request else schema.response
-    versions = schema.versions_like(root, version)
-    layout = schema.layout(root, version)
-    name = f"{verb}_{cls.__name__}_{versions.first}"
+    function = _Function(f"{verb}_{cls.__name__}", api, cls, version, source_of)
+    versions, layout = function.layout()
+    file = f"{api.name}.json: {verb} {cls.__name__} {versions}"
     codes: set[str] = set()
-    source = "\n".join(source_of(name, layout, codes)) + "\n"
-    file = f"<tidemill: {verb} {cls.__name__} {versions}>"
-    names = _names(cls.__module__, layout, codes)
-    exec(compile(source, file, "exec"), names)
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    return dict.fromkeys(range(versions.first, versions.last + 1), names[name])
+    code = compile(function.source(layout, codes), file, "exec")
+    names = _names(cls.__module__, layout, codes) | {"__loader__": function}
+    exec(code, names)
+    linecache.lazycache(file, names)
+    return dict.fromkeys(range(versions.first, versions.last + 1), names[function.name])
 
 
 def _names(module: str, layout: StructLayout, codes: set[str]) -> dict[str, Any]:

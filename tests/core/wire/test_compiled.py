@@ -55,10 +55,10 @@ def test_a_traceback_and_a_debugger_show_the_source() -> None:
     with pytest.raises(DecodeError) as caught:
         decode(HeartbeatRequest, 4, b"\x05ab")
     text = "".join(traceback.format_exception(caught.value))
-    assert 'File "<tidemill: read HeartbeatRequest 4>", line ' in text
+    assert 'File "Heartbeat.json: read HeartbeatRequest 4", line ' in text
     assert "fail_length(n - 1, o, end)" in text
     encode(HeartbeatRequest(), 4)
-    assert inspect.getsource(HeartbeatRequest.WRITERS[4]).startswith("def write_HeartbeatRequest_4(m, out, chunks):\n")
+    assert inspect.getsource(HeartbeatRequest.WRITERS[4]).startswith("def write_HeartbeatRequest(m, out, chunks):\n")
 
 
 def test_threads_that_ask_at_once_all_get_a_whole_codec() -> None:
