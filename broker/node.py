@@ -165,13 +165,12 @@ class Broker:
             for topic in before.topics.values()
             if (now := after.topics.get(topic.name)) is None or now.topic_id != topic.topic_id
         ]
+        self.groups.image_changed(after, frozenset(gone))  # before anything that waits: offsets are judged by the image
         for name in gone:
             try:
                 await self.logs.delete(name)
             except OSError as error:  # the next start finds the folder and knows that its topic is gone
                 log.error("files of a deleted topic are still there", topic=name, reason=str(error))
-        if gone:
-            self.groups.topics_deleted(frozenset(gone))
         every_topic = before.broker_configs != after.broker_configs
         if every_topic:
             self._take_live_settings()
@@ -261,7 +260,6 @@ async def open_broker(
     groups = GroupCoordinator(
         limits=_group_limits(config),
         logs=logs,
-        partition_count=lambda: _partition_count(controller.image),
         clock=clock,
         new_id=lambda: str(new_uuid()),
     )
@@ -319,11 +317,6 @@ def _new_session_id() -> int:
     return 1 + uuid.uuid4().int % (2**31 - 1)
 
 
-def _partition_count(image: ClusterImage) -> int:
-    topic = image.topics.get(OFFSETS_TOPIC)
-    return len(topic.partitions) if topic is not None else 0
-
-
 @asynccontextmanager
 async def _running(broker: Broker, new_uuid: Callable[[], uuid.UUID]) -> AsyncIterator[None]:
     image = broker.controller.image
@@ -332,7 +325,7 @@ async def _running(broker: Broker, new_uuid: Callable[[], uuid.UUID]) -> AsyncIt
         log.warning("partition folder moved", folder=folder.name, to=folder.new_name, reason=folder.reason)
     broker.logs.open_all(lambda topic: broker.log_config(broker.controller.image.topics.get(topic)))
     await broker.make_missing_logs()
-    records = broker.groups.replay()
+    records = broker.groups.replay(broker.controller.image)
     broker.controller.subscribe(broker.follow)
     async with _working(broker):
         await broker.register()

@@ -4,6 +4,9 @@ A commit has to come from a member of the current generation, or from somebody a
 it is a sign of life. Deletions and expiry leave tombstones, so that the log says what the machine knows. A request is
 answered once its records are written; if they cannot be, it did not happen.
 
+When a topic goes, its offsets mean nothing from that moment on (`tidemill.broker.groups.topics`). Their tombstones only
+clean up: what could not be written then is written when offsets are looked over for expiry, or at the next start.
+
 Not here: which offsets of one group are accepted, deleted or due (`tidemill.broker.groups.offsets`).
 """
 
@@ -15,16 +18,19 @@ from tidemill.broker.groups.events import (
     DeleteOffsets,
     DeleteOffsetsResult,
     ErrorResult,
+    ImageChanged,
     Instant,
+    Replayed,
     Response,
-    TopicsDeleted,
 )
 from tidemill.broker.groups.identity import speaker
 from tidemill.broker.groups.records import storable
 from tidemill.broker.groups.rounds import Rounds
 from tidemill.broker.groups.states import GroupState
-from tidemill.broker.groups.table import Answer, GroupTable, Kept
+from tidemill.broker.groups.table import Answer, GroupTable
+from tidemill.broker.groups.topics import Topics
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import ZERO_UUID
 
 
 class Commits:
@@ -37,11 +43,8 @@ class Commits:
     def commit(self, event: CommitOffsets, now: Instant) -> None:
         """Keep offsets that somebody may commit."""
         error = self._commit_problem(event, now)
-        errors, records = (
-            ((error,) * len(event.offsets), ())
-            if error is not ErrorCode.NONE
-            else rules.decide_commit(event, self._table.limits.offset_metadata_bytes_max, now)
-        )
+        bytes_max = self._table.limits.offset_metadata_bytes_max
+        errors, records = rules.decide_commit(event, error, self._table.topics, bytes_max, now)
         if not records:
             self._table.reply(event.request_id, CommitResult(errors=errors))
             return
@@ -102,19 +105,34 @@ class Commits:
         then = Answer(group_id=group.group_id, request_id=event.request_id, response=done, failed=done)
         self._table.append(group.group_id, records, then)
 
-    def drop_topics(self, event: TopicsDeleted) -> None:
-        """Drop the offsets in topics that are gone."""
+    def replayed(self, event: Replayed) -> None:
+        """Read the log's offsets against the topics there are: of what is gone nothing stays, ids are written down."""
+        unnamed = {
+            topic
+            for group in self._table.groups.values()
+            for (topic, _), offset in group.offsets.items()
+            if offset.topic_id == ZERO_UUID
+        }
+        at_start = {name: topic.topic_id for name in unnamed if (topic := event.image.topics.get(name)) is not None}
+        topics = self._table.topics = Topics(image=event.image, at_start=at_start)
         for group in list(self._table.groups.values()):
-            records = rules.of_deleted_topics(group, event.names)
-            if records:
-                self._table.append(group.group_id, records, Kept(group_id=group.group_id))
+            names = {topic for topic, _ in group.offsets}
+            self._table.keep(group, (*rules.foreign(group, topics, names), *rules.without_id(group, topics)))
+
+    def image_changed(self, event: ImageChanged) -> None:
+        """Drop the offsets in topics that are gone."""
+        topics = self._table.topics = self._table.topics.after(event.image)
+        if event.gone:
+            for group in list(self._table.groups.values()):
+                self._table.keep(group, rules.foreign(group, topics, event.gone))
 
     def expire(self, now: Instant) -> None:
-        """Drop what nobody has needed for the retention time."""
+        """Drop what nobody has needed for the retention time, and what should have gone or been written earlier."""
+        topics = self._table.topics
         for group in list(self._table.groups.values()):
-            records = rules.expired(group, self._table.limits.offsets_retention_ms, now.wall_ms)
-            if records:
-                self._table.append(group.group_id, records, Kept(group_id=group.group_id))
+            records = rules.expired(group, topics, self._table.limits.offsets_retention_ms, now.wall_ms)
+            self._table.keep(group, records or rules.without_id(group, topics))
+            self._table.drop_if_nothing_left(group, now)
 
 
 def refused(response: Response, error: ErrorCode) -> Response:

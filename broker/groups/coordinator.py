@@ -2,10 +2,11 @@
 
 Every request is one turn: step the machine, append what it says to the partition of `__consumer_offsets` that the
 group hashes to, tell it the outcome, hand out the answers. An answer that depends on an append leaves when the append
-is on the disk. Turns are plain function calls on the event loop, so two requests of a group are never in work at
-once.
+is on the disk, or as an error when it is known that it never will be. Turns are plain function calls on the event loop,
+so two requests of a group are never in work at once.
 
-The topic is created when the first client asks for a coordinator. At start-up all its partitions are replayed.
+The topic is created when the first client asks for a coordinator. At start-up all its partitions are replayed; from
+then on the machine is told of every new image of the cluster before anything else is done about it.
 
 Not here: any rule about groups (`tidemill.broker.groups.machine`) and wire messages (`tidemill.broker.handlers`).
 """
@@ -33,25 +34,27 @@ from tidemill.broker.groups.events import (
     ExpireOffsets,
     GroupView,
     Heartbeat,
+    ImageChanged,
     Instant,
     JoinGroup,
     JoinResult,
     LeaveGroup,
     LeaveResult,
     Note,
+    Replayed,
     Reply,
     Request,
     Response,
     SyncGroup,
     SyncResult,
     Tick,
-    TopicsDeleted,
 )
 from tidemill.broker.groups.machine import GroupMachine
 from tidemill.broker.groups.records import GroupFormatError, decode_record, encode_record
 from tidemill.broker.groups.table import GroupLimits
+from tidemill.broker.quorum.image import ClusterImage
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.errors import KafkaError, NotCoordinator, error_for_code
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, Record, decode_records
@@ -123,13 +126,12 @@ class GroupCoordinator:
         *,
         limits: GroupLimits,
         logs: OffsetsLogs,
-        partition_count: Callable[[], int],
         clock: Clock,
         new_id: Callable[[], str],
     ) -> None:
         self._machine = GroupMachine(limits)
         self._logs = logs
-        self._partition_count = partition_count
+        self._partition_count = 0
         self._clock = clock
         self._new_id = new_id
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -141,14 +143,15 @@ class GroupCoordinator:
 
     # --- life
 
-    def replay(self) -> int:
+    def replay(self, image: ClusterImage) -> int:
         """Take up what the log holds; returns the number of records. Call once, before serving."""
+        self._partition_count = _partition_count(image)
         count = 0
-        for partition in range(self._partition_count()):
+        for partition in range(self._partition_count):
             partition_log = self._logs.get(OFFSETS_TOPIC, partition)
             if partition_log is not None:
                 count += self._replay_partition(partition_log)
-        self._machine.recovered(self._now())
+        self._turn(Replayed(image=image))
         return count
 
     def _replay_partition(self, partition_log: OffsetsLog) -> int:
@@ -190,9 +193,13 @@ class GroupCoordinator:
 
     def _tick(self) -> None:
         try:
-            self._turn(Tick())
+            self.tick()
         except Exception:  # a bug about one group must not stop the clock of all others
             log.exception("group tick failed")
+
+    def tick(self) -> None:
+        """Do what is due by the clock."""
+        self._turn(Tick())
 
     # --- requests
 
@@ -234,16 +241,24 @@ class GroupCoordinator:
         return await self._ask(request, DeleteOffsetsResult)
 
     async def committed_offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
-        """A group's offsets, all of which are on the disk."""
-        offsets = dict(self._machine.committed_offsets(group_id))
-        count = self._partition_count()
-        if count:
-            partition = partition_of(group_id, count)
+        """A group's offsets in topics that are there, all of which are on the disk."""
+        offsets = self._machine.committed_offsets(group_id)
+        if self._partition_count:
+            partition = partition_of(group_id, self._partition_count)
             partition_log = self._logs.get(OFFSETS_TOPIC, partition)
             last = self._last_append.get(partition)
-            while partition_log is not None and last is not None and (pending := partition_log.pending(last)):
+            if partition_log is not None and last is not None:
+                await self._durable(partition_log, last)
+        return self._machine.still_committed(offsets)
+
+    @staticmethod
+    async def _durable(partition_log: OffsetsLog, offset: int) -> None:
+        try:
+            while (pending := partition_log.pending(offset)) is not None:
                 await asyncio.shield(pending)
-        return offsets
+        except KafkaError as error:
+            # As Kafka does: a consumer looks for its coordinator again then, and gives up at most other errors.
+            raise NotCoordinator(str(error)) from error
 
     def trouble(self, group_id: str) -> str | None:
         """Why nothing about this group can be kept at the moment; None when all is well.
@@ -271,17 +286,21 @@ class GroupCoordinator:
         """Drop what nobody has needed for the retention time; a job calls it now and then."""
         self._turn(ExpireOffsets())
 
-    def topics_deleted(self, names: frozenset[str]) -> None:
-        """Drop the offsets in topics that are gone."""
-        self._turn(TopicsDeleted(names=names))
+    def image_changed(self, image: ClusterImage, gone: frozenset[str]) -> None:
+        """The cluster is another one; topics that had the names in `gone` are not there any more."""
+        self._partition_count = _partition_count(image)
+        self._turn(ImageChanged(image=image, gone=gone))
 
     # --- one turn
 
     async def _ask(self, request: Request, expected: type[_Result]) -> _Result:
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[request.request_id] = future
-        self._turn(request)
-        result = await future
+        try:
+            self._turn(request)
+            result = await future
+        finally:
+            self._waiting.pop(request.request_id, None)  # answered, or the client went away
         assert isinstance(result, expected)
         return result
 
@@ -311,20 +330,31 @@ class GroupCoordinator:
                 now_ms=now.wall_ms,
                 leader_epoch=max(partition_log.leader_epoch, 0),  # epochs never go back: Kafka may have led here before
             ).last_offset
-        except KafkaError as error:
-            log.warning("group change not written", group=action.group_id, reason=str(error))
-            code = _answer_for(error)
-            if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                self._refused = (now.monotonic_ms, str(error))
-            return self._machine.step(AppendFailed(token=action.token, error=code), now)
+        except Exception as error:  # whatever it was, the machine has to hear of it, and so has who waits
+            return self._machine.step(
+                AppendFailed(token=action.token, error=self._why_refused(action, error, now)), now
+            )
         self._undurable[action.token] = (partition_log, last_offset)
         self._last_append[partition] = last_offset
         actions = self._machine.step(Appended(token=action.token), now)
-        if partition_log.pending(last_offset) is None:
-            del self._undurable[action.token]
-        else:
-            self._forget_when_durable(action.token, partition_log, last_offset)
+
+        def settled(durable: bool) -> None:
+            # When it never will be, the token stays: nothing that depends on it may ever be answered with success.
+            if durable:
+                del self._undurable[action.token]
+
+        _when_settled(partition_log, last_offset, settled)
         return actions
+
+    def _why_refused(self, action: Append, error: Exception, now: Instant) -> ErrorCode:
+        if not isinstance(error, KafkaError):
+            log.exception("group change not written", group=action.group_id)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        log.warning("group change not written", group=action.group_id, reason=str(error))
+        code = _answer_for(error)
+        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            self._refused = (now.monotonic_ms, str(error))
+        return code
 
     @staticmethod
     def _batch(action: Append, now: Instant) -> bytes:
@@ -332,9 +362,8 @@ class GroupCoordinator:
         return build_batch([NewRecord(timestamp=now.wall_ms, key=key, value=value) for key, value in pairs])
 
     def _log_of(self, group_id: str) -> tuple[int, OffsetsLog]:
-        count = self._partition_count()
-        if count:
-            partition = partition_of(group_id, count)
+        if self._partition_count:
+            partition = partition_of(group_id, self._partition_count)
             partition_log = self._logs.get(OFFSETS_TOPIC, partition)
             if partition_log is not None:
                 return partition, partition_log
@@ -345,37 +374,12 @@ class GroupCoordinator:
         if place is None:
             self._answer(reply, None)
             return
-        self._answer_when_durable(reply, *place)
-
-    def _answer_when_durable(self, reply: Reply, partition_log: OffsetsLog, offset: int) -> None:
-        pending = partition_log.pending(offset)
-        if pending is None:
-            self._answer(reply, None)
-            return
-
-        def settled(done: "asyncio.Future[None]") -> None:
-            if done.cancelled() or done.exception() is not None:
-                self._answer(reply, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            else:
-                self._answer_when_durable(reply, partition_log, offset)
-
-        pending.add_done_callback(settled)
-
-    def _forget_when_durable(self, token: int, partition_log: OffsetsLog, offset: int) -> None:
-        pending = partition_log.pending(offset)
-        if pending is None:
-            self._undurable.pop(token, None)
-            return
-
-        def settled(done: "asyncio.Future[None]") -> None:
-            # After a failed sync the token stays: nothing that depends on it may ever be answered with success.
-            if not done.cancelled() and done.exception() is None:
-                self._forget_when_durable(token, partition_log, offset)
-
-        pending.add_done_callback(settled)
+        _when_settled(
+            *place, lambda durable: self._answer(reply, None if durable else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        )
 
     def _answer(self, reply: Reply, error: ErrorCode | None) -> None:
-        future = self._waiting.pop(reply.request_id, None)
+        future = self._waiting.get(reply.request_id)
         if future is None or future.done():
             return  # the client went away
         if error is None:
@@ -385,6 +389,31 @@ class GroupCoordinator:
 
     def _now(self) -> Instant:
         return Instant(int(self._clock.monotonic() * 1000), self._clock.now_ms())
+
+
+def _partition_count(image: ClusterImage) -> int:
+    topic = image.topics.get(OFFSETS_TOPIC)
+    return len(topic.partitions) if topic is not None else 0
+
+
+def _when_settled(partition_log: OffsetsLog, offset: int, then: Callable[[bool], None]) -> None:
+    """Call `then`, now or later, with whether the record at `offset` is on the disk: False when it never will be."""
+    try:
+        pending = partition_log.pending(offset)
+    except KafkaError:
+        then(False)
+        return
+    if pending is None:
+        then(True)
+        return
+
+    def round_ended(done: "asyncio.Future[None]") -> None:
+        if done.cancelled() or done.exception() is not None:
+            then(False)
+        else:
+            _when_settled(partition_log, offset, then)
+
+    pending.add_done_callback(round_ended)
 
 
 def _answer_for(error: KafkaError) -> ErrorCode:

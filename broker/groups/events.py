@@ -5,12 +5,15 @@ is answered by `Appended` or `AppendFailed` before anything else is stepped, whi
 `Reply` with `after` may leave only when that append is on the disk.
 """
 
+import uuid
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from tidemill.broker.groups.records import CoordinatorRecord
 from tidemill.broker.groups.states import GroupState
+from tidemill.broker.quorum.image import ClusterImage
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import ZERO_UUID
 
 
 class Instant(NamedTuple):
@@ -88,13 +91,14 @@ class LeaveGroup:
 
 
 class OffsetToCommit(NamedTuple):
-    """A position to keep."""
+    """A position to keep, in a topic that the client named by its name or (`topic` is None) by its id."""
 
-    topic: str
+    topic: str | None
     partition: int
     offset: int
     leader_epoch: int
     metadata: str
+    topic_id: uuid.UUID = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +132,18 @@ class DeleteOffsets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicsDeleted:
-    """Offsets in these topics mean nothing any more."""
+class Replayed:
+    """All records of the log are applied; `image` is the cluster they are to be read against."""
 
-    names: frozenset[str]
+    image: ClusterImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageChanged:
+    """The cluster is another one; the topics that had the names in `gone` are not there any more."""
+
+    image: ClusterImage
+    gone: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +172,7 @@ class AppendFailed:
 
 
 Request: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets
-Event: TypeAlias = Request | TopicsDeleted | ExpireOffsets | Tick | Appended | AppendFailed
+Event: TypeAlias = Request | Replayed | ImageChanged | ExpireOffsets | Tick | Appended | AppendFailed
 
 
 class JoinedMember(NamedTuple):
@@ -289,3 +301,4 @@ class CommittedOffset:
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
+    topic_id: uuid.UUID = ZERO_UUID  # of the topic it was committed for; zero in records that do not say

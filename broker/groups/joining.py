@@ -9,7 +9,7 @@ A refused request changes nothing. Not here: what happens once somebody is in (`
 
 from tidemill.broker.groups.events import Instant, JoinGroup, JoinResult
 from tidemill.broker.groups.identity import identity_error
-from tidemill.broker.groups.membership import Group, Member
+from tidemill.broker.groups.membership import Group, Member, Terms
 from tidemill.broker.groups.records import storable
 from tidemill.broker.groups.rounds import NEW_MEMBER_JOIN_TIMEOUT_MS, Rounds
 from tidemill.broker.groups.states import GroupState
@@ -89,7 +89,7 @@ class Joining:
 
     def _join_returning(self, group: Group, member: Member, event: JoinGroup, now: Instant) -> None:
         """A static member that restarted: a new id fences its old life; a stable group need not even notice."""
-        old_id = member.member_id
+        old_id, old_terms = member.member_id, member.terms
         old_leader = group.leader or ""
         unchanged = group.state is GroupState.STABLE and (
             member.metadata(group.protocol_name)
@@ -98,7 +98,7 @@ class Joining:
         self._rounds.release(member, ErrorCode.FENCED_INSTANCE_ID)
         self._table.clear_timer(Timer.SESSION, group, old_id)
         group.rename(member, event.new_member_id)
-        self._update_terms(member, event)
+        member.take_terms(_terms(event))
         if not unchanged or group.select_protocol() != group.protocol_name:
             member.join_request = event.request_id
             self._rounds.alive(group, member, now)
@@ -119,7 +119,13 @@ class Joining:
         )
         self._rounds.alive(group, member, now)
         record = group.record({entry.member_id: entry.assignment for entry in group.members.values()}, now.wall_ms)
-        then = Returned(group_id=group.group_id, request_id=event.request_id, old_id=old_id, response=response)
+        then = Returned(
+            group_id=group.group_id,
+            request_id=event.request_id,
+            old_id=old_id,
+            old_terms=old_terms,
+            response=response,
+        )
         self._table.append(group.group_id, (record,), then)
 
     def _add_member(self, group: Group, event: JoinGroup, member_id: str, now: Instant) -> None:
@@ -143,22 +149,25 @@ class Joining:
 
     def _update_member(self, group: Group, member: Member, event: JoinGroup, now: Instant) -> None:
         self._rounds.release(member, ErrorCode.REBALANCE_IN_PROGRESS)
-        self._update_terms(member, event)
+        member.take_terms(_terms(event))
         member.join_request = event.request_id
         self._rounds.alive(group, member, now)
-
-    @staticmethod
-    def _update_terms(member: Member, event: JoinGroup) -> None:
-        member.protocols = event.protocols
-        member.session_timeout_ms = event.session_timeout_ms
-        member.rebalance_timeout_ms = event.rebalance_timeout_ms
-        member.client_id = event.client_id
-        member.client_host = event.client_host
 
     def return_failed(self, group: Group, then: Returned, error: ErrorCode, now: Instant) -> None:
         """The new id of a static member could not be written: it did not come back."""
         member = group.members[then.response.member_id]
         self._table.clear_timer(Timer.SESSION, group, member.member_id)
         group.rename(member, then.old_id)
+        member.take_terms(then.old_terms)
         self._rounds.alive(group, member, now)
         self._table.reply(then.request_id, JoinResult(error=error, member_id=""))
+
+
+def _terms(event: JoinGroup) -> Terms:
+    return Terms(
+        client_id=event.client_id,
+        client_host=event.client_host,
+        session_timeout_ms=event.session_timeout_ms,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        protocols=event.protocols,
+    )

@@ -3,7 +3,7 @@
 Who is in a group, who assigns, who owns which partitions in which generation, how far they got. `step` takes a
 request or a tick and says what to write, what to answer and after which write. What must survive a crash (committed
 offsets, the generation with its assignment) changes in `apply` alone, which is also recovery: a restarted coordinator
-replays the log, calls `recovered`, and members go on in the generation they were in.
+replays the log, says so (`Replayed`), and members go on in the generation they were in.
 
 Three parts decide: `joining` who comes in, `rounds` how generations follow one another, `commits` what is kept of
 offsets. This is their common face: it hands events on, applies what was written and lets them go on from there.
@@ -29,12 +29,13 @@ from tidemill.broker.groups.events import (
     ExpireOffsets,
     GroupView,
     Heartbeat,
+    ImageChanged,
     Instant,
     JoinGroup,
     LeaveGroup,
+    Replayed,
     SyncGroup,
     Tick,
-    TopicsDeleted,
 )
 from tidemill.broker.groups.joining import Joining
 from tidemill.broker.groups.membership import Group
@@ -73,8 +74,10 @@ class GroupMachine:
                 self._commits.delete_group(event)
             case DeleteOffsets():
                 self._commits.delete_offsets(event)
-            case TopicsDeleted():
-                self._commits.drop_topics(event)
+            case Replayed():
+                self._replayed(event, now)
+            case ImageChanged():
+                self._commits.image_changed(event)
             case ExpireOffsets():
                 self._commits.expire(now)
             case Tick():
@@ -106,13 +109,15 @@ class GroupMachine:
                 if group is not None:
                     group.persisted = None
 
-    def recovered(self, now: Instant) -> None:
-        """All records are applied: give every member a session and wait to hear from it."""
+    def _replayed(self, event: Replayed, now: Instant) -> None:
+        """Give every member of the log a session and wait to hear from it."""
         for group in list(self._table.groups.values()):
             if group.persisted is not None:
                 group.restore(group.persisted)
                 for member in group.members.values():
                     self._rounds.alive(group, member, now)
+        self._commits.replayed(event)
+        for group in list(self._table.groups.values()):
             self._table.drop_if_nothing_left(group, now)
 
     # --- reading
@@ -126,9 +131,15 @@ class GroupMachine:
         }
 
     def committed_offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
-        """Every offset that a group has committed."""
+        """Every offset that a group has committed in topics that are there."""
         group = self._table.groups.get(group_id)
-        return group.offsets if group is not None else {}
+        return {} if group is None else self.still_committed(group.offsets)
+
+    def still_committed(
+        self, offsets: Mapping[tuple[str, int], CommittedOffset]
+    ) -> Mapping[tuple[str, int], CommittedOffset]:
+        """Those of `offsets`, read a while ago, whose topics are still there."""
+        return rules.present(offsets, self._table.topics)
 
     def describe(self, group_id: str) -> GroupView | None:
         """One group with its members."""

@@ -6,10 +6,21 @@ to one member, the leader is a member, the state moves along the table).
 """
 
 from collections import Counter
+from typing import NamedTuple
 
 from tidemill.broker.groups.events import CommittedOffset, JoinedMember, MemberView, Protocol
 from tidemill.broker.groups.records import GroupRecord, MemberRecord
 from tidemill.broker.groups.states import GroupState, Move, after
+
+
+class Terms(NamedTuple):
+    """What a member says of itself whenever it joins."""
+
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
 
 
 class Member:
@@ -52,6 +63,17 @@ class Member:
         self.join_request: int | None = None  # a JoinGroup that is not answered yet
         self.sync_request: int | None = None  # a SyncGroup that is not answered yet
         self.is_new = False  # has joined but never been answered
+
+    @property
+    def terms(self) -> Terms:
+        """What it said when it last joined."""
+        return Terms(
+            self.client_id, self.client_host, self.session_timeout_ms, self.rebalance_timeout_ms, self.protocols
+        )
+
+    def take_terms(self, terms: Terms) -> None:
+        """It joined again and says this now."""
+        self.client_id, self.client_host, self.session_timeout_ms, self.rebalance_timeout_ms, self.protocols = terms
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """The subscription this member sent for a protocol."""

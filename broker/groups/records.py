@@ -1,29 +1,46 @@
 """Group records as bytes, in the format of Kafka's `__consumer_offsets`
 
 A key says what the record is about (1: a committed offset, 2: a group's metadata), a null value takes it away. Keys
-are written in version 1 and 2 and values in version 3 (offsets that expire at a fixed time: version 1), which every
-Kafka since 2.1 reads; older value versions are read too, and so is version 4 of offsets (compact lengths, tagged
-fields), which Kafka 4.3 writes, so a log copied from Kafka loads.
+are written in version 1 and 2, groups in version 3, offsets in version 4 (compact lengths, tagged fields), which Kafka
+4.3 writes and every Kafka since 3.5 reads; older versions of values are read too, so a log copied from Kafka loads.
+
+An offset's tagged field 0 is the id of its topic. Kafka has a fixed time of expiry in version 1 only, where there is
+no room for that id; here it is a tagged field of our own, which Kafka's readers pass over.
 
 Not here: what the records mean (`tidemill.broker.groups.machine`).
 """
 
 import struct
+import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
+
+from tidemill.core.types import ZERO_UUID
 
 _OFFSET_KEY_VERSIONS: Final = (0, 1)
 _GROUP_KEY_VERSION: Final = 2
-_VALUE_VERSION: Final = 3
-_EXPIRING_VALUE_VERSION: Final = 1
-_FLEXIBLE_VALUE_VERSION: Final = 4  # its tagged field, the topic's id, is not kept
+_GROUP_VALUE_VERSION: Final = 3
+_OFFSET_VALUE_VERSION: Final = 4
+_TOPIC_ID_TAG: Final = 0
+_EXPIRY_TAG: Final = 0x7469
+"""Ours ("ti"); far from Kafka's tags, which count up from 0."""
 
+_TOPIC_ID_ONLY: Final = bytes((1, _TOPIC_ID_TAG, 16))
+"""What stands before the id where it is the only tagged field, which it nearly always is."""
+
+_OFFSET_HEAD = struct.Struct(">hqi")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 
 TEXT_BYTES_MAX: Final = 2**15 - 1
 """A text has a 16-bit length here; flexible requests can carry longer ones."""
+
+
+RECORD_OVERHEAD_BYTES: Final = 24
+"""Lengths, timestamp and offset around a key and a value, at most."""
 
 
 class GroupFormatError(ValueError):
@@ -42,6 +59,7 @@ class OffsetRecord:
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
+    topic_id: uuid.UUID = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +149,11 @@ class _Reader:
         return self._take(self.i32())
 
     def varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
+        value = self._take(1)[0]
+        if value < 0x80:
+            return value
+        value &= 0x7F
+        for shift in range(7, 35, 7):
             byte = self._take(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
@@ -148,10 +169,22 @@ class _Reader:
         except UnicodeDecodeError:
             raise GroupFormatError("text is not UTF-8") from None
 
-    def pass_tagged_fields(self) -> None:
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def starts_with(self, start: bytes) -> bool:
+        return self._data.startswith(start, self._at)
+
+    def rest(self) -> bytes:
+        return self._take(self.left)
+
+    def tagged_fields(self) -> dict[int, bytes]:
+        fields: dict[int, bytes] = {}
         for _ in range(self.varint()):
-            self.varint()
-            self._take(self.varint())
+            tag = self.varint()
+            fields[tag] = self._take(self.varint())
+        return fields
 
 
 def _text(value: str | None) -> bytes:
@@ -163,6 +196,24 @@ def _text(value: str | None) -> bytes:
 
 def _data(value: bytes) -> bytes:
     return _I32.pack(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _tagged_fields(fields: dict[int, bytes]) -> bytes:
+    parts = [_varint(len(fields))]
+    for tag, content in sorted(fields.items()):
+        parts += (_varint(tag), _varint(len(content)), content)
+    return b"".join(parts)
 
 
 def storable(*texts: str | None) -> bool:
@@ -181,6 +232,22 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
             return _group_key(record.group_id), _group_value(record)
         case GroupTombstone():
             return _group_key(record.group_id), None
+
+
+def pieces(records: Iterable[CoordinatorRecord], bytes_max: int) -> Iterator[tuple[CoordinatorRecord, ...]]:
+    """The same records in batches of at most about `bytes_max`, at least one in each."""
+    piece: list[CoordinatorRecord] = []
+    size = 0
+    for record in records:
+        key, value = encode_record(record)
+        added = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        if piece and size + added > bytes_max:
+            yield tuple(piece)
+            piece, size = [], 0
+        piece.append(record)
+        size += added
+    if piece:
+        yield tuple(piece)
 
 
 def decode_record(key: bytes | memoryview | None, value: bytes | memoryview | None) -> CoordinatorRecord | None:
@@ -209,26 +276,50 @@ def _group_key(group_id: str) -> bytes:
 
 
 def _offset_value(record: OffsetRecord) -> bytes:
-    text, stamp = _text(record.metadata), _I64.pack(record.commit_timestamp_ms)
+    metadata = record.metadata.encode()
+    if record.topic_id != ZERO_UUID and record.expire_timestamp_ms < 0:
+        fields = _TOPIC_ID_ONLY + record.topic_id.bytes
+    else:
+        fields = _tagged_fields(_offset_fields(record))
+    return b"".join(
+        (
+            _OFFSET_HEAD.pack(_OFFSET_VALUE_VERSION, record.offset, record.leader_epoch),
+            _varint(len(metadata) + 1),
+            metadata,
+            _I64.pack(record.commit_timestamp_ms),
+            fields,
+        )
+    )
+
+
+def _offset_fields(record: OffsetRecord) -> dict[int, bytes]:
+    fields: dict[int, bytes] = {}
+    if record.topic_id != ZERO_UUID:
+        fields[_TOPIC_ID_TAG] = record.topic_id.bytes
     if record.expire_timestamp_ms >= 0:
-        head = _I16.pack(_EXPIRING_VALUE_VERSION) + _I64.pack(record.offset)
-        return head + text + stamp + _I64.pack(record.expire_timestamp_ms)
-    head = _I16.pack(_VALUE_VERSION) + _I64.pack(record.offset) + _I32.pack(record.leader_epoch)
-    return head + text + stamp
+        fields[_EXPIRY_TAG] = _I64.pack(record.expire_timestamp_ms)
+    return fields
+
+
+@lru_cache(maxsize=4096)
+def _topic_id(raw: bytes) -> uuid.UUID:
+    """One object for all offsets of a topic."""
+    return uuid.UUID(bytes=_sized(raw, 16))
 
 
 def _read_offset(group_id: str, topic: str, partition: int, reader: _Reader) -> OffsetRecord:
     version = reader.i16()
-    if not 0 <= version <= _FLEXIBLE_VALUE_VERSION:
+    if not 0 <= version <= _OFFSET_VALUE_VERSION:
         raise GroupFormatError(f"offset value version {version} is not supported")
-    flexible = version >= _FLEXIBLE_VALUE_VERSION
+    flexible = version >= 4
     offset = reader.i64()
     leader_epoch = reader.i32() if version >= 3 else -1
     metadata = reader.compact_text() if flexible else reader.text()
     committed = reader.i64()
     expires = reader.i64() if version == 1 else -1
+    topic_id = ZERO_UUID
     if flexible:
-        reader.pass_tagged_fields()
+        topic_id, expires = _read_offset_fields(reader)
     return OffsetRecord(
         group_id=group_id,
         topic=topic,
@@ -238,12 +329,28 @@ def _read_offset(group_id: str, topic: str, partition: int, reader: _Reader) -> 
         metadata=metadata,
         commit_timestamp_ms=committed,
         expire_timestamp_ms=expires,
+        topic_id=topic_id,
     )
+
+
+def _read_offset_fields(reader: _Reader) -> tuple[uuid.UUID, int]:
+    if reader.left == len(_TOPIC_ID_ONLY) + 16 and reader.starts_with(_TOPIC_ID_ONLY):
+        return _topic_id(reader.rest()[len(_TOPIC_ID_ONLY) :]), -1
+    fields = reader.tagged_fields()
+    topic_id = _topic_id(fields[_TOPIC_ID_TAG]) if _TOPIC_ID_TAG in fields else ZERO_UUID
+    expires = int(_I64.unpack(_sized(fields[_EXPIRY_TAG], _I64.size))[0]) if _EXPIRY_TAG in fields else -1
+    return topic_id, expires
+
+
+def _sized(content: bytes, size: int) -> bytes:
+    if len(content) != size:
+        raise GroupFormatError(f"a tagged field of {len(content)} bytes where {size} are due")
+    return content
 
 
 def _group_value(record: GroupRecord) -> bytes:
     parts = [
-        _I16.pack(_VALUE_VERSION),
+        _I16.pack(_GROUP_VALUE_VERSION),
         _text(record.protocol_type),
         _I32.pack(record.generation_id),
         _text(record.protocol_name),
@@ -267,7 +374,7 @@ def _group_value(record: GroupRecord) -> bytes:
 
 def _read_group(group_id: str, reader: _Reader) -> GroupRecord:
     version = reader.i16()
-    if not 0 <= version <= _VALUE_VERSION:
+    if not 0 <= version <= _GROUP_VALUE_VERSION:
         raise GroupFormatError(f"group value version {version} is not supported")
     protocol_type, generation = reader.text(), reader.i32()
     protocol_name, leader = reader.nullable_text(), reader.nullable_text()

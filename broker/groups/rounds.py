@@ -25,7 +25,7 @@ from tidemill.broker.groups.events import (
 from tidemill.broker.groups.identity import identity_error, speaker
 from tidemill.broker.groups.membership import Group, Member
 from tidemill.broker.groups.states import GroupState, Move
-from tidemill.broker.groups.table import Assigned, GroupTable, Kept, Timer, TimerKey
+from tidemill.broker.groups.table import Assigned, GroupTable, Timer, TimerKey
 from tidemill.core.error_code import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
@@ -97,7 +97,7 @@ class Rounds:
         group.protocol_name = None
         group.leader = None
         self._table.note(group, f"generation {group.generation_id} is empty")
-        self._table.append(group.group_id, (group.record({}, now.wall_ms),), Kept(group_id=group.group_id))
+        self._table.keep(group, (group.record({}, now.wall_ms),))
 
     def answer_join(self, group: Group, member: Member, request_id: int) -> None:
         """Tell a member its generation; the leader also who else is in."""

@@ -8,16 +8,21 @@ data and no closure, so that a machine can be looked at between two steps).
 Not here: any rule.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tidemill.broker.groups.deadlines import Deadlines
 from tidemill.broker.groups.events import Action, Append, Instant, JoinResult, Note, Reply, Response
-from tidemill.broker.groups.membership import Group
-from tidemill.broker.groups.records import CoordinatorRecord
+from tidemill.broker.groups.membership import Group, Terms
+from tidemill.broker.groups.records import CoordinatorRecord, pieces
 from tidemill.broker.groups.states import GroupState, Move
+from tidemill.broker.groups.topics import Topics
+
+KEPT_BYTES_MAX: Final = 256 * 1024
+"""One batch of records that nobody waits for: far below `message.max.bytes`, whatever the number of offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +79,13 @@ class Returned:
     group_id: str
     request_id: int
     old_id: str
+    old_terms: Terms
     response: JoinResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Nobody waits: an empty generation, expired offsets."""
+    """Nobody waits: an empty generation, offsets that expired or whose topic is gone."""
 
     group_id: str
 
@@ -90,13 +96,15 @@ Then: TypeAlias = Assigned | Answer | Returned | Kept
 class GroupTable:
     """All groups of one coordinator, and the words of the step at hand."""
 
-    __slots__ = ("_out", "_pending", "_token", "deadlines", "groups", "limits")
+    __slots__ = ("_in_flight", "_out", "_pending", "_token", "deadlines", "groups", "limits", "topics")
 
     def __init__(self, limits: GroupLimits) -> None:
         self.limits = limits
         self.groups: dict[str, Group] = {}
+        self.topics = Topics()
         self.deadlines: Deadlines[TimerKey] = Deadlines()
         self._pending: dict[int, tuple[tuple[CoordinatorRecord, ...], Then]] = {}
+        self._in_flight: Counter[str] = Counter()  # appends about each group whose outcome is not known
         self._token = 0
         self._out: list[Action] = []
 
@@ -113,12 +121,13 @@ class GroupTable:
         return group
 
     def drop_if_nothing_left(self, group: Group, now: Instant) -> None:
-        """Forget a group that has no members, no offsets and no record in the log."""
+        """Forget a group that has no members, no offsets and no record in the log or on its way there."""
         if (
             group.state is GroupState.EMPTY
             and not group.pending_members
             and not group.offsets
             and group.persisted is None
+            and group.group_id not in self._in_flight
             and self.groups.get(group.group_id) is group
         ):
             group.move(Move.REMOVE, now.wall_ms)
@@ -137,11 +146,21 @@ class GroupTable:
         self._token += 1
         written = tuple(records)
         self._pending[self._token] = (written, then)
+        self._in_flight[then.group_id] += 1
         self._out.append(Append(token=self._token, group_id=group_id, records=written))
+
+    def keep(self, group: Group, records: Iterable[CoordinatorRecord]) -> None:
+        """Have `records` written, in batches that any log takes; nobody waits for them, and each may fail alone."""
+        for piece in pieces(records, KEPT_BYTES_MAX):
+            self.append(group.group_id, piece, Kept(group_id=group.group_id))
 
     def settle(self, token: int) -> tuple[tuple[CoordinatorRecord, ...], Then]:
         """The append whose outcome has become known."""
-        return self._pending.pop(token)
+        records, then = self._pending.pop(token)
+        self._in_flight[then.group_id] -= 1
+        if not self._in_flight[then.group_id]:
+            del self._in_flight[then.group_id]
+        return records, then
 
     def reply(self, request_id: int, response: Response, after: int | None = None) -> None:
         """Answer a request, once append `after` is on the disk."""

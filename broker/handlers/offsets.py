@@ -4,7 +4,9 @@ versions: OffsetCommit 2-10 (2-4: a retention time of its own; 6: leader epoch; 
 OffsetFetch 1-10 (2: all topics of a group, and an error for the whole group; 5: leader epoch; 7: require_stable; 8:
 several groups; 9: the member that asks; 10: topics by id).
 
-Offsets of topics that do not exist are refused. There are no transactions yet, so every offset is stable. Version 9's
+Offsets of topics that do not exist are refused. A topic named by its name is the one that has it when the commit is
+decided, and what was committed for a topic is never the answer about another one of the same name
+(`tidemill.broker.groups.topics`). There are no transactions yet, so every offset is stable. Version 9's
 member id and epoch belong to KIP-848 groups; a classic group answers anybody, as Kafka's does.
 """
 
@@ -17,7 +19,6 @@ from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, Offset
 from tidemill.broker.quorum.metadata import ClusterImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
-from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -45,11 +46,6 @@ async def offset_commit(
     broker: BrokerServices, request: OffsetCommitRequest, ctx: RequestContext
 ) -> OffsetCommitResponse:
     """Keep positions of a group; answered when they are on the disk."""
-    image = broker.controller.image
-    by_id = ctx.api_version >= 10
-    names = [_name(image, topic.topic_id) if by_id else topic.name for topic in request.topics]
-    refused = [_topic_error(image, name, by_id) for name in names]
-    offsets = tuple(_accepted(request.topics, names, refused, image))
     await broker.ensure_offsets_topic()
     result = await broker.groups.commit(
         CommitOffsets(
@@ -59,58 +55,36 @@ async def offset_commit(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             retention_ms=request.retention_time_ms if ctx.api_version <= 4 else -1,
-            offsets=offsets,
+            offsets=tuple(_offsets(request.topics, by_id=ctx.api_version >= 10)),
         )
     )
-    errors = {(offset.topic, offset.partition): error for offset, error in zip(offsets, result.errors, strict=True)}
+    errors = iter(result.errors)
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=tuple(
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=problem
-                        or errors.get((name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                    )
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=next(errors))
                     for partition in topic.partitions
                 ),
             )
-            for topic, name, problem in zip(request.topics, names, refused, strict=True)
+            for topic in request.topics
         )
     )
 
 
-def _name(image: ClusterImage, topic_id: uuid.UUID) -> str:
-    return image.topic_names.get(topic_id, "")
-
-
-def _topic_error(image: ClusterImage, name: str, by_id: bool) -> ErrorCode:
-    if name in image.topics:
-        return ErrorCode.NONE
-    return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _accepted(
-    topics: Sequence[OffsetCommitRequestTopic],
-    names: Sequence[str],
-    refused: Sequence[ErrorCode],
-    image: ClusterImage,
-) -> Iterator[OffsetToCommit]:
-    for topic, name, problem in zip(topics, names, refused, strict=True):
-        if problem:
-            continue
-        count = len(image.topics[name].partitions)
+def _offsets(topics: Sequence[OffsetCommitRequestTopic], *, by_id: bool) -> Iterator[OffsetToCommit]:
+    for topic in topics:
         for partition in topic.partitions:
-            if 0 <= partition.partition_index < count:
-                yield OffsetToCommit(
-                    name,
-                    partition.partition_index,
-                    partition.committed_offset,
-                    partition.committed_leader_epoch,
-                    partition.committed_metadata or "",
-                )
+            yield OffsetToCommit(
+                topic=None if by_id else topic.name,
+                partition=partition.partition_index,
+                offset=partition.committed_offset,
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.committed_metadata or "",
+                topic_id=topic.topic_id,
+            )
 
 
 async def offset_fetch(broker: BrokerServices, request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
@@ -162,18 +136,17 @@ def _all_partitions(offsets: Mapping[tuple[str, int], CommittedOffset]) -> dict[
 
 
 async def _group(broker: BrokerServices, group: OffsetFetchRequestGroup, api_version: int) -> OffsetFetchResponseGroup:
-    image = broker.controller.image
     try:
         offsets = await broker.groups.committed_offsets(group.group_id)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    image = broker.controller.image  # the one that the offsets were judged by
     by_id = api_version >= 10
     wanted = group.topics
     if wanted is None:
         wanted = tuple(
             OffsetFetchRequestTopics(name=name, topic_id=_id(image, name), partition_indexes=tuple(partitions))
             for name, partitions in _all_partitions(offsets).items()
-            if not by_id or name in image.topics
         )
     return OffsetFetchResponseGroup(
         group_id=group.group_id, topics=tuple(_topic(image, offsets, topic, by_id) for topic in wanted)
@@ -181,8 +154,7 @@ async def _group(broker: BrokerServices, group: OffsetFetchRequestGroup, api_ver
 
 
 def _id(image: ClusterImage, name: str) -> uuid.UUID:
-    topic = image.topics.get(name)
-    return topic.topic_id if topic is not None else ZERO_UUID
+    return image.topics[name].topic_id
 
 
 def _topic(
@@ -191,7 +163,7 @@ def _topic(
     topic: OffsetFetchRequestTopics,
     by_id: bool,
 ) -> OffsetFetchResponseTopics:
-    name = _name(image, topic.topic_id) if by_id else topic.name
+    name = image.topic_names.get(topic.topic_id, "") if by_id else topic.name
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not name else ErrorCode.NONE
     return OffsetFetchResponseTopics(
         name=topic.name,

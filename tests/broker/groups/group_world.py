@@ -1,6 +1,10 @@
 """A coordinator without a broker: the machine, a list for a log, a clock that is moved by hand."""
 
+import uuid
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from tidemill.broker.groups.events import (
@@ -16,6 +20,7 @@ from tidemill.broker.groups.events import (
     Event,
     ExpireOffsets,
     Heartbeat,
+    ImageChanged,
     Instant,
     JoinGroup,
     JoinResult,
@@ -25,20 +30,36 @@ from tidemill.broker.groups.events import (
     Note,
     OffsetToCommit,
     Protocol,
+    Replayed,
     Reply,
     Response,
     SyncGroup,
     SyncResult,
     Tick,
-    TopicsDeleted,
 )
 from tidemill.broker.groups.machine import GroupMachine
 from tidemill.broker.groups.records import CoordinatorRecord, decode_record, encode_record
 from tidemill.broker.groups.table import GroupLimits
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage, TopicImage
 from tidemill.core.error_code import ErrorCode
 
 START_WALL_MS = 1_700_000_000_000
 LIMITS = GroupLimits(initial_rebalance_delay_ms=0, max_size=50)
+
+
+PARTITION = PartitionImage(partition=0, replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0)
+TOPICS = {"t": uuid.UUID(int=1), "u": uuid.UUID(int=2)}
+
+
+def image_of(topics: Mapping[str, uuid.UUID], partitions: int = 10) -> ClusterImage:
+    """A cluster with these topics, all of the same size."""
+    each = tuple(replace(PARTITION, partition=index) for index in range(partitions))
+    return ClusterImage(
+        topics=MappingProxyType(
+            {name: TopicImage(name=name, topic_id=topic_id, partitions=each) for name, topic_id in topics.items()}
+        ),
+        topic_names=MappingProxyType({topic_id: name for name, topic_id in topics.items()}),
+    )
 
 
 class GroupWorld:
@@ -55,6 +76,8 @@ class GroupWorld:
         self.elapsed_ms = 0
         self.append_error: ErrorCode | None = None
         self._request_id = 0
+        self.topics = dict(TOPICS)
+        self.step(Replayed(image=image_of(self.topics)))
 
     @property
     def now(self) -> Instant:
@@ -106,7 +129,7 @@ class GroupWorld:
         self.machine = GroupMachine(self.limits)
         for record in self.records():
             self.machine.apply(record)
-        self.machine.recovered(self.now)
+        self.step(Replayed(image=image_of(self.topics)))
 
     # --- requests
 
@@ -244,7 +267,13 @@ class GroupWorld:
         self.step(ExpireOffsets())
 
     def delete_topics(self, *names: str) -> None:
-        self.step(TopicsDeleted(names=frozenset(names)))
+        for name in names:
+            self.topics.pop(name, None)
+        self.step(ImageChanged(image=image_of(self.topics), gone=frozenset(names)))
+
+    def create_topic(self, name: str, topic_id: int) -> None:
+        self.topics[name] = uuid.UUID(int=topic_id)
+        self.step(ImageChanged(image=image_of(self.topics), gone=frozenset()))
 
     # --- answers
 

@@ -1,10 +1,12 @@
 """What a group has committed: kept, deleted, expired."""
 
+import uuid
+
 import pytest
 
 from tests.broker.groups.group_world import LIMITS, GroupWorld
-from tidemill.broker.groups.events import Leaver, Protocol
-from tidemill.broker.groups.records import GroupTombstone, OffsetTombstone
+from tidemill.broker.groups.events import Action, Append, Event, Instant, Leaver, Protocol
+from tidemill.broker.groups.records import GroupTombstone, OffsetRecord, OffsetTombstone, encode_record
 from tidemill.core.error_code import ErrorCode
 
 
@@ -116,6 +118,92 @@ def test_offsets_in_deleted_topics_are_dropped(world: GroupWorld) -> None:
     assert list(world.machine.committed_offsets("g")) == [("u", 0)]
     world.delete_topics("u")
     assert world.machine.describe("g") is None
+
+
+def test_what_was_committed_for_a_topic_is_not_told_of_another_of_its_name(world: GroupWorld) -> None:
+    world.commit(1000)
+    world.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.delete_topics("t")
+    assert world.machine.committed_offsets("g") == {}
+    assert world.commit(1001) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    world.create_topic("t", 7)
+    assert world.machine.committed_offsets("g") == {}
+    world.restart()
+    assert world.machine.committed_offsets("g") == {}
+    world.append_error = None
+    world.expire()
+    assert world.records()[-1] == OffsetTombstone(group_id="g", topic="t", partition=0)
+    assert world.machine.describe("g") is None
+    world.commit(5)
+    world.expire()
+    assert world.machine.committed_offsets("g")["t", 0].offset == 5
+
+
+def test_a_crash_before_the_tombstones_leaves_them_to_the_next_start(world: GroupWorld) -> None:
+    world.stable_group("a")
+    world.commit(1000, group="h")
+    world.topics.pop("t")
+    world.restart()
+    assert world.records()[-1] == OffsetTombstone(group_id="h", topic="t", partition=0)
+    assert [group.group_id for group in world.machine.list_groups()] == ["g"]
+
+
+def write_without_id(world: GroupWorld, offset: int) -> None:
+    """As Kafka before 4.3 wrote it."""
+    key, _ = encode_record(OffsetTombstone(group_id="g", topic="t", partition=0))
+    value = b"\0\3" + offset.to_bytes(8, "big") + b"\0\0\0\5" + b"\0\1m" + world.now.wall_ms.to_bytes(8, "big")
+    world.log.append((key, value))
+
+
+def test_an_offset_without_a_topic_id_counts_for_the_topic_of_the_first_start(world: GroupWorld) -> None:
+    write_without_id(world, 9)
+    world.restart()
+    (kept,) = world.machine.committed_offsets("g").values()
+    assert (kept.offset, kept.leader_epoch, kept.metadata, kept.topic_id) == (9, 5, "m", world.topics["t"])
+    world.topics["t"] = uuid.UUID(int=7)
+    world.restart()
+    assert world.machine.committed_offsets("g") == {}
+
+
+def test_an_offset_without_a_topic_id_is_served_and_written_later_when_the_log_refuses(world: GroupWorld) -> None:
+    write_without_id(world, 9)
+    world.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.restart()
+    assert world.machine.committed_offsets("g")["t", 0].offset == 9
+    world.append_error = None
+    world.expire()
+    record = world.records()[-1]
+    assert isinstance(record, OffsetRecord)
+    assert (record.offset, record.topic_id) == (9, world.topics["t"])
+    world.delete_topics("t")
+    assert world.machine.describe("g") is None
+
+
+def test_an_offset_without_a_topic_id_goes_when_its_topic_does(world: GroupWorld) -> None:
+    write_without_id(world, 9)
+    world.topics.pop("t")
+    world.restart()
+    assert world.machine.describe("g") is None
+    world.create_topic("t", 7)
+    assert world.machine.committed_offsets("g") == {}
+
+
+def test_very_many_offsets_are_dropped_in_several_batches(world: GroupWorld) -> None:
+    for partition in range(10):
+        world.commit(1, partition=partition, group="g" * 30_000)
+    batches = 0
+    step = world.machine.step
+
+    def counted(event: Event, now: Instant) -> list[Action]:
+        nonlocal batches
+        actions = step(event, now)
+        batches += sum(isinstance(action, Append) for action in actions)
+        return actions
+
+    world.machine.step = counted  # type: ignore[method-assign]
+    world.delete_topics("t")
+    assert batches == 2
+    assert world.machine.list_groups() == []
 
 
 # --- looking and deleting

@@ -3,13 +3,16 @@
 import asyncio
 import itertools
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from tests.broker.groups.group_world import image_of
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, REFUSED_PAUSE_MS, GroupCoordinator, partition_of
 from tidemill.broker.groups.events import (
     CommitOffsets,
@@ -24,15 +27,24 @@ from tidemill.broker.groups.records import OffsetRecord, decode_record
 from tidemill.broker.groups.table import GroupLimits
 from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.store import LogStore
+from tidemill.broker.quorum.image import ClusterImage
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import CoordinatorNotAvailable, KafkaStorageError
+from tidemill.core.errors import CoordinatorNotAvailable, NotCoordinator
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, decode_records
 from tidemill.core.runtime.clock import Clock, ManualClock, SystemClock
 
 PARTITIONS = 3
+
+
+def cluster(topics: dict[str, uuid.UUID], partitions: int = PARTITIONS) -> ClusterImage:
+    """A cluster with `topics`, and with the offsets topic if it has partitions."""
+    image = image_of(topics)
+    offsets = image_of({OFFSETS_TOPIC: uuid.UUID(int=5)}, partitions).topics if partitions else {}
+    return replace(image, topics=MappingProxyType({**image.topics, **offsets}))
 
 
 @asynccontextmanager
@@ -49,11 +61,10 @@ async def opened(
     coordinator = GroupCoordinator(
         limits=GroupLimits(initial_rebalance_delay_ms=0),
         logs=logs,
-        partition_count=lambda: partitions,
         clock=clock,
         new_id=lambda: str(next(numbers)),
     )
-    coordinator.replay()
+    coordinator.replay(cluster({"t": uuid.UUID(int=1)}, partitions))
     async with asyncio.TaskGroup() as tasks:
         ticking = tasks.create_task(coordinator.run())
         yield coordinator, logs
@@ -276,10 +287,91 @@ async def test_after_a_failed_sync_no_offset_is_acknowledged(tmp_path: Path, mon
             patched.setattr("os.fdatasync", broken)
             with pytest.raises(CoordinatorNotAvailable):
                 await coordinator.commit(commit(coordinator, 2))
-        with pytest.raises(KafkaStorageError):
+        with pytest.raises(NotCoordinator):
             await coordinator.committed_offsets("g")
         later = await coordinator.commit(commit(coordinator, 3))
         assert later.errors == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
+
+
+async def test_whoever_waits_for_a_log_that_closes_is_told(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (coordinator, logs), asyncio.timeout(10):
+        joined = await coordinator.join(join(coordinator))
+        waiting: list[Coroutine[Any, Any, object]] = [
+            coordinator.sync(sync(coordinator, joined.member_id, 1)),
+            coordinator.commit(commit(coordinator, 1, "other")),
+            coordinator.commit(commit(coordinator, 1, "third")),
+        ]
+        tasks = [asyncio.ensure_future(each) for each in waiting]
+        await asyncio.sleep(0)  # all is appended, nothing is on the disk
+        for partition_log in logs:
+            partition_log.closed = True
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [CoordinatorNotAvailable] * 3
+        with pytest.raises(NotCoordinator):
+            await coordinator.committed_offsets("other")
+
+
+class AfterAppend:
+    """A partition's log with something that happens right after each append."""
+
+    def __init__(self, partition_log: PartitionLog, happens: Callable[[PartitionLog], None]) -> None:
+        self._log = partition_log
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._log, name)
+        if not name.startswith("append"):
+            return attribute
+
+        def append(*arguments: Any, **named: Any) -> Any:
+            result = attribute(*arguments, **named)
+            self._happens(self._log)
+            return result
+
+        return append
+
+
+async def test_a_log_that_closes_between_append_and_answer_answers_all_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(partition_log: PartitionLog) -> None:
+        partition_log.closed = True
+
+    async with opened(tmp_path) as (coordinator, logs), asyncio.timeout(10):
+        joined = await coordinator.join(join(coordinator))
+        get = logs.get
+        monkeypatch.setattr(logs, "get", lambda *place: (found := get(*place)) and AfterAppend(found, close))
+        with pytest.raises(CoordinatorNotAvailable):
+            await coordinator.sync(sync(coordinator, joined.member_id, 1))
+
+
+async def test_an_append_that_fails_in_an_unknown_way_is_an_answer_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_partition_log: PartitionLog) -> None:
+        raise ZeroDivisionError
+
+    async with opened(tmp_path) as (coordinator, logs):
+        get = logs.get
+        with monkeypatch.context() as patched:
+            patched.setattr(logs, "get", lambda *place: (found := get(*place)) and AfterAppend(found, fail))
+            result = await coordinator.commit(commit(coordinator, 1))
+        assert result.errors == (ErrorCode.UNKNOWN_SERVER_ERROR,)
+        assert coordinator.list_groups() == []
+        assert (await coordinator.commit(commit(coordinator, 2))).errors == (ErrorCode.NONE,)
+
+
+async def test_a_topic_that_goes_while_its_offsets_are_read_takes_them_along(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (coordinator, _):
+        committing = asyncio.ensure_future(coordinator.commit(commit(coordinator, 1000)))
+        await asyncio.sleep(0)
+        reading = asyncio.ensure_future(coordinator.committed_offsets("g"))
+        await asyncio.sleep(0)
+        assert not reading.done()
+        coordinator.image_changed(cluster({}), frozenset({"t"}))
+        coordinator.image_changed(cluster({"t": uuid.UUID(int=7)}), frozenset())
+        assert await reading == {}
+        await committing
 
 
 async def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
@@ -315,7 +407,7 @@ async def test_expiry_and_topic_deletion_write_tombstones(tmp_path: Path) -> Non
         await coordinator.commit(commit(coordinator, 1, "new"))
         coordinator.expire_offsets()
         assert [group.group_id for group in coordinator.list_groups()] == ["new"]
-        coordinator.topics_deleted(frozenset({"t"}))
+        coordinator.image_changed(cluster({}), frozenset({"t"}))
         assert coordinator.list_groups() == []
     async with opened(tmp_path, clock) as (coordinator, _):
         assert coordinator.list_groups() == []

@@ -158,6 +158,12 @@ def test_a_returned_member_survives_a_restart_of_the_coordinator(world: GroupWor
 def test_a_return_that_cannot_be_written_did_not_happen(world: GroupWorld) -> None:
     old_id = world.joined(world.join(instance="one")).member_id
     world.sync(old_id, 1, {old_id: b"all"})
+    before = world.machine.describe("g")
     world.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.joined(world.join(instance="one")).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    refused = world.join(name="other", instance="one", session_ms=60_000)
+    assert world.joined(refused).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.machine.describe("g") == before
     assert world.heartbeat(old_id, 1, instance="one") is ErrorCode.NONE
+    world.append_error = None
+    world.advance(10_000)
+    assert world.state() == "Empty", "the refused one's session time was never agreed on"

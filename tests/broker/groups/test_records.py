@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import struct
+import uuid
 
 import pytest
 from hypothesis import given
@@ -18,8 +19,10 @@ from tidemill.broker.groups.records import (
     OffsetTombstone,
     decode_record,
     encode_record,
+    pieces,
     storable,
 )
+from tidemill.core.types import ZERO_UUID
 
 texts = st.text(max_size=20)
 numbers = st.integers(-(2**31), 2**31 - 1)
@@ -43,19 +46,10 @@ records = st.one_of(
         partition=numbers,
         offset=long_numbers,
         leader_epoch=numbers,
-        metadata=texts,
+        metadata=texts | st.text(min_size=126, max_size=130),  # where the length takes a second byte
         commit_timestamp_ms=long_numbers,
-    ),
-    st.builds(
-        OffsetRecord,
-        group_id=texts,
-        topic=texts,
-        partition=numbers,
-        offset=long_numbers,
-        leader_epoch=st.just(-1),  # the version with an expiry has no room for it
-        metadata=texts,
-        commit_timestamp_ms=long_numbers,
-        expire_timestamp_ms=st.integers(0, 2**63 - 1),
+        expire_timestamp_ms=st.just(-1) | st.integers(0, 2**63 - 1),
+        topic_id=st.just(ZERO_UUID) | st.uuids(),
     ),
     st.builds(OffsetTombstone, group_id=texts, topic=texts, partition=numbers),
     st.builds(GroupTombstone, group_id=texts),
@@ -94,27 +88,18 @@ def test_any_bytes_are_a_record_unknown_or_an_error(key: bytes, value: bytes | N
         decode_record(key, value)
 
 
-def test_bytes_of_an_offset_are_those_of_kafka() -> None:
-    record = OffsetRecord(
-        group_id="g",
-        topic="t",
-        partition=1,
-        offset=2,
-        leader_epoch=3,
-        metadata="m",
-        commit_timestamp_ms=4,
-    )
-    key, value = encode_record(record)
-    assert key == b"\0\x01" + b"\0\x01g" + b"\0\x01t" + b"\0\0\0\x01"
-    assert value == b"\0\x03" + bytes(7) + b"\x02" + b"\0\0\0\x03" + b"\0\x01m" + bytes(7) + b"\x04"
-
-
 def test_older_values_are_read() -> None:
     key, _ = encode_record(OffsetTombstone(group_id="g", topic="t", partition=1))
-    oldest = b"\0\0" + bytes(7) + b"\x09" + b"\0\0" + bytes(7) + b"\x07"
-    record = decode_record(key, oldest)
-    assert isinstance(record, OffsetRecord)
-    assert (record.offset, record.leader_epoch, record.commit_timestamp_ms) == (9, -1, 7)
+    assert key == b"\0\x01" + b"\0\x01g" + b"\0\x01t" + b"\0\0\0\x01"
+    expected = OffsetRecord(
+        group_id="g", topic="t", partition=1, offset=9, leader_epoch=-1, metadata="m", commit_timestamp_ms=7
+    )
+    head, tail = bytes(7) + b"\x09", b"\0\x01m" + bytes(7) + b"\x07"
+    assert decode_record(key, b"\0\0" + head + tail) == decode_record(key, b"\0\2" + head + tail) == expected
+    expiring = decode_record(key, b"\0\1" + head + tail + bytes(7) + b"\x08")
+    assert expiring == dataclasses.replace(expected, expire_timestamp_ms=8)
+    with_epoch = decode_record(key, b"\0\3" + head + b"\0\0\0\3" + tail)
+    assert with_epoch == dataclasses.replace(expected, leader_epoch=3)
     group_key, _ = encode_record(GroupTombstone(group_id="g"))
     member = b"\0\x01a" + b"\0\x01b" + b"\0\x01c" + b"\0\0\0\x05" + bytes(4) + bytes(4)
     group = decode_record(
@@ -141,13 +126,13 @@ def test_what_is_called_storable_is_what_can_be_written(text: str, fits: bool) -
             encode_record(record)
 
 
-def test_an_offset_of_kafka_4_3_is_read_without_its_tagged_field() -> None:
+def test_bytes_of_an_offset_are_those_of_kafka_4_3() -> None:
     """As a node wrote it: version 4, compact text, the topic's id in tagged field 0."""
     key = bytes.fromhex("0001 0002 6731 0003 6f6e65 00000001")
     value = bytes.fromhex(
         "0004 0000000000000032 00000000 01 000001a200635f47 01 00 10 dcd1207fbe4c42e4888a0562da9ee3fc"
     )
-    expected = OffsetRecord(
+    record = OffsetRecord(
         group_id="g1",
         topic="one",
         partition=1,
@@ -155,11 +140,34 @@ def test_an_offset_of_kafka_4_3_is_read_without_its_tagged_field() -> None:
         leader_epoch=0,
         metadata="",
         commit_timestamp_ms=0x1A200635F47,
+        topic_id=uuid.UUID("dcd1207f-be4c-42e4-888a-0562da9ee3fc"),
     )
-    assert decode_record(key, value) == expected
-    assert decode_record(key, value[:14] + b"\x03hi" + value[15:]) == dataclasses.replace(expected, metadata="hi")
+    assert encode_record(record) == (key, value)
+    assert decode_record(key, value) == record
+    assert decode_record(key, value[:14] + b"\x03hi" + value[15:]) == dataclasses.replace(record, metadata="hi")
     for size in range(len(value)):
         with pytest.raises(GroupFormatError):
             decode_record(key, value[:size])
     with pytest.raises(GroupFormatError, match="version 5"):
         decode_record(key, b"\0\5" + value[2:])
+    with pytest.raises(GroupFormatError, match="15 bytes"):
+        decode_record(key, value[:25] + b"\x0f" + value[26:-1])
+
+
+def test_fields_of_later_versions_are_passed_over() -> None:
+    key, value = encode_record(
+        OffsetRecord(
+            group_id="g", topic="t", partition=1, offset=9, leader_epoch=-1, metadata="m", commit_timestamp_ms=7
+        )
+    )
+    assert value is not None and value[-1:] == b"\0"
+    assert decode_record(key, value[:-1] + b"\1\x05\2ab") == decode_record(key, value)
+
+
+def test_pieces_are_of_bounded_size_and_in_order() -> None:
+    tombstones = [OffsetTombstone(group_id="g", topic="t" * 50, partition=index) for index in range(100)]
+    found = list(pieces(tombstones, 1000))
+    assert [record for piece in found for record in piece] == tombstones
+    assert [len(piece) for piece in found] == [11] * 9 + [1]
+    assert list(pieces(tombstones[:2], 1)) == [(tombstones[0],), (tombstones[1],)]
+    assert list(pieces([], 1)) == []

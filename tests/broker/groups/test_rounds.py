@@ -209,6 +209,29 @@ def test_the_last_one_to_leave_leaves_an_empty_generation(world: GroupWorld) -> 
     assert (last.generation_id, last.members) == (generation + 1, ())
 
 
+def test_a_group_whose_first_members_leave_unsynced_keeps_its_generation(world: GroupWorld) -> None:
+    joined = world.joined(world.join())
+    assert joined.generation_id == 1
+    world.leave(Leaver(joined.member_id, None))
+    assert world.state() == "Empty"
+    (record,) = world.records()
+    assert isinstance(record, GroupRecord)
+    assert (record.generation_id, world.generation()) == (2, 2)
+    assert world.joined(world.join()).generation_id == 3
+    world.restart()
+    assert world.joined(world.join()).generation_id == 3, "of the unfinished round nothing is known"
+
+
+def test_an_empty_generation_that_cannot_be_written_is_forgotten_with_its_group(world: GroupWorld) -> None:
+    member = world.joined(world.join()).member_id
+    world.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.leave(Leaver(member, None))
+    assert world.state() == "Empty"
+    assert world.generation() == 2
+    world.expire()
+    assert world.state() == "none"
+
+
 def test_leaving_ends_the_wait_of_the_others(world: GroupWorld) -> None:
     a, b = world.stable_group("a", "b")
     waiting = world.join(a)

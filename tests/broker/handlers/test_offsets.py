@@ -1,5 +1,6 @@
 """OffsetCommit and OffsetFetch on the wire, in every version."""
 
+import asyncio
 import uuid
 from pathlib import Path
 
@@ -7,9 +8,13 @@ import pytest
 
 from tests.broker.broker_world import WireClient, broker_and_client
 from tidemill.broker.handlers.offsets import ROUTES
-from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.broker.quorum.controller import Controller
+from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicRef
+from tidemill.broker.quorum.store import MetadataStore
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import CoordinatorNotAvailable
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.disk import OsDirectory
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -129,10 +134,77 @@ async def test_offsets_go_with_their_topic(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         (created,) = await broker.controller.create_topics([NewTopic(name="t")])
         await client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(created.topic_id, (0, 10, "")))
-        from tidemill.broker.quorum.metadata import TopicRef
-
         await broker.controller.delete_topics([TopicRef(name="t")])
         assert await broker.groups.committed_offsets("g") == {}
+
+
+async def decide_offline(folder: Path, *, create: bool) -> None:
+    """Decide that `t` is deleted (and created again), and die before anything follows from it."""
+    rules = Rules(
+        num_partitions=1, default_replication_factor=1, delete_topic_enable=True, max_topics=100, max_partitions=100
+    )
+    store = MetadataStore(OsDirectory(str(folder)))
+    controller = Controller(store, clock=SystemClock(), rules=rules, node_id=1, new_uuid=uuid.uuid4)
+    controller.load()
+    deciding = asyncio.create_task(controller.run())
+    await controller.delete_topics([TopicRef(name="t")])
+    if create:
+        await controller.create_topics([NewTopic(name="t", partitions=2)])
+    deciding.cancel()
+    controller.close()
+
+
+@pytest.mark.parametrize("create", [True, False], ids=["before it was created again", "before its tombstones"])
+async def test_no_offset_outlives_its_topic_through_a_crash(tmp_path: Path, create: bool) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        (created,) = await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(created.topic_id, (0, 1000, "")))
+    await decide_offline(tmp_path, create=create)
+    async with broker_and_client(tmp_path) as (broker, client):
+        if not create:
+            await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+        topic_id = broker.controller.image.topics["t"].topic_id
+        for version in range(FETCH.min_version, FETCH.max_version + 1):
+            assert await fetch(client, version, topic_id, 0) == {0: (-1, "")}
+
+
+async def test_no_offset_outlives_its_topic_when_its_tombstone_cannot_be_written(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        (created,) = await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(created.topic_id, (0, 1000, "")))
+        offsets_logs = [log for log in broker.logs if log.topic_partition.topic == "__consumer_offsets"]
+        for log in offsets_logs:
+            log.closed = True
+        await broker.controller.delete_topics([TopicRef(name="t")])
+        (again,) = await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+        for log in offsets_logs:
+            log.closed = False
+        assert await fetch(client, 9, again.topic_id, 0) == {0: (-1, "")}
+        if created.topic_id != again.topic_id:
+            stale = commit_request(created.topic_id, (0, 1001, ""))
+            answer = await client.ask(ApiKey.OFFSET_COMMIT, 10, stale)
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    async with broker_and_client(tmp_path) as (_, client):
+        assert await fetch(client, 10, again.topic_id, 0) == {0: (-1, "")}
+
+
+async def test_a_commit_that_waited_is_for_the_topic_of_its_own_id_only(tmp_path: Path) -> None:
+    """The topic is deleted and created again while the request waits for the offsets topic."""
+    async with broker_and_client(tmp_path) as (broker, client):
+        (created,) = await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+        again: list[uuid.UUID] = []
+        ensure = broker.ensure_offsets_topic
+
+        async def slowly() -> None:
+            await ensure()
+            await broker.controller.delete_topics([TopicRef(name="t")])
+            (topic,) = await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+            again.append(topic.topic_id)
+
+        broker.ensure_offsets_topic = slowly  # type: ignore[method-assign]
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, 10, commit_request(created.topic_id, (0, 1000, "")))
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert await fetch(client, 10, again[0], 0) == {0: (-1, "")}
 
 
 def test_errors_of_the_whole_request() -> None:
