@@ -36,6 +36,7 @@ from .offset_map import OffsetMap
 from .pacer import Pacer
 from .partition import PartitionLog
 from .segment import Segment
+from .segment_age import newest_of
 from .store import LogStore
 
 log = structlog.get_logger("tidemill.broker.log")
@@ -256,7 +257,7 @@ def _state(store: LogStore, partition_log: PartitionLog) -> LogState:
                 base_offset=segment.base_offset,
                 size_bytes=segment.size_bytes,
                 oldest_ms=_first_timestamp(segment) if firsts_matter and dirty else -1,
-                newest_ms=segment.newest_ms() if ages_matter and dirty else -1,
+                newest_ms=newest_of(segment) if ages_matter and dirty else -1,
             )
         )
     return LogState(

@@ -47,7 +47,8 @@ from . import swap
 from .offset_map import OffsetMap
 from .record_columns import RecordColumns, kept, read_columns, rebased
 from .scan import BadBatch, walk
-from .segment import Segment, segment_name
+from .segment import Segment
+from .segment_files import segment_name
 
 Pace = Callable[[int], None]
 """Called with the number of bytes just read or written; waits as the throttle wants, raises to stop the work."""

@@ -18,7 +18,8 @@ from .checkpoints import write_epochs
 from .epochs import LeaderEpochs
 from .flusher import FlushWork, Sync
 from .producers import ProducerState, ProducerStates
-from .segment import SNAPSHOT_SUFFIX, Segment, segment_name
+from .segment import Segment
+from .segment_files import SNAPSHOT_SUFFIX, segment_name
 
 
 class LogPosition(NamedTuple):
@@ -97,9 +98,9 @@ def _write_sealed_indexes(segment: Segment, write: Sync) -> None:
     """In the flusher's thread, before recovery is told to trust the segment."""
     try:
         write()
-        segment.sync_indexes()
+        segment.indexes.sync_files()
         segment.file.truncate(segment.size_bytes)  # it does not grow any more: gives back what was set aside for that
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        segment.forget_index_files()  # they are rebuilt from the log when next needed
+        segment.indexes.remove_files()  # they are rebuilt from the log when next needed

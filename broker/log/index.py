@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
+RELATIVE_OFFSET_MAX = 2**31 - 1  # Kafka reads the four bytes of an offset as a signed number
 _TIME_ENTRY = struct.Struct(">qi")
 
 

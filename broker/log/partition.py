@@ -435,7 +435,7 @@ class PartitionLog:
             self._indexed.remove(segment)
         self._indexed.append(segment)
         if len(self._indexed) > INDEXES_KEPT_MAX:
-            self._indexed.pop(0).forget_indexes()
+            self._indexed.pop(0).indexes.forget()
 
     # -- looking up
 
@@ -498,7 +498,7 @@ class PartitionLog:
 
         It spares recovery the walk over everything below the recovery point. The flusher sees to sealed segments.
         """
-        return None if self._active.index_is_written else self._active.take_index_writes()
+        return None if self._active.indexes.are_written else self._active.take_index_writes()
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed since something was written that no round has covered."""

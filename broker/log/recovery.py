@@ -30,17 +30,12 @@ from .checkpoints import read_epochs
 from .config import LogConfig
 from .epochs import LeaderEpochs
 from .identity import read_topic_id
+from .index import RELATIVE_OFFSET_MAX, IndexDamaged
 from .producers import ProducerStates
-from .scan import BadBatch, resync
-from .segment import (
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    SEGMENT_SUFFIXES,
-    SNAPSHOT_SUFFIX,
-    Segment,
-    segment_name,
-)
+from .scan import BadBatch, resync, walk
+from .segment import Segment
+from .segment_age import prove_latest
+from .segment_files import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, segment_name
 
 log = structlog.get_logger("tidemill.broker.log")
 
@@ -92,9 +87,9 @@ def load(
         segments = _recover(segments, config, recovery_point)
     for segment, following in pairwise(segments):
         segment.next_offset = following.base_offset
-        if not segment.index_is_written:
+        if not segment.indexes.are_written:
             _write_indexes(segment)
-    segments[-1].confirm_latest()
+    prove_latest(segments[-1])
     log_end_offset = segments[-1].next_offset
     if log_end_offset < recovery_point:
         log.error(
@@ -134,7 +129,45 @@ def _segment_bases(directory: Directory) -> list[int]:
 
 
 def _open_clean(active: Segment, config: LogConfig) -> BadBatch | None:
-    return active.reopen_indexes(active.base_offset + RELATIVE_OFFSET_MAX, config.index_interval_bytes)
+    return _reopen_indexes(active, None, config.index_interval_bytes)
+
+
+def _reopen_indexes(segment: Segment, trusted_below: int | None, index_interval_bytes: int) -> BadBatch | None:
+    """Keep of the index files what is about offsets below `trusted_below` and make the rest anew; None trusts all.
+
+    Every batch behind what was kept is checked; the first bad one is returned.
+    """
+    indexes = segment.indexes
+    try:
+        offsets, _ = indexes.load(segment.size_bytes)
+    except IndexDamaged:
+        return segment.rebuild_indexes(index_interval_bytes)
+    if trusted_below is None or trusted_below >= segment.base_offset + RELATIVE_OFFSET_MAX:
+        indexes.write_anew()
+    else:
+        indexes.keep_below(trusted_below)
+        try:
+            _complete_latest(segment, offsets.last_position)
+        except BadBatch:
+            return segment.rebuild_indexes(index_interval_bytes)
+    position = offsets.last_position
+    segment.next_offset = segment.base_offset
+    if position:
+        batch = read_header(segment.file.read_at(position, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        if batch.last_offset - segment.base_offset != offsets.last_offset_at(position):
+            return segment.rebuild_indexes(index_interval_bytes)
+        segment.next_offset = batch.base_offset
+    return segment.extend_indexes(position, index_interval_bytes)
+
+
+def _complete_latest(segment: Segment, end: int) -> None:
+    """Let the headers up to position `end` say what the time index may have lost in a crash."""
+    indexes = segment.indexes
+    start = segment.index.before(indexes.latest[1] - segment.base_offset)
+    due = segment.base_offset if start == 0 else -1
+    for _, batch in walk(segment.file, start, end, verify=False, due=due, dense=segment.dense):
+        if batch.max_timestamp > indexes.latest[0]:
+            indexes.latest = (batch.max_timestamp, batch.last_offset)
 
 
 def _recover(segments: list[Segment], config: LogConfig, recovery_point: int) -> list[Segment]:
@@ -159,11 +192,11 @@ def _write_indexes(segment: Segment) -> None:
     segment.seal()
     try:
         segment.take_index_writes()()
-        segment.sync_indexes()
+        segment.indexes.sync_files()
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        segment.forget_index_files()
+        segment.indexes.remove_files()
     segment.directory.sync()
 
 
@@ -175,8 +208,8 @@ def _recover_segment(
     `following` is the base offset of the next segment, `is_end` says that nothing was written to later ones.
     """
     interval = config.index_interval_bytes
-    bad = segment.reopen_indexes(recovery_point, interval)
-    if bad is not None and segment.index_is_hearsay:
+    bad = _reopen_indexes(segment, recovery_point, interval)
+    if bad is not None and segment.indexes.from_files:
         bad = segment.rebuild_indexes(interval)  # the index may have led to the wrong place
     while bad is not None:
         offset_end = segment.base_offset + RELATIVE_OFFSET_MAX + 1 if following is None else following
@@ -190,7 +223,7 @@ def _recover_segment(
         ):
             _cut(segment, bad)
             return True
-        damage = segment.remember_damage(bad)
+        damage = segment.add_damage(bad)
         segment.next_offset = max(damage.next_offset, segment.next_offset)
         if damage.end >= segment.size_bytes:
             segment.next_offset = max(segment.next_offset, recovery_point if following is None else following)

@@ -44,6 +44,7 @@ from .producers import ProducerStates
 from .recovery import LoadedLog, load
 from .retention import SegmentFacts, active_is_due, removable
 from .segment import Segment
+from .segment_age import newest_of, prove_latest
 
 log = structlog.get_logger("tidemill.broker.log")
 
@@ -501,7 +502,7 @@ class LogStore:
                 return 0  # the next time will do; and a folder that failed keeps its files, in whatever order they are
             facts, count = self._judge_age(partition_log, now_ms)
             judged = partition_log.segments[: count + (facts[count].newest_ms > now_ms and count + 1 < len(facts))]
-            if [segment for segment in judged if not segment.confirm_latest()]:
+            if [segment for segment in judged if not prove_latest(segment)]:
                 facts, count = self._judge_age(partition_log, now_ms)
             if count == 0 or partition_log.closed:
                 return 0
@@ -626,7 +627,7 @@ class LogStore:
             raise
         finally:
             partition_log.replacing = False
-        cleaned.take_names()
+        cleaned.indexes.take_names()
         for segment in old:
             segment.close()
         remove = partial(swap.remove_replaced, partition_log.directory, cleaned.base_offset, old_offsets)
@@ -691,7 +692,7 @@ def _facts(partition_log: PartitionLog) -> list[SegmentFacts]:
             base_offset=segment.base_offset,
             end_offset=end,
             size_bytes=segment.size_bytes,
-            newest_ms=segment.newest_ms(),
+            newest_ms=newest_of(segment),
         )
         for segment, end in zip(segments, ends, strict=True)
     ]

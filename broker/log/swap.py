@@ -21,13 +21,14 @@ import structlog
 from tidemill.core.runtime.disk import Directory
 
 from .scan import BadBatch, walk
-from .segment import (
+from .segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     retire,
     segment_name,
 )
@@ -35,7 +36,6 @@ from .segment import (
 log = structlog.get_logger("tidemill.broker.log")
 
 SWAP_SUFFIX = ".swap"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
 _REPLACED_SUFFIXES = (*INDEX_SUFFIXES, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)  # the log last: its name decides
 
 

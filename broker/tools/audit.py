@@ -19,6 +19,7 @@ from tidemill.broker.log.epochs import UNKNOWN_EPOCH, LeaderEpochs
 from tidemill.broker.log.identity import FolderRefused, read_topic_id
 from tidemill.broker.log.index import (
     OFFSET_ENTRY_BYTES,
+    RELATIVE_OFFSET_MAX,
     TIME_ENTRY_BYTES,
     IndexDamaged,
     OffsetIndex,
@@ -26,12 +27,11 @@ from tidemill.broker.log.index import (
     without_reserve,
 )
 from tidemill.broker.log.scan import BadBatch, resync, walk
-from tidemill.broker.log.segment import (
+from tidemill.broker.log.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     segment_name,

@@ -20,6 +20,7 @@ from tidemill.broker.log.checkpoints import (
 from tidemill.broker.log.identity import META, PARTITION_METADATA
 from tidemill.broker.log.index import (
     OFFSET_ENTRY_BYTES,
+    RELATIVE_OFFSET_MAX,
     TIME_ENTRY_BYTES,
     IndexDamaged,
     OffsetIndex,
@@ -27,14 +28,7 @@ from tidemill.broker.log.index import (
     without_reserve,
 )
 from tidemill.broker.log.scan import BadBatch, resync, walk
-from tidemill.broker.log.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    segment_name,
-)
+from tidemill.broker.log.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, segment_name
 from tidemill.core.errors import KafkaError
 from tidemill.core.records.batch import (
     CODEC_MASK,

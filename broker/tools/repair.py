@@ -19,14 +19,8 @@ from tidemill.broker.log.checkpoints import read_epochs, write_epochs
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.epochs import LeaderEpochs
 from tidemill.broker.log.recovery import LoadedLog, load
-from tidemill.broker.log.segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    INDEX_SUFFIXES,
-    LOG_SUFFIX,
-    Segment,
-    segment_name,
-)
+from tidemill.broker.log.segment import Segment
+from tidemill.broker.log.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIXES, LOG_SUFFIX, segment_name
 from tidemill.core.records.batch import BatchHeader
 from tidemill.core.records.builder import build_empty_batch
 from tidemill.core.runtime.disk import OsDirectory

@@ -27,7 +27,7 @@ from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Exchange
 from tidemill.broker.handlers import fetch as fetch_module
 from tidemill.broker.handlers.fetch import FetchShortcut
-from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.node import Broker, open_broker
 from tidemill.broker.partitions import find_log
 from tidemill.broker.quorum.metadata import TopicRef

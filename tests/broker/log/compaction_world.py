@@ -9,7 +9,8 @@ from tests.broker.log.log_world import NOW_MS
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tidemill.broker.log.compaction import Rules, SourceSegment, compact, fill
 from tidemill.broker.log.offset_map import OffsetMap
-from tidemill.broker.log.segment import CLEANED_SUFFIX, Segment, segment_name
+from tidemill.broker.log.segment import Segment
+from tidemill.broker.log.segment_files import CLEANED_SUFFIX, segment_name
 from tidemill.core.records.batch import BatchView, stamp, stamp_append_time
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, Record, decode_records

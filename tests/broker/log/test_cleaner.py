@@ -22,7 +22,7 @@ from tidemill.broker.log.cleaner_report import FAILURES
 from tidemill.broker.log.compaction import CleaningFailed
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import PartitionLog
-from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.log.store import LogStore
 from tidemill.core.errors import OutOfOrderSequenceNumber
 from tidemill.core.records.batch import BatchView

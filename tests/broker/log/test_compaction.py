@@ -11,7 +11,8 @@ from tests.broker.log.log_world import NOW_MS
 from tidemill.broker.log import compaction
 from tidemill.broker.log.compaction import CleaningFailed, Rules, SourceSegment, compact, compact_batch, fill
 from tidemill.broker.log.offset_map import OffsetMap
-from tidemill.broker.log.segment import Segment, segment_name
+from tidemill.broker.log.segment import Segment
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.records.batch import HEADER_BYTES, BatchView, read_header
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, decode_records

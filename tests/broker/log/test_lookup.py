@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.broker.log.log_world import NOW_MS, LogWorld
 from tests.sim.disk import SimulatedDisk
 from tidemill.broker.log.config import LogConfig
-from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 

@@ -11,7 +11,7 @@ from tests.broker.log.log_world import NOW_MS, LogWorld, batch, payload, read_al
 from tests.sim.disk import SimulatedDisk, SimulatedFile
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import INDEXES_KEPT_MAX, PartitionLog
-from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -291,7 +291,7 @@ async def test_indexes_of_sealed_segments_are_freed_and_read_again(disk: Simulat
     assert len(log.segments) > 2 * INDEXES_KEPT_MAX
     for _ in range(2):
         assert len(read_all(log, max_bytes=1)) == 30
-        loaded = [segment for segment in log.segments if segment._index is not None]
+        loaded = [segment for segment in log.segments if segment.indexes.in_memory is not None]
         assert len(loaded) <= INDEXES_KEPT_MAX + 1
 
 

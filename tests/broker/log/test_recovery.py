@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch, payload, read_all
 from tests.sim.disk import SimulatedDisk
 from tidemill.broker.log.config import LogConfig
-from tidemill.broker.log.segment import Segment, segment_name
+from tidemill.broker.log.segment import Segment
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.errors import CorruptMessage
 from tidemill.core.records.batch import BatchView
 

@@ -15,7 +15,7 @@ from tests.sim.disk import SimulatedDisk
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.log.partition import PartitionLog
-from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.log.store import DELETE_SUFFIX, LogStore, parse_partition_folder
 from tidemill.core.errors import KafkaStorageError, OffsetOutOfRange, TopicAlreadyExists
 from tidemill.core.records.builder import build_batch

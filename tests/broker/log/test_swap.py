@@ -13,7 +13,8 @@ from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tidemill.broker.log import swap
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.recovery import load
-from tidemill.broker.log.segment import Segment, segment_name
+from tidemill.broker.log.segment import Segment
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.record import Record, decode_records
 

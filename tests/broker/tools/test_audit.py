@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.log.damaged_logs import log_files, write_log
 from tidemill.broker.log.checkpoints import LEADER_EPOCHS
-from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.tools.audit import AuditOptions, PartitionFacts, audit, segment_bases
 from tidemill.core.runtime.overlay import OverlayDirectory
 

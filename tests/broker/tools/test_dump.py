@@ -6,7 +6,7 @@ from tests.broker.log.damaged_logs import log_files, write_log
 from tests.broker.log.log_world import TOPIC_ID
 from tidemill.broker.log.checkpoints import LOG_STARTS, RECOVERY_POINTS, write_offsets
 from tidemill.broker.log.identity import write_topic_id
-from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.tools.dump import Row, dump_data_files, dump_partition
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.runtime.disk import OsDirectory

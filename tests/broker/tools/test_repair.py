@@ -8,7 +8,7 @@ import pytest
 from tests.broker.log.damaged_logs import SMALL, log_files, whole_offsets, write_log
 from tests.broker.log.log_world import NOW_MS, LogWorld, read_all
 from tidemill.broker.log.checkpoints import LEADER_EPOCHS
-from tidemill.broker.log.segment import segment_name
+from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.tools.audit import AuditOptions, PartitionFacts, audit
 from tidemill.broker.tools.repair import SIDE_FOLDER, RepairPlan, carry_out, plan, quarantine
 from tidemill.core.records.batch import HEADER_BYTES, LEADER_EPOCH_AT, MAGIC_AT, iter_batches
