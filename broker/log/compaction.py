@@ -22,6 +22,7 @@ the cleaner's thread and shares no state with the event loop.
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,17 +39,21 @@ from tidemill.core.records.batch import (
     BatchHeader,
     pack_header,
 )
+from tidemill.core.records.columns import ColumnReader, RecordColumns
 from tidemill.core.records.compression import compress, decompress
 from tidemill.core.records.crc import crc32c
 from tidemill.core.records.record import DECOMPRESSED_BYTES_MAX
 from tidemill.core.runtime.disk import Directory, File
 
 from . import swap
+from .kept_records import kept, rebased
 from .offset_map import OffsetMap
-from .record_columns import RecordColumns, kept, read_columns, rebased
 from .scan import BadBatch, walk
 from .segment import Segment
 from .segment_files import segment_name
+
+_KEYS = ColumnReader("offsets", "keys")
+_JUDGED = ColumnReader("ends", "offsets", "timestamps", "keys", "tombstones")
 
 Pace = Callable[[int], None]
 """Called with the number of bytes just read or written; waits as the throttle wants, raises to stop the work."""
@@ -100,9 +105,8 @@ def fill(
             if header.last_offset < first_dirty or header.record_count == 0:
                 covered = max(covered, header.last_offset + 1)
                 continue
-            columns = _columns(header, _payload(header, batch))
-            offsets = [header.base_offset + delta for delta in columns.offset_deltas]
-            keys: list[bytes | None] = columns.keys
+            columns = _columns(_KEYS, header, _payload(header, batch))
+            keys, offsets = columns.keys, columns.offsets
             if header.base_offset < first_dirty:
                 keys = [key if offset >= first_dirty else None for key, offset in zip(keys, offsets, strict=True)]
             if not offset_map.offer(keys, offsets):
@@ -190,9 +194,9 @@ def _payload(header: BatchHeader, batch: bytes) -> bytes:
         raise CleaningFailed(f"the batch at offset {header.base_offset} cannot be read: {error}") from error
 
 
-def _columns(header: BatchHeader, payload: bytes) -> RecordColumns:
+def _columns(reader: ColumnReader, header: BatchHeader, payload: bytes) -> RecordColumns:
     try:
-        return read_columns(payload, header.record_count)
+        return reader.read(header, payload)
     except KafkaError as error:
         raise CleaningFailed(f"the batch at offset {header.base_offset} cannot be read: {error}") from error
 
@@ -205,7 +209,7 @@ def compact_batch(
         return header, batch
     if header.record_count:
         payload = _payload(header, batch)
-        columns = _columns(header, payload)
+        columns = _columns(_JUDGED, header, payload)
         keep = _judge(header, columns, offset_map, rules)
         if any(keep):
             return _remainder(header, batch, payload, columns, keep, rules)
@@ -221,14 +225,11 @@ def compact_batch(
 
 def _judge(header: BatchHeader, columns: RecordColumns, offset_map: OffsetMap, rules: Rules) -> list[bool]:
     """Which records stay."""
-    base = header.base_offset
     tombstones_stay = not header.attributes & DELETE_HORIZON_BIT or rules.now_ms < header.base_timestamp
     newest = offset_map.newest(columns.keys)
     return [
-        key is not None and base + delta >= found and (tombstones_stay or not tombstone)
-        for delta, key, found, tombstone in zip(
-            columns.offset_deltas, columns.keys, newest, columns.tombstones, strict=True
-        )
+        key is not None and offset >= found and (tombstones_stay or not tombstone)
+        for offset, key, found, tombstone in zip(columns.offsets, columns.keys, newest, columns.tombstones, strict=True)
     ]
 
 
@@ -240,21 +241,15 @@ def _remainder(
     needs_horizon = not has_horizon and any(map(bool.__and__, keep, columns.tombstones))
     if all(keep) and not needs_horizon:
         return header, batch
-    base_timestamp, max_timestamp, attributes = header.base_timestamp, header.max_timestamp, header.attributes
-    if not attributes & TIMESTAMP_TYPE_BIT:
-        deltas = (delta for delta, stays in zip(columns.timestamp_deltas, keep, strict=True) if stays)
-        max_timestamp = base_timestamp + max(deltas)
+    base_timestamp, attributes = header.base_timestamp, header.attributes
     if needs_horizon:
-        horizon_ms = rules.now_ms + rules.delete_retention_ms
-        if attributes & TIMESTAMP_TYPE_BIT:
-            deltas_anew = [max_timestamp - horizon_ms] * len(keep)
-        else:
-            deltas_anew = [base_timestamp + delta - horizon_ms for delta in columns.timestamp_deltas]
-        data = rebased(payload, columns, keep, deltas_anew)
-        base_timestamp = horizon_ms
+        base_timestamp = rules.now_ms + rules.delete_retention_ms
         attributes |= DELETE_HORIZON_BIT
+        deltas = [timestamp - base_timestamp for timestamp in columns.timestamps]
+        data = rebased(payload, columns.ends, keep, deltas)
     else:
-        data = kept(payload, columns, keep)
+        data = kept(payload, columns.ends, keep)
+    max_timestamp = max(itertools.compress(columns.timestamps, keep))
     after = header._replace(
         attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=sum(keep)
     )

@@ -61,7 +61,7 @@ def compress(codec: str | int, data: bytes | memoryview, level: int | None = Non
 
 def decompress(codec: str | int, data: bytes | memoryview, max_bytes: int) -> bytes:
     """Decompress `data`; CorruptMessage if it is damaged, MessageTooLarge if it would exceed `max_bytes`."""
-    number = codec_number(codec)
+    number = 0 if codec == 0 else codec_number(codec)
     if number == 0:
         if len(data) > max_bytes:
             raise _too_large(number, max_bytes)

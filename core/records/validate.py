@@ -21,14 +21,15 @@ from .batch import (
     BatchView,
     header_fields,
 )
+from .columns import ColumnReader
 from .compression import CODECS, decompress
 from .crc import crc32c
-from .record import DECOMPRESSED_BYTES_MAX, read_headers
-from .varint import varint_tail
+from .record import DECOMPRESSED_BYTES_MAX
 
 BATCH_BYTES_MAX = 1048588  # max.message.bytes of Kafka: 1 MiB and the 12 bytes before the counted part
 ZSTD_PRODUCE_VERSION = 7
 _ZSTD = CODECS["zstd"]
+_JUDGED = ColumnReader("offsets", "keyless", "headers")
 _new_header = tuple.__new__  # see `batch`
 
 
@@ -115,59 +116,20 @@ def validate_records(view: BatchView, *, compacted: bool = False, max_bytes: int
     """
     try:
         data = decompress(view.codec, view.records_bytes(), max_bytes)
-        end = _walk(data, view.record_count, compacted)
-    except IndexError as error:
-        raise InvalidRecord("the record batch ends inside a record") from error
-    except UnicodeDecodeError as error:
-        raise InvalidRecord(f"a record header's name is not UTF-8: {error.reason}") from error
+        number = view.base_offset
+        for columns in _JUDGED.parts(view, data):
+            end = number + len(columns.offsets)
+            if columns.offsets != [*range(number, end)]:
+                raise _other_offset(columns.offsets, number, view.base_offset)
+            if compacted and True in columns.keyless:
+                index = number - view.base_offset + columns.keyless.index(True)
+                raise InvalidRecord(f"record {index} has no key, which a compacted topic needs")
+            number = end
     except CorruptMessage as error:
         raise InvalidRecord(str(error)) from error
-    if end != len(data):
-        raise InvalidRecord(f"{len(data) - end} bytes behind the {view.record_count} records of the batch")
     return data
 
 
-def _walk(data: bytes, count: int, compacted: bool) -> int:
-    """Where the last record ends. Nothing is kept of a record: this runs once for each, varints are read in place."""
-    size_bytes = len(data)
-    at = 0
-    for index in range(count):
-        n = data[at]
-        at += 1
-        if n > 0x7F:
-            n, at = varint_tail(data, at, n)
-        end = at + ((n >> 1) ^ -(n & 1))
-        if not at < end <= size_bytes:
-            raise CorruptMessage(f"record {index} has a length that does not fit")
-        at += 1  # the attributes of a record, which Kafka does not use
-        n = data[at]
-        at += 1
-        if n > 0x7F:
-            n, at = varint_tail(data, at, n)
-        n = data[at]
-        at += 1
-        if n > 0x7F:
-            n, at = varint_tail(data, at, n)
-        if n != index << 1:
-            raise InvalidRecord(f"record {index} has offset delta {(n >> 1) ^ -(n & 1)}")
-        n = data[at]
-        at += 1
-        if n > 0x7F:
-            n, at = varint_tail(data, at, n)
-        if not n & 1:  # an odd zigzag is a negative length: null
-            at += n >> 1
-        elif compacted:
-            raise InvalidRecord(f"record {index} has no key, which a compacted topic needs")
-        n = data[at]
-        at += 1
-        if n > 0x7F:
-            n, at = varint_tail(data, at, n)
-        if not n & 1:
-            at += n >> 1
-        if data[at]:
-            _, at = read_headers(data, at)
-        else:
-            at += 1
-        if at != end:
-            raise CorruptMessage(f"record {index} ends at byte {at} of the batch, its length says {end}")
-    return at
+def _other_offset(offsets: list[int], first: int, base_offset: int) -> KafkaError:
+    offset, due = next((offset, due) for due, offset in enumerate(offsets, first) if offset != due)
+    return InvalidRecord(f"record {due - base_offset} has offset delta {offset - base_offset}")
