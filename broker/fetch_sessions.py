@@ -15,8 +15,8 @@ no session is told id 0 and goes on with full requests. A client whose session i
 
 A session's partitions are read in order, and those that brought records go to the end, so that none of them starves.
 One that has been read to its end and had nothing to tell is quiet: its log is kept beside it, and as long as that log
-says the same three offsets and the cluster has the same image, there is nothing to read and nothing to say. So a fetch
-of a thousand partitions is a thousand glances and a handful of reads.
+says the same three offsets and the partition is led as it was, there is nothing to read and nothing to say. So a fetch
+of a thousand partitions is a thousand glances and a handful of reads, also after a change of another topic.
 
 Pure: `begin` when a request comes, `finish` when it is answered, with the time as an argument.
 """
@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.broker.quorum.metadata import TOPIC_NAME_LENGTH_MAX
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidemill.core.wire.fetch_answer import AnyPartitionAnswer
@@ -87,7 +88,10 @@ class Marks(Protocol):
         """As in a response."""
 
 
-_NO_LOGS: Final[Mapping[int, Marks]] = MappingProxyType({})
+Source: TypeAlias = tuple[Marks, PartitionImage]
+"""Where an answer comes from: the log, and how the partition was led when it was read."""
+
+_NO_SOURCES: Final[Mapping[int, Source]] = MappingProxyType({})
 
 
 class Answer(NamedTuple):
@@ -97,65 +101,89 @@ class Answer(NamedTuple):
     numbers: Sequence[int]
 
 
-class _Kept:
-    """A partition of a session: what is wanted of it and what the client knows of it; -1 is nothing.
+class _SessionPartition:
+    """A partition of a session: what is wanted of it, what the client was told last (-1 is nothing), if it is quiet.
 
-    `quiet` is its log if nothing but that log can make it worth a read; a session whose client has gone away does not
-    keep the log of a deleted topic in memory.
+    It is quiet while there is a `quiet_log`, which is the log that said what the client knows, when the partition was
+    `led_as` then. The reference is weak: a session whose client has gone away keeps no log of a deleted topic alive.
     """
 
-    __slots__ = ("high_watermark", "last_stable_offset", "log_start_offset", "quiet", "wanted")
+    __slots__ = ("high_watermark", "last_stable_offset", "led_as", "log_start_offset", "quiet_log", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.quiet: weakref.ref[Marks] | None = None
+        self.quiet_log: weakref.ref[Marks] | None = None
+        self.led_as: PartitionImage | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
 
-    def take(self, data: AnyPartitionAnswer, log: Marks | None) -> bool:
-        """Note what the client is told, and the log that said it; whether it must be told."""
+    def tell(self, answer: AnyPartitionAnswer) -> bool:
+        """Whether `answer` is news for the client, which knows it from now on."""
         known = (self.high_watermark, self.last_stable_offset, self.log_start_offset)
-        news = (data.high_watermark, data.last_stable_offset, data.log_start_offset)
-        self.high_watermark, self.last_stable_offset, self.log_start_offset = news
-        partition = self.wanted.partition
-        is_at_end = partition.fetch_offset == data.high_watermark and partition.last_fetched_epoch < 0
-        is_quiet = is_at_end and data.error_code == 0 and not data.records
-        self.quiet = weakref.ref(log) if is_quiet and log is not None else None
-        if data.error_code != 0:
+        now = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
+        self.high_watermark, self.last_stable_offset, self.log_start_offset = now
+        if answer.error_code != 0:
             self.high_watermark = -1  # the end of the error is news too
             return True
         return (
-            news != known or bool(data.records) or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0
+            now != known
+            or bool(answer.records)
+            or answer.diverging_epoch.epoch >= 0
+            or answer.preferred_read_replica >= 0
         )
+
+    def quieten(self, answer: AnyPartitionAnswer, source: Source | None) -> None:
+        """Be quiet if the client has all there is in the log of `source`, which gave that answer."""
+        partition = self.wanted.partition
+        is_at_end = partition.fetch_offset == answer.high_watermark and partition.last_fetched_epoch < 0
+        if source is not None and is_at_end and answer.error_code == 0 and not answer.records:
+            log, self.led_as = source
+            self.quiet_log = weakref.ref(log)
+        else:
+            self.quiet_log = self.led_as = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Session:
+    """What is remembered of one client; changed by its requests only."""
+
     session_id: int
     privileged: bool
     by_topic_id: bool
     created_ms: int
     used_ms: int
-    partitions: dict[_Key, _Kept]
-    image: object = None  # of the cluster, for which quiet partitions are quiet
+    partitions: dict[_Key, _SessionPartition]
+    image_offset: int  # of the cluster image in which quiet partitions are led as they were
     epoch: int = INITIAL_EPOCH + 1  # of the request that is due
     counted: int = 0  # partitions, as the cache counts them
+
+    def follow(self, image: ClusterImage) -> None:
+        """End the quiet of those that are not led as they were, or are gone; most images change other topics."""
+        if image.offset == self.image_offset:
+            return
+        self.image_offset = image.offset
+        for partition in self.partitions.values():
+            if partition.quiet_log is not None and _leadership(image, partition.wanted) is not partition.led_as:
+                partition.quiet_log = None
 
 
 @dataclass(slots=True, kw_only=True)
 class FetchTurn:
-    """One request between `begin` and `finish`: what to read, in this order, and what is quiet for the moment."""
+    """One request between `begin` and `finish`: what to read, in this order, and what is quiet for the moment.
+
+    It grows while the request waits: see `want_moved`.
+    """
 
     wanted: tuple[Wanted, ...]
     in_order: bool = False  # the session takes care that no partition starves
     session: _Session | None = None
-    kept: list[_Kept] = field(default_factory=list)  # of the session, one for each that is wanted
+    partitions: list[_SessionPartition] = field(default_factory=list)  # of the session, one for each that is wanted
     epoch_after: int = FINAL_EPOCH
     may_create: bool = False
     privileged: bool = False
     by_topic_id: bool = False
-    image: object = None
+    image_offset: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -166,16 +194,17 @@ class FetchTurn:
         """The logs that are not read as long as they stay as they are."""
         if self.session is None:
             return []
-        quiet = [kept.quiet() for kept in self.session.partitions.values() if kept.quiet is not None]
-        return [log for log in quiet if log is not None]
+        logs = [each.quiet_log() for each in self.session.partitions.values() if each.quiet_log is not None]
+        return [log for log in logs if log is not None]
 
-    def look_again(self) -> range:
-        """Want those too that are quiet no more; their numbers."""
+    def want_moved(self) -> range:
+        """Want those too that were quiet and whose logs have moved since; their numbers."""
         before = len(self.wanted)
         if self.session is not None:
-            stirred = _stir(self.session.partitions.values())
-            self.kept += stirred
-            self.wanted += tuple(kept.wanted for kept in stirred)
+            were_quiet = [each for each in self.session.partitions.values() if each.quiet_log is not None]
+            moved = _due(were_quiet)
+            self.partitions += moved
+            self.wanted += tuple(each.wanted for each in moved)
         return range(before, len(self.wanted))
 
 
@@ -199,11 +228,8 @@ class FetchSessions:
         """Partitions in all sessions."""
         return self._partitions
 
-    def begin(self, request: AnyFetch, api_version: int, now_ms: int, image: object = None) -> FetchTurn:
-        """What this request reads; raises the errors that make a client start a new session.
-
-        As long as `image` is the same object, a partition is what it was unless its log says otherwise.
-        """
+    def begin(self, request: AnyFetch, api_version: int, now_ms: int, image: ClusterImage) -> FetchTurn:
+        """What this request reads; raises the errors that make a client start a new session."""
         by_topic_id = api_version >= TOPIC_IDS_FROM
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._remove(self._by_id.get(request.session_id))
@@ -212,7 +238,7 @@ class FetchSessions:
                 may_create=request.session_epoch == INITIAL_EPOCH,
                 privileged=_is_follower(request),
                 by_topic_id=by_topic_id,
-                image=image,
+                image_offset=image.offset,
             )
         session = self._by_id.get(request.session_id)
         if session is None:
@@ -228,39 +254,24 @@ class FetchSessions:
             )
         return self._go_on(session, request, now_ms, image)
 
-    def _go_on(self, session: _Session, request: AnyFetch, now_ms: int, image: object) -> FetchTurn:
+    def _go_on(self, session: _Session, request: AnyFetch, now_ms: int, image: ClusterImage) -> FetchTurn:
         partitions = session.partitions
-        memorable = True  # no names are kept for whoever makes them up
-        for wanted in _wanted(request):
-            memorable = memorable and len(wanted.topic) <= TOPIC_NAME_LENGTH_MAX
-            key = _key(wanted)
-            kept = partitions.get(key)
-            if kept is None:
-                partitions[key] = _Kept(wanted)
-            else:
-                kept.wanted, kept.quiet = wanted, None
-        for topic in request.forgotten_topics_data:
-            for number in topic.partitions:
-                partitions.pop((topic.topic, topic.topic_id, number), None)
+        memorable = _take_changes(partitions, request)
         self._count(session)
         if not partitions or not memorable or self._partitions > self._partitions_max:
             # Nothing left to remember, or more than should be: answered in full, with session id 0.
             self._remove(session)
-            return FetchTurn(wanted=tuple(kept.wanted for kept in partitions.values()))
+            return FetchTurn(wanted=tuple(each.wanted for each in partitions.values()))
         session.used_ms = now_ms
         self._by_id.move_to_end(session.session_id)
         session.epoch = next_epoch(session.epoch)
-        if session.image is not image:
-            session.image = image
-            for kept in partitions.values():
-                kept.quiet = None
-        _stir(partitions.values())
-        kept_now = [kept for kept in partitions.values() if kept.quiet is None]
+        session.follow(image)
+        due = _due(partitions.values())
         return FetchTurn(
-            wanted=tuple(kept.wanted for kept in kept_now),
+            wanted=tuple(each.wanted for each in due),
             in_order=True,
             session=session,
-            kept=kept_now,
+            partitions=due,
             epoch_after=session.epoch,
         )
 
@@ -269,44 +280,46 @@ class FetchSessions:
         turn: FetchTurn,
         data: Sequence[AnyPartitionAnswer],
         now_ms: int,
-        logs: Mapping[int, Marks] = _NO_LOGS,
+        sources: Mapping[int, Source] = _NO_SOURCES,
     ) -> Answer:
         """What of `data`, one for each wanted partition, the client is to be told.
 
-        `logs` has the logs of those that were read without an error, by number.
+        `sources` says, by number, where those come from that were read without an error.
         """
         if turn.session is not None:
-            return self._say_changes(turn, turn.session, data, logs)
+            return self._answer_in_session(turn, turn.session, data, sources)
         session_id = NO_SESSION
         if (
             turn.may_create
             and turn.wanted
             and all(len(wanted.topic) <= TOPIC_NAME_LENGTH_MAX for wanted in turn.wanted)
         ):
-            session_id = self._create(turn, data, now_ms, logs)
+            session_id = self._create(turn, data, now_ms, sources)
         return Answer(session_id, range(len(data)))
 
-    def _say_changes(
-        self, turn: FetchTurn, session: _Session, data: Sequence[AnyPartitionAnswer], logs: Mapping[int, Marks]
+    def _answer_in_session(
+        self, turn: FetchTurn, session: _Session, data: Sequence[AnyPartitionAnswer], sources: Mapping[int, Source]
     ) -> Answer:
         if session.epoch != turn.epoch_after:
             raise InvalidFetchSessionEpoch(f"fetch session {session.session_id} went on without this request")
         numbers: list[int] = []
-        for number, (kept, found) in enumerate(zip(turn.kept, data, strict=True)):
-            if kept.take(found, logs.get(number)):
+        for number, (partition, answer) in enumerate(zip(turn.partitions, data, strict=True)):
+            partition.quieten(answer, sources.get(number))
+            if partition.tell(answer):
                 numbers.append(number)
-                if found.records:
-                    key = _key(kept.wanted)
+                if answer.records:
+                    key = _key(partition.wanted)
                     session.partitions[key] = session.partitions.pop(key)
         return Answer(session.session_id, numbers)
 
     def _create(
-        self, turn: FetchTurn, data: Sequence[AnyPartitionAnswer], now_ms: int, logs: Mapping[int, Marks]
+        self, turn: FetchTurn, data: Sequence[AnyPartitionAnswer], now_ms: int, sources: Mapping[int, Source]
     ) -> int:
-        partitions: dict[_Key, _Kept] = {}
-        for number, (wanted, found) in enumerate(zip(turn.wanted, data, strict=True)):
-            kept = partitions[_key(wanted)] = _Kept(wanted)
-            kept.take(found, logs.get(number))
+        partitions: dict[_Key, _SessionPartition] = {}
+        for number, (wanted, answer) in enumerate(zip(turn.wanted, data, strict=True)):
+            partition = partitions[_key(wanted)] = _SessionPartition(wanted)
+            partition.quieten(answer, sources.get(number))
+            partition.tell(answer)
         has_room = len(self._by_id) < self._slots or self._evict(turn.privileged, len(partitions), now_ms)
         if not has_room or self._partitions + len(partitions) > self._partitions_max:
             return NO_SESSION
@@ -320,7 +333,7 @@ class FetchSessions:
             created_ms=now_ms,
             used_ms=now_ms,
             partitions=partitions,
-            image=turn.image,
+            image_offset=turn.image_offset,
         )
         self._count(session)
         self._least.clear()
@@ -372,21 +385,50 @@ def _key(wanted: Wanted) -> _Key:
     return wanted.topic, wanted.topic_id, wanted.partition.partition
 
 
-def _stir(partitions: Iterable[_Kept]) -> list[_Kept]:
-    """Let those be quiet no more whose logs have anything new."""
-    stirred: list[_Kept] = []
-    for kept in partitions:
-        quiet = kept.quiet
-        if quiet is not None and (
-            (log := quiet()) is None
-            or log.high_watermark != kept.high_watermark
-            or log.last_stable_offset != kept.last_stable_offset
-            or log.log_start_offset != kept.log_start_offset
-            or log.closed
-        ):
-            kept.quiet = None
-            stirred.append(kept)
-    return stirred
+def _due(partitions: Iterable[_SessionPartition]) -> list[_SessionPartition]:
+    """Those that have to be read; the quiet of a partition whose log says more than the client knows is over."""
+    due: list[_SessionPartition] = []
+    for each in partitions:
+        if each.quiet_log is not None:
+            log = each.quiet_log()
+            if (
+                log is not None
+                and log.high_watermark == each.high_watermark
+                and log.last_stable_offset == each.last_stable_offset
+                and log.log_start_offset == each.log_start_offset
+                and not log.closed
+            ):
+                continue
+            each.quiet_log = None
+        due.append(each)
+    return due
+
+
+def _leadership(image: ClusterImage, wanted: Wanted) -> PartitionImage | None:
+    """How the partition is led, the same object for as long as that stays so; None if there is no such partition."""
+    topic = image.topics.get(wanted.topic) if wanted.topic else image.topic_by_id(wanted.topic_id)
+    number = wanted.partition.partition
+    return topic.partitions[number] if topic is not None and 0 <= number < len(topic.partitions) else None
+
+
+def _take_changes(partitions: dict[_Key, _SessionPartition], request: AnyFetch) -> bool:
+    """Let the partitions of a session be what the request makes of them; whether they may be remembered.
+
+    No names are kept for whoever makes them up.
+    """
+    memorable = True
+    for wanted in _wanted(request):
+        memorable = memorable and len(wanted.topic) <= TOPIC_NAME_LENGTH_MAX
+        key = _key(wanted)
+        known = partitions.get(key)
+        if known is None:
+            partitions[key] = _SessionPartition(wanted)
+        else:
+            known.wanted, known.quiet_log = wanted, None
+    for topic in request.forgotten_topics_data:
+        for number in topic.partitions:
+            partitions.pop((topic.topic, topic.topic_id, number), None)
+    return memorable
 
 
 def _is_follower(request: AnyFetch) -> bool:

@@ -31,14 +31,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import cast
+from typing import TypeAlias, cast
 
 from tidemill.broker.dispatch import BrokerServices, Exchange, RequestContext, Route
 from tidemill.broker.fetch_sessions import FetchTurn, Wanted
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.partitions import find_log, find_topic
-from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.quorum.image import PartitionImage, TopicImage
 from tidemill.core.errors import KafkaError, OffsetOutOfRange
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
@@ -65,12 +65,15 @@ _turn = count()
 _new = tuple.__new__  # twice as fast as the NamedTuples' own constructors
 
 
+Found: TypeAlias = tuple[PartitionLog, PartitionImage]
+
+
 @dataclass(slots=True, kw_only=True)
 class _Read:
     """What was found of the wanted partitions, by their numbers."""
 
     partitions: dict[int, PartitionAnswer] = field(default_factory=dict)
-    logs: dict[int, PartitionLog] = field(default_factory=dict)
+    found: dict[int, Found] = field(default_factory=dict)  # where it was read without an error
     cold: list[Callable[[], None]] = field(default_factory=list)  # what has to be read from the disk first
     size_bytes: int = 0
     copied_bytes: int = 0  # of them those that are a copy
@@ -107,7 +110,7 @@ class _Fetch:
         wanted, partitions = self.turn.wanted, read.partitions
         data = [partitions[number] for number in range(len(wanted))]
         sessions = self.broker.fetch_sessions
-        session_id, numbers = sessions.finish(self.turn, data, self.broker.clock.now_ms(), read.logs)
+        session_id, numbers = sessions.finish(self.turn, data, self.broker.clock.now_ms(), read.found)
         topics: list[TopicAnswer] = []
         rows: list[PartitionAnswer] = []
         topic, topic_id = "", None
@@ -177,7 +180,7 @@ def _go_on(fetch: _Fetch, answer: "asyncio.Future[FetchAnswer]") -> None:
     if answer.done():
         return
     try:
-        fetch.turn.look_again()
+        fetch.turn.want_moved()
         read = _read_all(fetch)
         if fetch.is_enough(read):
             answer.set_result(fetch.answer(read))
@@ -214,25 +217,25 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
                 image = None
                 image = find_topic(broker, name, its_id)
                 topic, topic_id = name, its_id
-            partition_log, _ = find_log(broker, image, partition.partition, partition.current_leader_epoch)
-            high_watermark = partition_log.high_watermark
+            found = find_log(broker, image, partition.partition, partition.current_leader_epoch)
+            partition_log = found[0]
             if (
-                partition.fetch_offset == high_watermark
+                partition.fetch_offset == partition_log.high_watermark
                 and partition.last_fetched_epoch < 0
                 and not partition_log.closed
             ):
-                read.logs[number] = partition_log
+                read.found[number] = found
                 partitions[number] = _data(partition_log, partition.partition, b"", aborts)
                 continue
             left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
-            partitions[number] = _read_one(partition_log, partition, number, aborts, left, read, may_block)
+            partitions[number] = _read_one(found, partition, number, aborts, left, read, may_block)
         except KafkaError as error:
             read.answer_now = True
             partitions[number] = _failed(broker, wanted[number], error)
 
 
 def _read_one(
-    partition_log: PartitionLog,
+    found: Found,
     partition: AnyPartitionFetch,
     number: int,
     aborts: bool,
@@ -240,19 +243,22 @@ def _read_one(
     read: _Read,
     may_block: bool,
 ) -> PartitionAnswer:
+    partition_log, led = found
     if partition.last_fetched_epoch >= 0:
-        diverging = _diverging_epoch(partition_log, partition)
+        diverging = _diverging_epoch(partition_log, led.leader_epoch, partition)
         if diverging is not None:
             read.answer_now = True
             return _data(partition_log, partition.partition, b"", aborts, diverging)
-    size_bytes = min(partition.partition_max_bytes, left)
-    if not may_block and (cold := partition_log.cold(partition.fetch_offset, size_bytes)) is not None:
-        read.cold.append(cold)
-        return _data(partition_log, partition.partition, b"", aborts)
-    first = read.size_bytes == 0
-    records = partition_log.read(partition.fetch_offset, size_bytes, at_least_one=first)
-    read.count(records)
-    read.logs[number] = partition_log
+    offset = partition.fetch_offset
+    records: bytes | memoryview = b""
+    if not partition_log.high_watermark < offset <= partition_log.log_end_offset:  # else there, not visible yet
+        size_bytes = min(partition.partition_max_bytes, left)
+        if not may_block and (cold := partition_log.cold(offset, size_bytes)) is not None:
+            read.cold.append(cold)
+            return _data(partition_log, partition.partition, b"", aborts)
+        records = partition_log.read(offset, size_bytes, at_least_one=read.size_bytes == 0)
+        read.count(records)
+    read.found[number] = found
     return _data(partition_log, partition.partition, records, aborts)
 
 
@@ -278,10 +284,19 @@ def _data(
     )
 
 
-def _diverging_epoch(partition_log: PartitionLog, partition: AnyPartitionFetch) -> EpochEndOffset | None:
-    """Where the log of the one who asks ceases to be ours, if it does below the offset asked for (KIP-595)."""
-    epoch, end_offset = partition_log.epochs.end_offset_for(partition.last_fetched_epoch, partition_log.log_end_offset)
-    if epoch == UNKNOWN_EPOCH or (epoch == partition.last_fetched_epoch and end_offset >= partition.fetch_offset):
+def _diverging_epoch(
+    partition_log: PartitionLog, leader_epoch: int, partition: AnyPartitionFetch
+) -> EpochEndOffset | None:
+    """Where the log of the one who asks ceases to be ours, if it does below the offset asked for (KIP-595).
+
+    Raises OffsetOutOfRange if it was written under an epoch that there has not been here: nobody can say where they
+    part. Below the log start there is nothing to compare either; whoever reads there is told so.
+    """
+    last_epoch, offset = partition.last_fetched_epoch, partition.fetch_offset
+    epoch, end_offset = partition_log.epochs.end_offset_for(last_epoch, leader_epoch, partition_log.log_end_offset)
+    if epoch == UNKNOWN_EPOCH:
+        raise OffsetOutOfRange(f"leader epoch {last_epoch} of {partition_log.topic_partition} is not known here")
+    if offset < partition_log.log_start_offset or (epoch == last_epoch and end_offset >= offset):
         return None
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
@@ -319,7 +334,8 @@ class _Parked:
         self._read = read
         self._is_woken = False
         self._timer = asyncio.get_running_loop().call_later(fetch.request.max_wait_ms / 1000, self._finish)
-        self._logs = [*read.logs.values(), *cast(list[PartitionLog], fetch.turn.quiet_logs())]
+        self._logs = [partition_log for partition_log, _ in read.found.values()]
+        self._logs += cast(list[PartitionLog], fetch.turn.quiet_logs())
         self.answer = answer
         self.answer.add_done_callback(self._leave)
         wake = self._wake
@@ -348,7 +364,7 @@ class _Parked:
         self._is_woken = False
         fetch, read = self._fetch, self._read
         try:
-            _read_some(fetch, read, (*_moved(read), *fetch.turn.look_again()))
+            _read_some(fetch, read, (*_moved(read), *fetch.turn.want_moved()))
             if read.has(min_bytes):
                 self.answer.set_result(fetch.answer(read))
         except Exception as error:  # called by the loop: the client must hear of it all the same
@@ -366,7 +382,7 @@ def _moved(read: _Read) -> list[int]:
     partitions = read.partitions
     return [
         number
-        for number, partition_log in read.logs.items()
+        for number, (partition_log, _) in read.found.items()
         if partition_log.high_watermark != partitions[number].high_watermark or partition_log.closed
     ]
 

@@ -1,16 +1,18 @@
 """OffsetForLeaderEpoch (23): where an epoch ended
 
 versions: 2-4
-  3  replica id
+  3  replica id (makes no difference)
   4  flexible
 
 A consumer that has fetched under some leader epoch asks where that epoch ended, and learns whether the log it has read
 from is still the log there is (KIP-320). The current epoch ends where the log does, also if nothing was written in it:
 an unknown end would make a consumer start over, or fail.
+
+The end of the log is its real one, for followers and consumers alike, as with Kafka. The high watermark of a new leader
+may be behind that of the one before; told of it, a consumer would take records for lost that are there.
 """
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.log.epochs import UNKNOWN_EPOCH
 from tidemill.broker.partitions import find_log, find_topic
 from tidemill.core.errors import KafkaError
 from tidemill.core.wire.api import ApiKey
@@ -45,9 +47,9 @@ def _answer(broker: BrokerServices, topic: OffsetForLeaderTopic, partition: Offs
         partition_log, led = find_log(broker, image, partition.partition, partition.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=partition.partition, error_code=error.code)
-    epoch, end_offset = partition_log.epochs.end_offset_for(partition.leader_epoch, partition_log.high_watermark)
-    if epoch == UNKNOWN_EPOCH and partition.leader_epoch == led.leader_epoch:
-        epoch, end_offset = led.leader_epoch, partition_log.high_watermark
+    epoch, end_offset = partition_log.epochs.end_offset_for(
+        partition.leader_epoch, led.leader_epoch, partition_log.log_end_offset
+    )
     return EpochEndOffset(partition=partition.partition, leader_epoch=epoch, end_offset=end_offset)
 
 

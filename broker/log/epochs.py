@@ -44,18 +44,21 @@ class LeaderEpochs:
         self._starts.append(start_offset)
         return True
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch up to `epoch` and the offset where it ended, or the two UNKNOWN values."""
-        if epoch == UNKNOWN_EPOCH or not self._epochs:
+    def end_offset_for(self, epoch: int, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch up to `epoch` and the offset where it ended, or the two UNKNOWN values.
+
+        `leader_epoch` is the current one: it counts from its first moment on, also while nothing is written in it.
+        """
+        current = max(leader_epoch, self.latest)
+        if not 0 <= epoch <= current:
             return UNKNOWN_EPOCH, UNKNOWN_OFFSET
-        if epoch == self.latest:
+        if epoch == current:
             return epoch, log_end_offset
-        if epoch > self.latest:
-            return UNKNOWN_EPOCH, UNKNOWN_OFFSET
         found = bisect_right(self._epochs, epoch)
-        if found == 0:  # older than all that is left: it ended where the oldest one begins
-            return epoch, self._starts[0]
-        return self._epochs[found - 1], self._starts[found]
+        end_offset = self._starts[found] if found < len(self._starts) else log_end_offset
+        if found and self._starts[found - 1] < end_offset:
+            return self._epochs[found - 1], end_offset
+        return epoch, end_offset  # older than all of which anything is left
 
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote `offset`."""

@@ -3,13 +3,17 @@
 import itertools
 import uuid
 import weakref
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, next_epoch
+from tidemill.broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, Source, next_epoch
+from tidemill.broker.quorum.image import ClusterImage, apply_batch
+from tidemill.broker.quorum.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch, KafkaError
 from tidemill.core.wire.messages.fetch import (
     EpochEndOffset,
@@ -21,8 +25,44 @@ from tidemill.core.wire.messages.fetch import (
     ReplicaState,
 )
 
+
+def cluster(partitions: int = 4, topic: str = "t") -> ClusterImage:
+    """One topic, led by broker 1."""
+    return grown(ClusterImage(), topic, partitions)
+
+
+def grown(image: ClusterImage, topic: str, partitions: int = 1) -> ClusterImage:
+    """With one more topic."""
+    topic_id = uuid.UUID(int=len(image.topics) + image.offset + 1)
+    rows = [
+        PartitionRecord(
+            partition_id=number,
+            topic_id=topic_id,
+            replicas=(1,),
+            isr=(1,),
+            leader=1,
+        )
+        for number in range(partitions)
+    ]
+    return apply_batch(image, (TopicRecord(name=topic, topic_id=topic_id), *rows))
+
+
+def elected(image: ClusterImage, topic: str, number: int) -> ClusterImage:
+    """With another leader epoch of one partition."""
+    before = image.topics[topic]
+    partitions = tuple(
+        replace(each, leader_epoch=each.leader_epoch + 1) if each.partition == number else each
+        for each in before.partitions
+    )
+    topics = MappingProxyType({**image.topics, topic: replace(before, partitions=partitions)})
+    return replace(image, offset=image.offset + 1, topics=topics)
+
+
 TOPICS = ("a", "b")
 PARTITIONS = tuple((topic, number) for topic in TOPICS for number in range(3))
+
+
+IMAGE = cluster()
 
 
 def sessions(slots: int = 10, **more: int) -> FetchSessions:
@@ -69,13 +109,13 @@ def quiet(turn: FetchTurn, **more: object) -> list[PartitionData]:
 
 
 def created(cache: FetchSessions, count: int = 1, now_ms: int = 0, **more: object) -> int:
-    turn = cache.begin(request({("t", number): 0 for number in range(count)}, **more), 12, now_ms)  # type: ignore[arg-type]
+    turn = cache.begin(request({("t", number): 0 for number in range(count)}, **more), 12, now_ms, IMAGE)  # type: ignore[arg-type]
     return cache.finish(turn, quiet(turn), now_ms).session_id
 
 
 def test_a_full_fetch_gets_everything_and_a_session() -> None:
     cache = sessions()
-    turn = cache.begin(request({("a", 0): 0, ("b", 1): 7}), 12, 0)
+    turn = cache.begin(request({("a", 0): 0, ("b", 1): 7}), 12, 0, IMAGE)
     assert places(turn) == [("a", 0), ("b", 1)]
     answer = cache.finish(turn, quiet(turn), 0)
     assert (answer.session_id, list(answer.numbers)) == (1, [0, 1])
@@ -87,7 +127,7 @@ def test_without_a_wish_or_without_partitions_there_is_no_session(
     epoch: int, partitions: dict[tuple[str, int], int]
 ) -> None:
     cache = sessions()
-    turn = cache.begin(request(partitions, epoch=epoch), 12, 0)
+    turn = cache.begin(request(partitions, epoch=epoch), 12, 0, IMAGE)
     assert cache.finish(turn, quiet(turn), 0).session_id == 0
     assert len(cache) == 0
 
@@ -98,7 +138,7 @@ def test_only_news_is_told_and_an_error_until_it_is_over() -> None:
     epoch = itertools.count(1)
 
     def ask(*rows: dict[str, object]) -> list[int]:
-        turn = cache.begin(request({}, session_id, next(epoch)), 12, 0)
+        turn = cache.begin(request({}, session_id, next(epoch)), 12, 0, IMAGE)
         data = [
             PartitionData(
                 **{"partition_index": number, "high_watermark": 5, "log_start_offset": 0, "records": b""} | row  # type: ignore[arg-type]
@@ -126,17 +166,17 @@ def test_only_news_is_told_and_an_error_until_it_is_over() -> None:
 def test_partitions_that_brought_records_are_read_last_the_next_time() -> None:
     cache = sessions()
     session_id = created(cache, 3)
-    turn = cache.begin(request({}, session_id, 1), 12, 0)
+    turn = cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
     data = quiet(turn)
     data[0] = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"x")
     cache.finish(turn, data, 0)
-    assert places(cache.begin(request({}, session_id, 2), 12, 0)) == [("t", 1), ("t", 2), ("t", 0)]
+    assert places(cache.begin(request({}, session_id, 2), 12, 0, IMAGE)) == [("t", 1), ("t", 2), ("t", 0)]
 
 
 def test_partitions_are_changed_added_and_forgotten() -> None:
     cache = sessions()
     session_id = created(cache, 2)
-    turn = cache.begin(request({("t", 1): 9, ("u", 0): 4}, session_id, 1, forgotten=(("t", 0), ("t", 7))), 12, 0)
+    turn = cache.begin(request({("t", 1): 9, ("u", 0): 4}, session_id, 1, forgotten=(("t", 0), ("t", 7))), 12, 0, IMAGE)
     assert [
         (place, wanted.partition.fetch_offset) for place, wanted in zip(places(turn), turn.wanted, strict=True)
     ] == [
@@ -145,7 +185,7 @@ def test_partitions_are_changed_added_and_forgotten() -> None:
     ]
     assert list(cache.finish(turn, quiet(turn), 0).numbers) == [1]
     assert cache.partitions == 2
-    turn = cache.begin(request({}, session_id, 2, forgotten=(("t", 1), ("u", 0))), 12, 0)
+    turn = cache.begin(request({}, session_id, 2, forgotten=(("t", 1), ("u", 0))), 12, 0, IMAGE)
     assert (turn.wanted, cache.finish(turn, [], 0).session_id) == ((), 0)
     assert (len(cache), cache.partitions) == (0, 0)
 
@@ -154,36 +194,38 @@ def test_wrong_ids_and_epochs_are_refused() -> None:
     cache = sessions()
     session_id = created(cache)
     with pytest.raises(FetchSessionIdNotFound):
-        cache.begin(request({}, session_id + 1, 1), 12, 0)
+        cache.begin(request({}, session_id + 1, 1), 12, 0, IMAGE)
     with pytest.raises(FetchSessionIdNotFound):
-        cache.begin(request({}, 0, 1), 12, 0)
+        cache.begin(request({}, 0, 1), 12, 0, IMAGE)
     with pytest.raises(InvalidFetchSessionEpoch):
-        cache.begin(request({}, session_id, 2), 12, 0)
+        cache.begin(request({}, session_id, 2), 12, 0, IMAGE)
     with pytest.raises(FetchSessionTopicIdError):
-        cache.begin(request({}, session_id, 1), 13, 0)
-    turn = cache.begin(request({}, session_id, 1), 12, 0)
+        cache.begin(request({}, session_id, 1), 13, 0, IMAGE)
+    turn = cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
     with pytest.raises(InvalidFetchSessionEpoch):
-        cache.begin(request({}, session_id, 1), 12, 0)
+        cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
     cache.finish(turn, quiet(turn), 0)
 
 
 def test_a_session_by_topic_id_is_one_of_its_own() -> None:
     cache = sessions()
     topic = FetchTopic(topic_id=uuid.UUID(int=7), partitions=(FetchPartition(partition=0),))
-    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), 13, 0)
+    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), 13, 0, IMAGE)
     session_id = cache.finish(turn, quiet(turn), 0).session_id
     with pytest.raises(FetchSessionTopicIdError):
-        cache.begin(request({}, session_id, 1), 12, 0)
+        cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
     forgotten = ForgottenTopic(topic_id=uuid.UUID(int=7), partitions=(0,))
-    turn = cache.begin(FetchRequest(session_id=session_id, session_epoch=1, forgotten_topics_data=(forgotten,)), 13, 0)
+    turn = cache.begin(
+        FetchRequest(session_id=session_id, session_epoch=1, forgotten_topics_data=(forgotten,)), 13, 0, IMAGE
+    )
     assert turn.wanted == ()
 
 
 def test_an_answer_that_was_overtaken_is_refused() -> None:
     cache = sessions()
     session_id = created(cache)
-    first = cache.begin(request({}, session_id, 1), 12, 0)
-    cache.begin(request({}, session_id, 2), 12, 0)
+    first = cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
+    cache.begin(request({}, session_id, 2), 12, 0, IMAGE)
     with pytest.raises(InvalidFetchSessionEpoch):
         cache.finish(first, quiet(first), 0)
 
@@ -192,11 +234,11 @@ def test_an_answer_that_was_overtaken_is_refused() -> None:
 def test_a_full_fetch_ends_the_session_that_it_names(epoch: int) -> None:
     cache = sessions()
     session_id = created(cache)
-    turn = cache.begin(request({("t", 0): 0}, session_id, epoch), 12, 0)
+    turn = cache.begin(request({("t", 0): 0}, session_id, epoch), 12, 0, IMAGE)
     answer = cache.finish(turn, quiet(turn), 0)
     assert answer.session_id == (2 if epoch == 0 else 0)
     with pytest.raises(FetchSessionIdNotFound):
-        cache.begin(request({}, session_id, 1), 12, 0)
+        cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
 
 
 def test_epochs_begin_again_at_one() -> None:
@@ -223,7 +265,7 @@ def test_a_full_cache_gives_way_to_what_is_worth_more(
     cache = sessions(1)
     old = created(cache, 2, 0)
     used_at = age_ms - unused_ms
-    turn = cache.begin(request({}, old, 1), 12, used_at)
+    turn = cache.begin(request({}, old, 1), 12, used_at, IMAGE)
     cache.finish(turn, quiet(turn), used_at)
     new = created(cache, size, age_ms, **more)
     assert (new != 0, cache.evictions, len(cache)) == (evicts, int(evicts), 1)
@@ -242,11 +284,11 @@ def test_a_refusal_is_remembered_for_a_moment_but_never_against_more_worth() -> 
     old = EVICTION_MS + 1
     for _ in range(2):
         session_id = created(cache, 5, 0)
-        turn = cache.begin(request({}, session_id, 1), 12, old)
+        turn = cache.begin(request({}, session_id, 1), 12, old, IMAGE)
         cache.finish(turn, quiet(turn), old)
     assert created(cache, 5, old) == 0
     forgotten = (("t", 1), ("t", 2), ("t", 3))
-    cache.begin(request({}, 1, 2, forgotten=forgotten), 12, old)
+    cache.begin(request({}, 1, 2, forgotten=forgotten), 12, old, IMAGE)
     assert created(cache, 3, old + 999) == 0, "the first session is worth less by now, which is not noticed at once"
     assert created(cache, 3, old + 1000) != 0
     assert created(cache, 5, old + 1001) == 0
@@ -265,7 +307,7 @@ def test_partitions_of_all_sessions_are_limited() -> None:
     first = created(cache, 3)
     assert created(cache, 3) == 0
     assert created(cache, 2) != 0
-    turn = cache.begin(request({("u", 0): 0}, first, 1), 12, 0)
+    turn = cache.begin(request({("u", 0): 0}, first, 1), 12, 0, IMAGE)
     assert len(turn.wanted) == 4
     assert cache.finish(turn, quiet(turn), 0).session_id == 0, "too large now: it goes on without a session"
     assert cache.partitions == 2
@@ -273,20 +315,28 @@ def test_partitions_of_all_sessions_are_limited() -> None:
 
 def test_names_that_no_topic_can_have_are_not_remembered() -> None:
     cache = sessions()
-    turn = cache.begin(request({("x" * 250, 0): 0, ("t", 0): 0}), 12, 0)
+    turn = cache.begin(request({("x" * 250, 0): 0, ("t", 0): 0}), 12, 0, IMAGE)
     assert cache.finish(turn, quiet(turn), 0).session_id == 0
     session_id = created(cache)
-    turn = cache.begin(request({("x" * 250, 0): 0}, session_id, 1), 12, 0)
+    turn = cache.begin(request({("x" * 250, 0): 0}, session_id, 1), 12, 0, IMAGE)
     assert len(turn.wanted) == 2
     assert cache.finish(turn, quiet(turn), 0).session_id == 0
     assert (len(cache), cache.partitions) == (0, 0)
 
 
-def quietened(cache: FetchSessions, logs: dict[int, "Log"], image: object = None) -> int:
+def sources(logs: dict[int, "Log"], numbers: Sequence[int] = (), image: ClusterImage = IMAGE) -> dict[int, Source]:
+    """Where the rows of an answer come from, which are of partitions `numbers`."""
+    led = image.topics["t"].partitions
+    return {
+        place: (logs[number], led[number]) for place, number in enumerate(numbers or logs) if not logs[number].error
+    }
+
+
+def quietened(cache: FetchSessions, logs: dict[int, "Log"], image: ClusterImage = IMAGE) -> int:
     """A session of partitions that have been read to their ends."""
     turn = cache.begin(request({("t", number): log.end for number, log in logs.items()}), 12, 0, image)
     data = [log.data(number, log.end) for number, log in logs.items()]
-    return cache.finish(turn, data, 0, logs).session_id
+    return cache.finish(turn, data, 0, sources(logs, image=image)).session_id
 
 
 def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> None:
@@ -296,11 +346,11 @@ def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> N
     epoch = itertools.count(1)
 
     def ask(*changed: int) -> list[int]:
-        turn = cache.begin(request({("t", number): 5 for number in changed}, session_id, next(epoch)), 12, 0)
+        turn = cache.begin(request({("t", number): 5 for number in changed}, session_id, next(epoch)), 12, 0, IMAGE)
         asked = [number for _, number in places(turn)]
         assert len(turn.quiet_logs()) == len(logs) - len(asked)
         assert not turn.is_empty
-        read = {place: logs[number] for place, number in enumerate(asked) if not logs[number].error}
+        read = sources(logs, asked) if asked else {}
         cache.finish(turn, [logs[number].data(number, 5) for number in asked], 0, read)
         return asked
 
@@ -315,14 +365,68 @@ def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> N
     assert ask() == []
 
 
-def test_another_image_of_the_cluster_ends_all_quiet() -> None:
+def by_name(_: ClusterImage) -> tuple[FetchTopic, int]:
+    return FetchTopic(topic="t", partitions=tuple(FetchPartition(partition=number) for number in range(4))), 12
+
+
+def by_id(image: ClusterImage) -> tuple[FetchTopic, int]:
+    return replace(by_name(image)[0], topic="", topic_id=image.topics["t"].topic_id), 13
+
+
+def recreated(image: ClusterImage, partitions: int) -> ClusterImage:
+    """The topic is another one of the same name."""
+    gone = apply_batch(image, (RemoveTopicRecord(topic_id=image.topics["t"].topic_id),))
+    return grown(gone, "t", partitions)
+
+
+CHANGES: dict[str, tuple[Callable[[ClusterImage], ClusterImage], list[int]]] = {
+    "nothing": (lambda image: image, []),
+    "another topic": (lambda image: grown(image, "u"), []),
+    "a setting": (
+        lambda image: apply_batch(
+            image, (ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1"),)
+        ),
+        [],
+    ),
+    "the leader of one": (lambda image: elected(image, "t", 2), [2]),
+    "the leaders of two": (lambda image: elected(elected(image, "t", 2), "t", 0), [0, 2]),
+    "deleted": (
+        lambda image: apply_batch(image, (RemoveTopicRecord(topic_id=image.topics["t"].topic_id),)),
+        [0, 1, 2, 3],
+    ),
+    "created anew": (lambda image: recreated(image, 4), [0, 1, 2, 3]),
+    "created anew and smaller": (lambda image: recreated(image, 1), [0, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("named", [by_name, by_id])
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_image_ends_the_quiet_of_what_it_changes(
+    change: str, named: Callable[[ClusterImage], tuple[FetchTopic, int]]
+) -> None:
     cache = sessions()
-    first, second = object(), object()
+    logs = {number: Log() for number in range(4)}
+    topic, version = named(IMAGE)
+    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), version, 0, IMAGE)
+    data = [log.data(number, 0) for number, log in logs.items()]
+    session_id = cache.finish(turn, data, 0, sources(logs)).session_id
+    assert places(cache.begin(request({}, session_id, 1), version, 0, IMAGE)) == []
+    make, read = CHANGES[change]
+    image = make(IMAGE)
+    for epoch in (2, 3):
+        turn = cache.begin(request({}, session_id, epoch), version, 0, image)
+        assert [number for _, number in places(turn)] == read, "until it was read"
+
+
+def test_what_was_read_in_a_later_image_than_the_request_began_in_is_quiet_in_the_later_one() -> None:
+    cache = sessions()
     logs = {number: Log() for number in range(2)}
-    session_id = quietened(cache, logs, first)
-    for epoch, image, count in ((1, first, 0), (2, second, 2), (3, second, 2)):
-        turn = cache.begin(request({}, session_id, epoch), 12, 0, image)
-        assert len(turn.wanted) == count
+    session_id = quietened(cache, logs)
+    turn = cache.begin(request({("t", 0): 0, ("t", 1): 0}, session_id, 1), 12, 0, IMAGE)
+    later = elected(IMAGE, "t", 0)
+    data = [log.data(number, 0) for number, log in logs.items()]
+    cache.finish(turn, data, 0, sources(logs, image=later))
+    assert places(cache.begin(request({}, session_id, 2), 12, 0, later)) == []
 
 
 @pytest.mark.parametrize(
@@ -333,23 +437,23 @@ def test_another_image_of_the_cluster_ends_all_quiet() -> None:
 def test_what_is_behind_or_may_diverge_is_never_quiet(partition: FetchPartition) -> None:
     cache = sessions()
     asked = FetchRequest(session_epoch=0, topics=(FetchTopic(topic="t", partitions=(partition,)),))
-    turn = cache.begin(asked, 12, 0)
+    turn = cache.begin(asked, 12, 0, IMAGE)
     log = Log(end=5, stable=5)
-    session_id = cache.finish(turn, [log.data(0, 5)], 0, {0: log}).session_id
-    assert len(cache.begin(request({}, session_id, 1), 12, 0).wanted) == 1
+    session_id = cache.finish(turn, [log.data(0, 5)], 0, sources({0: log})).session_id
+    assert len(cache.begin(request({}, session_id, 1), 12, 0, IMAGE).wanted) == 1
 
 
-def test_a_turn_can_look_again_at_what_was_quiet() -> None:
+def test_a_turn_can_want_what_was_quiet_and_has_moved() -> None:
     cache = sessions()
     logs = {number: Log(end=5, stable=5) for number in range(3)}
     session_id = quietened(cache, logs)
-    turn = cache.begin(request({("t", 1): 5}, session_id, 1), 12, 0)
-    assert (places(turn), list(turn.look_again())) == ([("t", 1)], [])
+    turn = cache.begin(request({("t", 1): 5}, session_id, 1), 12, 0, IMAGE)
+    assert (places(turn), list(turn.want_moved())) == ([("t", 1)], [])
     logs[2].end = logs[1].end = 7
-    assert (list(turn.look_again()), places(turn)) == ([1], [("t", 1), ("t", 2)])
-    assert (list(turn.look_again()), len(turn.quiet_logs())) == ([], 1)
+    assert (list(turn.want_moved()), places(turn)) == ([1], [("t", 1), ("t", 2)])
+    assert (list(turn.want_moved()), len(turn.quiet_logs())) == ([], 1)
     data = [logs[number].data(number, 5) for number in (1, 2)]
-    assert list(cache.finish(turn, data, 0, {0: logs[1], 1: logs[2]}).numbers) == [0, 1]
+    assert list(cache.finish(turn, data, 0, sources(logs, (1, 2))).numbers) == [0, 1]
 
 
 def test_a_session_keeps_no_log_alive() -> None:
@@ -358,14 +462,14 @@ def test_a_session_keeps_no_log_alive() -> None:
     session_id = quietened(cache, logs)
     gone = weakref.ref(logs.pop(0))
     assert gone() is None
-    turn = cache.begin(request({}, session_id, 1), 12, 0)
+    turn = cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
     assert (places(turn), turn.quiet_logs()) == ([("t", 0)], [logs[1]])
 
 
 def test_a_turn_without_a_session_has_nothing_quiet() -> None:
-    turn = sessions().begin(request({("t", 0): 0}, epoch=-1), 12, 0)
-    assert (turn.quiet_logs(), list(turn.look_again()), turn.is_empty) == ([], [], False)
-    assert sessions().begin(request({}, epoch=-1), 12, 0).is_empty
+    turn = sessions().begin(request({("t", 0): 0}, epoch=-1), 12, 0, IMAGE)
+    assert (turn.quiet_logs(), list(turn.want_moved()), turn.is_empty) == ([], [], False)
+    assert sessions().begin(request({}, epoch=-1), 12, 0, IMAGE).is_empty
 
 
 @dataclass
@@ -376,6 +480,7 @@ class Log:
     end: int = 0
     stable: int = 0
     error: int = 0
+    led_elsewhere: bool = False  # which the log itself does not know
 
     @property
     def high_watermark(self) -> int:
@@ -394,11 +499,12 @@ class Log:
         return self.error != 0
 
     def data(self, number: int, offset: int) -> PartitionData:
-        records = b"" if self.error else b"x" * max(0, self.end - offset)
-        marks = (-1, -1, -1) if self.error else (self.end, self.stable, self.start)
+        error = 6 if self.led_elsewhere else self.error
+        records = b"" if error else b"x" * max(0, self.end - offset)
+        marks = (-1, -1, -1) if error else (self.end, self.stable, self.start)
         return PartitionData(
             partition_index=number,
-            error_code=self.error,
+            error_code=error,
             high_watermark=marks[0],
             last_stable_offset=marks[1],
             log_start_offset=marks[2],
@@ -417,18 +523,18 @@ class Client:
     session_id: int = 0
     epoch: int = 0
 
-    def fetch(self, logs: dict[tuple[str, int], Log], now_ms: int) -> None:
+    def fetch(self, logs: dict[tuple[str, int], Log], now_ms: int, image: ClusterImage) -> None:
         """One fetch; afterwards the client must know what a full fetch would have said."""
         full = self.session_id == 0 or self.epoch == 0
         changed = {place: offset for place, offset in self.offsets.items() if full or self.sent.get(place) != offset}
         forgotten = () if full else tuple(place for place in self.sent if place not in self.offsets)
         sent = request(changed, self.session_id, 0 if full else self.epoch, forgotten)
         try:
-            turn = self.cache.begin(sent, 12, now_ms)
+            turn = self.cache.begin(sent, 12, now_ms, image)
         except KafkaError:
             assert not full, "a full fetch is never refused"
             self.session_id = self.epoch = 0
-            return self.fetch(logs, now_ms)
+            return self.fetch(logs, now_ms, image)
         wanted = {(each.topic, each.partition.partition): each.partition.fetch_offset for each in turn.wanted}
         if turn.session is None:
             assert wanted == self.offsets, "what the client wants"
@@ -437,7 +543,11 @@ class Client:
             offsets = {(each.topic, each.partition.partition): each.partition.fetch_offset for each in kept}
             assert wanted.items() <= offsets.items() == self.offsets.items(), "the session is what the client wants"
         data = [logs[place].data(place[1], offset) for place, offset in wanted.items()]
-        read = {number: logs[place] for number, place in enumerate(wanted) if not logs[place].error}
+        read: dict[int, Source] = {
+            number: (logs[place], image.topics[place[0]].partitions[place[1]])
+            for number, (place, row) in enumerate(zip(wanted, data, strict=True))
+            if not row.error_code
+        }
         answer = self.cache.finish(turn, data, now_ms, read)
         if full:
             self.told.clear()
@@ -470,8 +580,11 @@ steps = st.lists(
         st.tuples(st.just("stable"), st.sampled_from(PARTITIONS), st.just(0)),
         st.tuples(st.just("delete"), st.sampled_from(PARTITIONS), st.integers(0, 5)),
         st.tuples(st.just("error"), st.sampled_from(PARTITIONS), st.sampled_from([0, 0, 3, 6])),
+        st.tuples(st.just("elect"), st.sampled_from(PARTITIONS), st.integers(0, 1)),
+        st.tuples(st.just("change"), st.just(PARTITIONS[0]), st.just(0)),
         st.tuples(st.just("want"), st.sampled_from(PARTITIONS), st.integers(0, 2)),
         st.tuples(st.just("forget"), st.sampled_from(PARTITIONS), st.integers(0, 2)),
+        st.tuples(st.just("fetch"), st.just(PARTITIONS[0]), st.integers(0, 2)),
         st.tuples(st.just("fetch"), st.just(PARTITIONS[0]), st.integers(0, 2)),
         st.tuples(st.just("lose"), st.just(PARTITIONS[0]), st.integers(0, 2)),
         st.tuples(st.just("wait"), st.just(PARTITIONS[0]), st.just(EVICTION_MS)),
@@ -485,10 +598,12 @@ steps = st.lists(
 def test_what_clients_see_through_sessions_is_what_full_fetches_show(
     steps: list[tuple[str, tuple[str, int], int]], slots: int, partitions_max: int
 ) -> None:
-    cache = sessions(slots, partitions_max=partitions_max)
+    ids = itertools.count(1)
+    cache = FetchSessions(slots, ids.__next__, partitions_max=partitions_max)
     logs = {place: Log() for place in PARTITIONS}
-    clients = [Client(cache) for _ in range(3)]
+    clients = [Client(cache, dict.fromkeys(PARTITIONS[2 * number :][:2], 0)) for number in range(3)]
     now_ms = 0
+    image = grown(cluster(3, "a"), "b", 3)
     for action, place, number in steps:
         now_ms += 1
         log = logs[place]
@@ -501,18 +616,26 @@ def test_what_clients_see_through_sessions_is_what_full_fetches_show(
                 log.start = min(log.end, log.start + number)
             case "error":
                 log.error = number
+            case "elect":
+                log.led_elsewhere = bool(number)
+                image = elected(image, *place)
+            case "change":
+                image = grown(image, f"other-{now_ms}")
             case "want":
                 clients[number].offsets.setdefault(place, log.start)
             case "forget":
                 clients[number].offsets.pop(place, None)
             case "fetch":
-                clients[number].fetch(logs, now_ms)
+                clients[number].fetch(logs, now_ms, image)
             case "lose":
                 clients[number].epoch += 1  # an answer got lost
             case "wait":
                 now_ms += number
         assert len(cache) <= slots
         assert 0 <= cache.partitions <= partitions_max
-        assert cache.partitions == sum(len(session.partitions) for session in cache._by_id.values())
+        assert cache.partitions >= len(cache)
     for client in clients:
-        client.fetch(logs, now_ms)
+        client.fetch(logs, now_ms, image)
+    for session_id in range(1, next(ids)):
+        cache.begin(request({}, session_id, -1), 12, now_ms, image)
+    assert (len(cache), cache.partitions) == (0, 0), "partitions are counted as they come and go"

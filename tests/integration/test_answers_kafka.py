@@ -5,6 +5,7 @@ Where we answer otherwise on purpose, the row says why, and such a row has to di
 """
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -134,11 +135,18 @@ def offsets(full: str, empty: str) -> Iterator[Row]:
                 yield Row(title, ApiKey.OFFSET_FOR_LEADER_EPOCH, version, asked_epoch(topic, epoch))
 
 
+OUT_OF_RANGE = "an offset that is not there is told with those that are"
+
+
 def fetched(
-    topic: str, offset: int, version: int, partition: int = 0, epoch: int = -1, **more: int
+    topic: str, offset: int, version: int, partition: int = 0, epoch: int = -1, last_epoch: int = -1, **more: int
 ) -> Callable[[Place], Message]:
     row = FetchPartition(
-        partition=partition, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=1_000_000
+        partition=partition,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_epoch,
+        partition_max_bytes=1_000_000,
     )
 
     def request(place: Place) -> Message:
@@ -162,8 +170,13 @@ def fetches(full: str, empty: str) -> Iterator[Row]:
         yield Row(f"fetch {version} at the end", key, version, fetched(full, 3, version))
         yield Row(f"fetch {version} of nothing", key, version, fetched(empty, 0, version))
         yield Row(f"fetch {version} of no partition", key, version, fetched(full, 0, version, partition=9))
-        beyond = "an offset that is not there is told with those that are"
-        yield Row(f"fetch {version} beyond the end", key, version, fetched(full, 4, version), beyond)
+        yield Row(f"fetch {version} beyond the end", key, version, fetched(full, 4, version), OUT_OF_RANGE)
+    for topic, end in ((full, 3), (empty, 0)):
+        for last_epoch, offset in itertools.product((0, 1, 5), (0, end, end + 1)):
+            if topic == full or offset:
+                asked = fetched(topic, offset, 12, last_epoch=last_epoch)
+                title = f"fetch of {'a full' if end else 'an empty'} log from {offset} after epoch {last_epoch}"
+                yield Row(title, key, 12, asked, OUT_OF_RANGE if last_epoch else "")
     yield Row("fetch under an epoch", key, 12, fetched(full, 0, 12, epoch=0))
     yield Row("fetch in no session", key, 12, fetched(full, 0, 12, session_id=77, session_epoch=3))
     yield Row("fetch in session 0", key, 12, fetched(full, 0, 12, session_id=0, session_epoch=3))

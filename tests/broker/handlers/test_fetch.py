@@ -26,7 +26,7 @@ from tests.broker.handlers.data_path import (
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Exchange
 from tidemill.broker.handlers import fetch as fetch_module
-from tidemill.broker.handlers.fetch import FetchShortcut
+from tidemill.broker.handlers.fetch import FetchShortcut, serve
 from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.node import Broker, open_broker
 from tidemill.broker.partitions import find_log
@@ -38,7 +38,7 @@ from tidemill.core.runtime.disk import MAPPED_READ_BYTES_MIN, OsFile
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.framing import encode_request
-from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 
 
 async def test_every_version_returns_what_was_produced(tmp_path: Path) -> None:
@@ -262,6 +262,81 @@ async def test_a_reader_that_went_another_way_is_told_where_the_ways_part(tmp_pa
         data = response.responses[0].partitions[0]
         assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 2)
         assert not data.records
+
+
+RECORDS, NOTHING, OUT_OF_RANGE = "records", "nothing", "out of range"
+
+KAFKAS_ANSWERS: dict[int, dict[int, dict[int, str | tuple[int, int]]]] = {
+    # Three records of epoch 0, two of epoch 2. Log start -> last fetched epoch -> offset asked for -> what Kafka 4.3.1
+    # answers; a pair is the diverging epoch and where it ended.
+    0: {
+        -1: {0: RECORDS, 3: RECORDS, 5: NOTHING, 6: OUT_OF_RANGE},
+        0: {0: RECORDS, 3: RECORDS, 4: (0, 3), 5: (0, 3), 6: (0, 3)},
+        1: {0: (0, 3), 3: (0, 3), 4: (0, 3), 5: (0, 3), 6: (0, 3)},
+        2: {0: RECORDS, 3: RECORDS, 4: RECORDS, 5: NOTHING, 6: (2, 5)},
+        3: {0: OUT_OF_RANGE, 3: OUT_OF_RANGE, 5: OUT_OF_RANGE, 6: OUT_OF_RANGE},
+    },
+    4: {
+        -1: {3: OUT_OF_RANGE, 4: RECORDS, 5: NOTHING},
+        0: {0: OUT_OF_RANGE, 3: OUT_OF_RANGE, 4: RECORDS, 5: (0, 4), 6: (0, 4)},
+        1: {0: OUT_OF_RANGE, 3: OUT_OF_RANGE, 4: RECORDS, 5: (1, 4), 6: (1, 4)},
+        2: {0: OUT_OF_RANGE, 3: OUT_OF_RANGE, 4: RECORDS, 5: NOTHING, 6: (2, 5)},
+        3: {0: OUT_OF_RANGE, 3: OUT_OF_RANGE, 4: OUT_OF_RANGE, 5: OUT_OF_RANGE, 6: OUT_OF_RANGE},
+    },
+}
+
+
+def answered(data: PartitionData) -> str | tuple[int, int]:
+    if data.diverging_epoch.epoch >= 0:
+        assert not data.records and data.error_code == 0
+        return data.diverging_epoch.epoch, data.diverging_epoch.end_offset
+    if data.error_code:
+        assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        return OUT_OF_RANGE
+    return RECORDS if data.records else NOTHING
+
+
+@pytest.mark.parametrize("log_start", KAFKAS_ANSWERS)
+@pytest.mark.parametrize("version", [12, 18])
+async def test_a_last_fetched_epoch_is_judged_as_kafka_judges_it(tmp_path: Path, version: int, log_start: int) -> None:
+    expected = KAFKAS_ANSWERS[log_start]
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        log = broker.logs.get("t", 0)
+        assert log is not None
+        for epoch, values in ((0, (b"a", b"b", b"c")), (2, (b"d", b"e"))):
+            result = log.append(records(*values), now_ms=broker.clock.now_ms(), leader_epoch=epoch)
+            await log.durable(result.last_offset)
+        log.advance_log_start(log_start)
+        for last_epoch, offsets in expected.items():
+            for offset, answer in offsets.items():
+                request = fetch_request(topic, {0: offset}, version)
+                partition = dataclasses.replace(request.topics[0].partitions[0], last_fetched_epoch=last_epoch)
+                asked = dataclasses.replace(request.topics[0], partitions=(partition,))
+                response = await client.ask(ApiKey.FETCH, version, dataclasses.replace(request, topics=(asked,)))
+                data = response.responses[0].partitions[0]
+                assert answered(data) == answer, f"last epoch {last_epoch}, offset {offset}"
+
+
+async def test_what_is_not_visible_yet_is_waited_for_and_not_out_of_range(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, _):
+        topic = await make_topic(broker)
+        log = broker.logs.get("t", 0)
+        assert log is not None
+        end = log.append(records(b"a", b"b"), now_ms=broker.clock.now_ms(), leader_epoch=0).last_offset + 1
+        assert log.high_watermark == 0
+        served = [
+            serve(broker, fetch_request(topic, {0: offset}, 12, max_wait_ms=0), 12) for offset in (1, end, end + 1)
+        ]
+        rows = [
+            (await each if isinstance(each, asyncio.Future) else each).responses[0].partitions[0] for each in served
+        ]
+        out_of_range = ErrorCode.OFFSET_OUT_OF_RANGE
+        assert [(row.error_code, bytes(row.records)) for row in rows] == [(0, b""), (0, b""), (out_of_range, b"")]
+        parked = serve(broker, fetch_request(topic, {0: 1}, 12, max_wait_ms=30_000), 12)
+        assert isinstance(parked, asyncio.Future)
+        (data,) = (await asyncio.wait_for(parked, 5)).responses[0].partitions
+        assert (data.high_watermark, len(data.records) > 0) == (end, True)
 
 
 @pytest.mark.parametrize("version", [7, 12, 13, 18])
