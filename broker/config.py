@@ -181,6 +181,15 @@ _LOG = (
           dynamic=True, importance=_LOW),
 )  # fmt: skip
 
+_QUORUM = (
+    _long("metadata.log.max.record.bytes.between.snapshots", 20 * 2**20,
+          "Bytes of metadata log after which a snapshot is written; what is older than the snapshot before goes.", 1,
+          importance=_HIGH),
+    _long("metadata.log.max.snapshot.interval.ms", 3_600_000,
+          "Time after which a snapshot of the metadata is written if anything has changed; 0 is never.", 0,
+          importance=_HIGH),
+)  # fmt: skip
+
 _REPLICATION = tuple(
     _long(name, _LONG_MAX, f"Most bytes a second that {what}; one node has nothing to move.", 0, dynamic=True,
           importance=_LOW)
@@ -246,7 +255,7 @@ NO_EFFECT: Mapping[str, str] = {
     "log.cleaner.io.buffer.size": "the cleaner reads batch by batch, whatever their size",
     **dict.fromkeys(
         ("controller.quorum.voters", "controller.quorum.bootstrap.servers", "metadata.log.dir",
-         "metadata.log.max.record.bytes.between.snapshots", "controlled.shutdown.enable"),
+         "controlled.shutdown.enable"),
         "the metadata quorum of one node has no peers",
     ),
     **dict.fromkeys(
@@ -270,7 +279,7 @@ _REFUSED_PREFIXES = {
     "zookeeper.": "there is no ZooKeeper: remove the key",
 }
 
-BROKER_CONFIG = ConfigTable((*_IDENTITY, *_TOPICS, *_LOG, *_REPLICATION, *_NETWORK, *_GROUPS))
+BROKER_CONFIG = ConfigTable((*_IDENTITY, *_TOPICS, *_LOG, *_QUORUM, *_REPLICATION, *_NETWORK, *_GROUPS))
 """Every key that is kept and shown; those of `NO_EFFECT` are only read."""
 
 
@@ -296,6 +305,8 @@ class BrokerConfig:
     max_partitions: int
     flush_policy: str
     log_retention_check_interval_ms: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
     log_cleaner_enable: bool
     message_max_bytes: int
     min_insync_replicas: int

@@ -7,7 +7,7 @@ not opened, never deleted. What is missing is made by the caller.
 """
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from tidemill.broker.log.identity import read_topic_id
@@ -57,6 +57,24 @@ def set_aside(
     if moved:
         data.sync()
     return moved
+
+
+def still_there(
+    data: Directory, removed: Mapping[uuid.UUID, str], is_open: Callable[[str, int], bool]
+) -> list[uuid.UUID]:
+    """Which of the `removed` topics, names by their ids, may have a folder that a start would meet.
+
+    A folder whose log is open belongs to the topic that has the name now. What is not to be seen any more is made
+    durable, so that no power cut brings it back. For a worker thread; opens no folder, for one may be on its way out.
+    """
+    names = set(removed.values())
+    found = set()
+    for name in data.list():
+        partition = parse_partition_folder(name)
+        if partition is not None and partition.topic in names and not is_open(*partition):
+            found.add(partition.topic)
+    data.sync()
+    return [topic_id for topic_id, topic in removed.items() if topic in found]
 
 
 def _belongs(image: ClusterImage, partition: TopicPartition, topic_id: uuid.UUID) -> bool:

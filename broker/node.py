@@ -1,8 +1,9 @@
 """One broker: its parts put together, started and stopped in order
 
 Opening goes from the disk outwards, and a part that cannot do its work refuses to open with a sentence: the folder is
-locked and identified, the metadata log replayed, partition folders compared with the image, logs recovered, groups
-replayed, the node registered, and only then are clients let in. Closing goes the other way round.
+locked and identified, the metadata log replayed, partition folders compared with the image, logs recovered
+(`tidemill.broker.opening`), groups replayed, the node registered, and only then are clients let in. Closing goes the
+other way round.
 
 Afterwards the node follows the image: a new partition gets its log before anybody is told that it exists, a deleted
 topic loses its logs and its groups' offsets, changed settings reach the logs they are about.
@@ -16,6 +17,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 import structlog
@@ -24,15 +26,16 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from tidemill.broker.config import BrokerConfig, ListenAddress
 from tidemill.broker.dispatch import Dispatcher, Route
 from tidemill.broker.fetch_sessions import FetchSessions
-from tidemill.broker.folders import set_aside
+from tidemill.broker.folders import still_there
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from tidemill.broker.groups.table import GroupLimits
 from tidemill.broker.live_settings import cleaner_settings, producer_id_expiration_ms, record_validation, server_limits
 from tidemill.broker.log.cleaner import LogCleaner
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
+from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.producer_ids import ProducerIds
-from tidemill.broker.quorum.controller import Controller
+from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.metadata import ClusterImage, NewTopic, Rules, TopicImage
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
@@ -49,6 +52,9 @@ log = structlog.get_logger("tidemill.broker.node")
 
 REPAIR_INTERVAL_S: Final = 30
 """How often a log that could not be made (full disk) is tried again."""
+
+SNAPSHOT_CHECK_INTERVAL_S: Final = 5
+"""How often a node that decides nothing looks whether a snapshot of the metadata is due."""
 
 PROMISES: Final = {
     "group": "an acknowledged record is on the disk (one fsync for all that wait): it survives a power cut",
@@ -253,7 +259,7 @@ async def open_broker(
         on_failure=disk_failed,
     )
     try:
-        controller = _open_controller(config, clock, new_uuid)
+        controller = _open_controller(config, clock, new_uuid, logs, disk_failed)
     except BaseException:
         await logs.close()
         raise
@@ -273,15 +279,34 @@ async def open_broker(
         await logs.close()
 
 
-def _open_controller(config: BrokerConfig, clock: Clock, new_uuid: Callable[[], uuid.UUID]) -> Controller:
+def _open_controller(
+    config: BrokerConfig,
+    clock: Clock,
+    new_uuid: Callable[[], uuid.UUID],
+    logs: LogStore,
+    on_failure: Callable[[OSError], None],
+) -> Controller:
     directory = OsDirectory(config.data_dir)
     foreign = why_not_ours(directory)
     if foreign is not None:
         raise StartRefused(foreign)
     try:
-        store = MetadataStore(directory)
-        controller = Controller(store, clock=clock, rules=_rules(config), node_id=config.node_id, new_uuid=new_uuid)
-        controller.load()
+        controller = Controller(
+            MetadataStore(directory),
+            clock=clock,
+            rules=_rules(config),
+            node_id=config.node_id,
+            new_uuid=new_uuid,
+            snapshots=SnapshotRules(
+                max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+                max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+            ),
+            on_failure=on_failure,
+            still_there=partial(
+                still_there, directory, is_open=lambda topic, partition: logs.get(topic, partition) is not None
+            ),
+        )
+        open_metadata(directory, controller)
     except MetadataCorruptError as error:
         raise StartRefused(str(error)) from error
     except OSError as error:
@@ -319,11 +344,7 @@ def _new_session_id() -> int:
 
 @asynccontextmanager
 async def _running(broker: Broker, new_uuid: Callable[[], uuid.UUID]) -> AsyncIterator[None]:
-    image = broker.controller.image
-    moved = set_aside(OsDirectory(broker.config.data_dir), image, broker.controller.removed_topic_ids, new_uuid)
-    for folder in moved:
-        log.warning("partition folder moved", folder=folder.name, to=folder.new_name, reason=folder.reason)
-    broker.logs.open_all(lambda topic: broker.log_config(broker.controller.image.topics.get(topic)))
+    open_logs(OsDirectory(broker.config.data_dir), broker.controller, broker.logs, broker.log_config, new_uuid)
     await broker.make_missing_logs()
     records = broker.groups.replay(broker.controller.image)
     broker.controller.subscribe(broker.follow)
@@ -341,7 +362,10 @@ async def _working(broker: Broker) -> AsyncIterator[None]:
     """The node's own tasks; one that fails ends the broker, and a single failure is raised as what it is."""
     try:
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(broker.controller.run()), tasks.create_task(broker.groups.run())]
+            controller = broker.controller
+            running = [
+                tasks.create_task(work) for work in (controller.run(), controller.keep_snapshots(), broker.groups.run())
+            ]
             if broker.config.log_cleaner_enable:
                 running.append(tasks.create_task(broker.cleaner.run()))
             try:
@@ -386,6 +410,9 @@ def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]
     async def checkpoint() -> None:
         await broker.logs.checkpoint()
 
+    async def snapshot() -> None:
+        broker.controller.want_snapshot_when_due()
+
     async def expire_offsets() -> None:
         broker.groups.expire_offsets()
 
@@ -394,6 +421,7 @@ def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]
         ("log-retention", config.log_retention_check_interval_ms / 1000, enforce_retention),
         ("log-checkpoint", CHECKPOINT_INTERVAL_S, checkpoint),
         ("group-expiry", config.offsets_retention_check_interval_ms / 1000, expire_offsets),
+        ("metadata-snapshot", SNAPSHOT_CHECK_INTERVAL_S, snapshot),
         ("missing-logs", REPAIR_INTERVAL_S, broker.make_missing_logs),
     ]
 

@@ -52,7 +52,7 @@ from tidemill.broker.groups.events import (
 from tidemill.broker.groups.machine import GroupMachine
 from tidemill.broker.groups.records import GroupFormatError, decode_record, encode_record
 from tidemill.broker.groups.table import GroupLimits
-from tidemill.broker.quorum.image import ClusterImage
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, NotCoordinator, error_for_code
 from tidemill.core.records.batch import iter_batches
@@ -131,7 +131,7 @@ class GroupCoordinator:
     ) -> None:
         self._machine = GroupMachine(limits)
         self._logs = logs
-        self._partition_count = 0
+        self._partitions: tuple[PartitionImage, ...] = ()  # of `__consumer_offsets`
         self._clock = clock
         self._new_id = new_id
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -145,9 +145,9 @@ class GroupCoordinator:
 
     def replay(self, image: ClusterImage) -> int:
         """Take up what the log holds; returns the number of records. Call once, before serving."""
-        self._partition_count = _partition_count(image)
+        self._partitions = _partitions(image)
         count = 0
-        for partition in range(self._partition_count):
+        for partition in range(len(self._partitions)):
             partition_log = self._logs.get(OFFSETS_TOPIC, partition)
             if partition_log is not None:
                 count += self._replay_partition(partition_log)
@@ -243,8 +243,8 @@ class GroupCoordinator:
     async def committed_offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """A group's offsets in topics that are there, all of which are on the disk."""
         offsets = self._machine.committed_offsets(group_id)
-        if self._partition_count:
-            partition = partition_of(group_id, self._partition_count)
+        if self._partitions:
+            partition = partition_of(group_id, len(self._partitions))
             partition_log = self._logs.get(OFFSETS_TOPIC, partition)
             last = self._last_append.get(partition)
             if partition_log is not None and last is not None:
@@ -288,7 +288,7 @@ class GroupCoordinator:
 
     def image_changed(self, image: ClusterImage, gone: frozenset[str]) -> None:
         """The cluster is another one; topics that had the names in `gone` are not there any more."""
-        self._partition_count = _partition_count(image)
+        self._partitions = _partitions(image)
         self._turn(ImageChanged(image=image, gone=gone))
 
     # --- one turn
@@ -328,7 +328,7 @@ class GroupCoordinator:
             last_offset = partition_log.append_own(
                 self._batch(action, now),
                 now_ms=now.wall_ms,
-                leader_epoch=max(partition_log.leader_epoch, 0),  # epochs never go back: Kafka may have led here before
+                leader_epoch=max(partition_log.leader_epoch, self._partitions[partition].leader_epoch),
             ).last_offset
         except Exception as error:  # whatever it was, the machine has to hear of it, and so has who waits
             return self._machine.step(
@@ -362,8 +362,8 @@ class GroupCoordinator:
         return build_batch([NewRecord(timestamp=now.wall_ms, key=key, value=value) for key, value in pairs])
 
     def _log_of(self, group_id: str) -> tuple[int, OffsetsLog]:
-        if self._partition_count:
-            partition = partition_of(group_id, self._partition_count)
+        if self._partitions:
+            partition = partition_of(group_id, len(self._partitions))
             partition_log = self._logs.get(OFFSETS_TOPIC, partition)
             if partition_log is not None:
                 return partition, partition_log
@@ -391,9 +391,9 @@ class GroupCoordinator:
         return Instant(int(self._clock.monotonic() * 1000), self._clock.now_ms())
 
 
-def _partition_count(image: ClusterImage) -> int:
+def _partitions(image: ClusterImage) -> tuple[PartitionImage, ...]:
     topic = image.topics.get(OFFSETS_TOPIC)
-    return len(topic.partitions) if topic is not None else 0
+    return topic.partitions if topic is not None else ()
 
 
 def _when_settled(partition_log: OffsetsLog, offset: int, then: Callable[[bool], None]) -> None:

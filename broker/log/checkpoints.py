@@ -57,6 +57,11 @@ def write_clean_shutdown(directory: Directory) -> None:
     directory.replace(CLEAN_SHUTDOWN, json.dumps({"version": 0, "brokerEpoch": -1}).encode())
 
 
+def was_closed_in_order(directory: Directory) -> bool:
+    """Whether the last shutdown was clean; the mark stays."""
+    return directory.exists(CLEAN_SHUTDOWN)
+
+
 def take_clean_shutdown(directory: Directory) -> bool:
     """Whether the last shutdown was clean; the mark is used up by asking."""
     if not directory.exists(CLEAN_SHUTDOWN):

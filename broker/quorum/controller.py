@@ -6,17 +6,26 @@ decision: a topic that was reported created has its logs open, and one that was 
 
 Readers take `.image` and keep it as long as they like; it never changes.
 
+When the log has grown enough, or enough time has passed, a snapshot of the image is written by a worker thread while
+decisions go on. It begins between two decisions, so that it holds exactly what is in the log below its end.
+
+A disk that fails (not one that is full) ends the node: `on_failure` is told, nobody is answered as if it had worked,
+and the next start reads what is really there.
+
 Not here: judging requests (`tidemill.broker.quorum.metadata`) and bytes on disk (`tidemill.broker.quorum.store`).
 """
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias, cast
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TypeAlias, TypeVar, cast
 
 import structlog
 
-from tidemill.broker.quorum.image import ClusterImage, TopicImage, apply_batch
+from tidemill.broker.quorum.image import ClusterImage, Draft, TopicImage
 from tidemill.broker.quorum.metadata import (
     AllocateProducerIds,
     AlterConfigs,
@@ -36,13 +45,16 @@ from tidemill.broker.quorum.metadata import (
     TopicRef,
     TopicResult,
     decide,
+    new_leaderships,
     with_topic_ids,
 )
-from tidemill.broker.quorum.records import BrokerEndpoint, RemoveTopicRecord
-from tidemill.broker.quorum.store import MetadataStore, MetadataStoreError
+from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord
+from tidemill.broker.quorum.snapshot import records_of
+from tidemill.broker.quorum.store import ROOM_BYTES, MetadataStore, MetadataStoreError, SnapshotStopped
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, error_for_code
 from tidemill.core.runtime.clock import Clock
+from tidemill.core.runtime.disk import DISK_FULL
 
 log = structlog.get_logger("tidemill.broker.quorum")
 
@@ -53,8 +65,32 @@ QUEUED_REQUESTS_MAX: Final = 1000
 """Requests that may wait for their turn; more make their connections wait, which is the back-pressure."""
 
 
+LEADERSHIPS_PER_BATCH: Final = 10_000
+"""New leaderships are written in batches of 0.4 MB: what is lost of them by another crash is written anew."""
+
+LEADERSHIP_BYTES: Final = 45
+"""Of log for each of them; room for one of each partition is set aside, so that a start on a full disk is possible."""
+
+SNAPSHOT_RETRY_MS: Final = 60_000
+"""How long a snapshot for which there was no room is not tried again."""
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRules:
+    """When a snapshot is due: after so many bytes of log, or, with anything new, so long after the last; 0 is never."""
+
+    max_bytes: int = 20 * 2**20
+    max_interval_ms: int = 3_600_000
+
+
 class Controller:
-    """The quorum of one."""
+    """The quorum of one.
+
+    `still_there` is asked, in a worker thread, which of the removed topics may still have files; `executor` does what
+    waits for the disk.
+    """
 
     def __init__(
         self,
@@ -64,16 +100,34 @@ class Controller:
         rules: Rules,
         node_id: int,
         new_uuid: Callable[[], uuid.UUID],
+        snapshots: SnapshotRules = SnapshotRules(),
+        on_failure: Callable[[OSError], None] = lambda _error: None,
+        still_there: Callable[[Mapping[uuid.UUID, str]], Collection[uuid.UUID]] = lambda removed: removed,
+        executor: Executor | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._rules = rules
         self._node_id = node_id
         self._new_uuid = new_uuid
+        self._snapshots = snapshots
+        self._on_failure = on_failure
+        self._still_there = still_there
+        self._executor = executor
         self._image = ClusterImage()
         self._listeners: list[Listener] = []
         self._queue: asyncio.Queue[tuple[Request, asyncio.Future[Response]]] = asyncio.Queue(QUEUED_REQUESTS_MAX)
-        self.removed_topic_ids: set[uuid.UUID] = set()
+        self._turn = asyncio.Lock()  # held for as long as the log may be ahead of the image
+        self._snapshot_wanted = asyncio.Event()
+        self._snapshot_from_ms = clock.now_ms()
+        self._snapshot_not_before_ms = 0
+        self._stopping = False
+        self._removed: dict[uuid.UUID, str] = {}
+
+    @property
+    def removed_topic_ids(self) -> Collection[uuid.UUID]:
+        """Topics that are gone and may have left files behind."""
+        return self._removed.keys()
 
     @property
     def image(self) -> ClusterImage:
@@ -87,13 +141,30 @@ class Controller:
 
     def load(self) -> None:
         """Replay the metadata log; raises MetadataCorruptError."""
-        loaded = self._store.load()
+        draft = Draft(ClusterImage())
+        loaded = self._store.load(draft.apply_all)
         if loaded.torn_bytes:
             log.warning("cut an unfinished write off the metadata log", torn_bytes=loaded.torn_bytes)
-        records = [record for batch in loaded.batches for record in batch]
-        self.removed_topic_ids = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
-        for batch in loaded.batches:
-            self._image = apply_batch(self._image, batch)
+        for sentence in loaded.damaged:
+            log.error("went back to an older snapshot and the log behind it", reason=sentence)
+        self._image, self._removed = draft.freeze(self._store.offset_end), draft.removed
+        self._keep_room()
+        if loaded.damaged:
+            self._snapshot_wanted.set()
+
+    def begin_leaderships(self) -> int:
+        """Give every partition that this node leads a new leader epoch; returns how many there are.
+
+        For a start after a stop out of order, before anything is appended. Blocks; raises MetadataStoreError.
+        """
+        begun = 0
+        leaderships = new_leaderships(self._image, self._node_id)
+        while records := tuple(islice(leaderships, LEADERSHIPS_PER_BATCH)):
+            self._store.append(records, self._clock.now_ms())
+            self._store.sync()
+            self._apply(records)
+            begun += len(records)
+        return begun
 
     def subscribe(self, listener: Listener) -> None:
         """Await `listener` after every commit, before the request is answered."""
@@ -166,7 +237,8 @@ class Controller:
         while True:
             request, answer = await self._queue.get()
             try:
-                response = await self._commit_next(request)
+                async with self._turn:
+                    response = await self._commit_next(request)
             except Exception as error:
                 if not answer.done():
                     answer.set_exception(error)
@@ -175,6 +247,7 @@ class Controller:
             else:
                 if not answer.done():
                     answer.set_result(response)
+                self.want_snapshot_when_due()
 
     async def _commit(self, request: Request) -> Response:
         """Queue `request`; a client that goes away stops waiting, its request is carried out all the same."""
@@ -188,12 +261,85 @@ class Controller:
             return result.response
         try:
             self._store.append(result.records, self._clock.now_ms())
-            await asyncio.to_thread(self._store.sync)
+            await self._in_thread(self._store.sync)
         except MetadataStoreError as error:
             log.error("metadata change refused", reason=str(error))
+            self._report_failure(error)
             raise error_for_code(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         before = self._image
-        self._image = apply_batch(before, result.records)
+        self._apply(result.records)
         for listener in self._listeners:
             await listener(before, self._image)
         return result.response
+
+    def _apply(self, records: Sequence[MetadataRecord]) -> None:
+        draft = Draft(self._image)
+        draft.apply_all(records)
+        self._image = draft.freeze()
+        self._removed.update(draft.removed)
+        self._keep_room()
+
+    def _keep_room(self) -> None:
+        self._store.keep_room(ROOM_BYTES + LEADERSHIP_BYTES * self._image.partition_count)
+
+    def _report_failure(self, error: OSError) -> None:
+        if self._store.failure is not None:
+            self._on_failure(error)
+
+    async def _in_thread(self, call: Callable[[], ResultT]) -> ResultT:
+        """The result of `call`; who is cancelled waits for its end, for files must not be closed under it."""
+        working = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            self._stopping = True
+            await asyncio.wait([working])
+            if not working.cancelled():
+                working.exception()  # whatever it was, nobody waits for it any more
+            raise
+
+    # --- snapshots
+
+    def want_snapshot_when_due(self) -> None:
+        """Let `keep_snapshots` write one if the log has grown enough or the last is old enough."""
+        now_ms = self._clock.now_ms()
+        last = self._store.snapshot
+        if now_ms < self._snapshot_not_before_ms or (last and last.offset_end == self._image.offset):
+            return
+        rules = self._snapshots
+        too_old = rules.max_interval_ms and now_ms - self._snapshot_from_ms >= rules.max_interval_ms
+        if too_old or self._store.bytes_since_snapshot >= rules.max_bytes:
+            self._snapshot_wanted.set()
+
+    async def keep_snapshots(self) -> None:
+        """Write a snapshot whenever one is wanted, until cancelled; the owner runs this beside `run`."""
+        while True:
+            await self._snapshot_wanted.wait()
+            self._snapshot_wanted.clear()
+            try:
+                await self._write_snapshot()
+            except OSError as error:
+                self._snapshot_not_before_ms = self._clock.now_ms() + SNAPSHOT_RETRY_MS
+                log.warning("no snapshot of the metadata: the log keeps growing until there is one", reason=str(error))
+                if error.errno not in DISK_FULL:
+                    self._on_failure(error)
+
+    async def _write_snapshot(self) -> None:
+        async with self._turn:
+            which = await self._in_thread(self._store.roll)
+            image, removed = self._image, dict(self._removed)
+        self._snapshot_from_ms = now_ms = self._clock.now_ms()
+
+        def write() -> Collection[uuid.UUID]:
+            left = self._still_there(removed)
+            records = records_of(image, {topic_id: removed[topic_id] for topic_id in left})
+            size_bytes = self._store.write_snapshot(which, records, now_ms, lambda: self._stopping)
+            log.info("snapshot of the metadata written", file=which.name, bytes=size_bytes, topics=len(image.topics))
+            return left
+
+        try:
+            left = await self._in_thread(write)
+        except SnapshotStopped:
+            return
+        for topic_id in removed.keys() - set(left):
+            del self._removed[topic_id]

@@ -4,8 +4,9 @@ A `ClusterImage` is what every reader sees: topics, partitions, brokers, setting
 one, and it is the same for a decision made a moment ago and for one read from the log at start-up, so recovery is
 tested by every ordinary request.
 
-A batch of records is applied as a whole: readers never see a topic without its partitions. Unchanged parts are shared
-between the old image and the new one.
+Records are taken in by a `Draft`, one for each batch, or one for a whole log that is replayed; readers see what it
+led to when it is frozen, never a topic without its partitions. What a batch does not change is shared between the old
+image and the new one, so a decision costs the same however many topics there are.
 """
 
 import uuid
@@ -18,6 +19,7 @@ from tidemill.broker.quorum.records import (
     BrokerEndpoint,
     ConfigRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -25,6 +27,7 @@ from tidemill.broker.quorum.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from tidemill.broker.quorum.shared_map import SharedMap
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that clients may read but not create, delete or write."""
@@ -81,8 +84,8 @@ class ClusterImage:
     """Everything the quorum agreed on, as of metadata offset `offset` (exclusive)."""
 
     offset: int = 0
-    topics: MappingProxyType[str, TopicImage] = field(default_factory=lambda: MappingProxyType({}))
-    topic_names: MappingProxyType[uuid.UUID, str] = field(default_factory=lambda: MappingProxyType({}))
+    topics: SharedMap[str, TopicImage] = field(default_factory=SharedMap)
+    topic_names: SharedMap[uuid.UUID, str] = field(default_factory=SharedMap)
     brokers: MappingProxyType[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     broker_configs: MappingProxyType[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     partition_count: int = 0
@@ -102,23 +105,23 @@ def apply(image: ClusterImage, record: MetadataRecord) -> ClusterImage:
 def apply_batch(image: ClusterImage, records: Iterable[MetadataRecord]) -> ClusterImage:
     """The image after all `records`, as one step."""
     draft = Draft(image)
-    for record in records:
-        draft.apply(record)
+    draft.apply_all(records)
     return draft.freeze()
 
 
 class Draft:
-    """A mutable copy that lives for one batch; reads like an image, but new partitions show in `freeze` only."""
+    """An image while records are taken in; reads like one, but what is new of partitions shows in `freeze` only."""
 
     def __init__(self, image: ClusterImage) -> None:
-        self.topics = image.topics.copy()  # not dict(proxy), which is twenty times slower
-        self.topic_names = image.topic_names.copy()
+        self.topics = image.topics.draft()
+        self.topic_names = image.topic_names.draft()
         self.brokers = image.brokers.copy()
         self.partition_count = image.partition_count
+        self.removed: dict[uuid.UUID, str] = {}  # topics that went, by id
         self._offset = image.offset
         self._broker_configs = image.broker_configs.copy()
         self._next_producer_id = image.next_producer_id
-        self._new_partitions: dict[uuid.UUID, list[PartitionImage]] = {}
+        self._open: dict[uuid.UUID, list[PartitionImage]] = {}  # partitions of topics that get or change some
 
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicImage | None:
         """The topic with this id, if it exists."""
@@ -133,6 +136,8 @@ class Draft:
                 self._add_topic(record)
             case PartitionRecord():
                 self._add_partition(record)
+            case PartitionChangeRecord():
+                self._change_partition(record)
             case RemoveTopicRecord():
                 self._remove_topic(record)
             case ConfigRecord():
@@ -153,14 +158,19 @@ class Draft:
             case UnregisterBrokerRecord():
                 self.brokers.pop(record.broker_id, None)
 
-    def freeze(self) -> ClusterImage:
-        """The image that all records so far lead to."""
-        for topic_id in list(self._new_partitions):
+    def apply_all(self, records: Iterable[MetadataRecord]) -> None:
+        """Take in the records of one batch."""
+        for record in records:
+            self.apply(record)
+
+    def freeze(self, offset: int | None = None) -> ClusterImage:
+        """The image that all records so far lead to; `offset` is given where it is not their number."""
+        for topic_id in list(self._open):
             self._settle(topic_id)
         return ClusterImage(
-            offset=self._offset,
-            topics=MappingProxyType(self.topics),
-            topic_names=MappingProxyType(self.topic_names),
+            offset=self._offset if offset is None else offset,
+            topics=self.topics.freeze(),
+            topic_names=self.topic_names.freeze(),
             brokers=MappingProxyType(self.brokers),
             broker_configs=MappingProxyType(self._broker_configs),
             partition_count=self.partition_count,
@@ -179,11 +189,17 @@ class Draft:
             raise ImageError(f"no topic has the id {topic_id}")
         return self.topics[name]
 
+    def _partitions(self, topic_id: uuid.UUID) -> list[PartitionImage]:
+        """The partitions of a topic as a list: one copy for all that a batch, or a log, does to them."""
+        opened = self._open.get(topic_id)
+        if opened is None:
+            opened = self._open[topic_id] = list(self._topic(topic_id).partitions)
+        return opened
+
     def _add_partition(self, record: PartitionRecord) -> None:
-        added = self._new_partitions.setdefault(record.topic_id, [])
-        expected = len(self._topic(record.topic_id).partitions) + len(added)
-        if record.partition_id != expected:
-            raise ImageError(f"partition {record.partition_id} of {record.topic_id} comes where {expected} belongs")
+        added = self._partitions(record.topic_id)
+        if record.partition_id != len(added):
+            raise ImageError(f"partition {record.partition_id} of {record.topic_id} comes where {len(added)} belongs")
         added.append(
             PartitionImage(
                 partition=record.partition_id,
@@ -196,11 +212,25 @@ class Draft:
         )
         self.partition_count += 1
 
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        """A leadership begins, also if the leader is the one before."""
+        partitions = self._partitions(record.topic_id)
+        if not 0 <= record.partition_id < len(partitions):
+            raise ImageError(f"no partition {record.partition_id} of {record.topic_id} is there to be changed")
+        before = partitions[record.partition_id]
+        partitions[record.partition_id] = replace(
+            before,
+            leader=record.leader,
+            leader_epoch=before.leader_epoch + 1,
+            partition_epoch=before.partition_epoch + 1,
+        )
+
     def _settle(self, topic_id: uuid.UUID) -> None:
-        """Join partitions collected one by one to their topic: one tuple per topic and batch, not one per record."""
-        added = self._new_partitions.pop(topic_id, [])
-        topic = self._topic(topic_id)
-        self.topics[topic.name] = replace(topic, partitions=(*topic.partitions, *added))
+        """Give a topic the partitions that were collected for it."""
+        partitions = self._open.pop(topic_id, None)
+        if partitions is not None:
+            topic = self._topic(topic_id)
+            self.topics[topic.name] = replace(topic, partitions=tuple(partitions))
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         self._settle(record.topic_id)
@@ -208,6 +238,7 @@ class Draft:
         del self.topics[topic.name]
         del self.topic_names[topic.topic_id]
         self.partition_count -= len(topic.partitions)
+        self.removed[topic.topic_id] = topic.name
 
     def _set_config(self, record: ConfigRecord) -> None:
         if record.resource_type == RESOURCE_TOPIC:
@@ -216,8 +247,9 @@ class Draft:
                 raise ImageError(f"configuration of a topic that does not exist: {record.resource_name!r}")
             self.topics[topic.name] = replace(topic, configs=_with(topic.configs, record))
         elif record.resource_type == RESOURCE_BROKER:
-            before = self._broker_configs.get(record.resource_name, {})
-            self._broker_configs[record.resource_name] = _with(before, record)
+            configs = _with(self._broker_configs.pop(record.resource_name, {}), record)
+            if configs:
+                self._broker_configs[record.resource_name] = configs
         else:
             raise ImageError(f"configuration of resource type {record.resource_type} is not known")
 

@@ -15,7 +15,7 @@ import enum
 import re
 import uuid
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, TypeAlias, TypeVar
@@ -37,6 +37,7 @@ from tidemill.broker.quorum.records import (
     BrokerEndpoint,
     ConfigRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -327,7 +328,7 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def _rival(name: str, topics: Mapping[str, TopicImage]) -> str | None:
+def _rival(name: str, topics: Collection[str]) -> str | None:
     """A topic that Kafka takes for the same as `name`, because only dots and underscores differ."""
     parts = re.split(r"[._]", name)
     signs = len(parts) - 1
@@ -643,6 +644,17 @@ def _register_broker(image: ClusterImage, request: RegisterBroker) -> Result:
         rack=request.rack,
     )
     return Result(records=(record,), response=Registration(broker_epoch=image.offset))
+
+
+def new_leaderships(image: ClusterImage, broker_id: int) -> Iterator[PartitionChangeRecord]:
+    """A new leadership of every partition that a broker leads: what it asks for after it stopped out of order.
+
+    Records that were in memory only are lost, and others will get their offsets; not their leader epoch.
+    """
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            if partition.leader == broker_id:
+                yield PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id, leader=broker_id)
 
 
 def _error(code: ErrorCode, message: str) -> KafkaError:

@@ -85,6 +85,15 @@ class PartitionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChangeRecord:
+    """A leadership of a partition begins: its leader epoch is one more than before, whoever led then."""
+
+    partition_id: int
+    topic_id: uuid.UUID
+    leader: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopicRecord:
     """A topic and all its partitions are gone."""
 
@@ -115,6 +124,7 @@ MetadataRecord: TypeAlias = (
     | UnregisterBrokerRecord
     | TopicRecord
     | PartitionRecord
+    | PartitionChangeRecord
     | RemoveTopicRecord
     | ConfigRecord
     | ProducerIdsRecord
@@ -244,6 +254,24 @@ _FEATURES = _array(
 )  # fmt: skip
 
 
+_CHANGE_HEAD = struct.Struct(">i16s")
+_CHANGE_TAIL = struct.Struct(">BBBi")  # one tagged field: the leader, four bytes long
+_LEADER_TAG = 1
+
+
+def _write_change(out: bytearray, record: PartitionChangeRecord) -> None:
+    out += _CHANGE_HEAD.pack(record.partition_id, record.topic_id.bytes)
+    out += _CHANGE_TAIL.pack(1, _LEADER_TAG, 4, record.leader)
+
+
+def _read_change(cursor: Cursor) -> PartitionChangeRecord:
+    partition_id, topic_id = _CHANGE_HEAD.unpack(cursor.take(_CHANGE_HEAD.size))
+    count, tag, size, leader = _CHANGE_TAIL.unpack(cursor.take(_CHANGE_TAIL.size))
+    if (count, tag, size) != (1, _LEADER_TAG, 4):  # what is tagged here is what becomes different
+        raise MetadataFormatError("a partition changes in more than its leader")
+    return PartitionChangeRecord(partition_id=partition_id, topic_id=uuid.UUID(bytes=topic_id), leader=leader)
+
+
 class _Layout(NamedTuple):
     key: int
     version: int
@@ -263,6 +291,7 @@ _LAYOUTS: dict[type[MetadataRecord], _Layout] = {
         ("partition_epoch", _I32)))),
     ConfigRecord: _Layout(4, 0, _struct(ConfigRecord, (
         ("resource_type", _I8), ("resource_name", _TEXT), ("name", _TEXT), ("value", _NULLABLE_TEXT)))),
+    PartitionChangeRecord: _Layout(5, 0, _Type(_write_change, _read_change)),
     RemoveTopicRecord: _Layout(9, 0, _struct(RemoveTopicRecord, (("topic_id", _UUID),))),
     ProducerIdsRecord: _Layout(15, 0, _struct(ProducerIdsRecord, (
         ("broker_id", _I32), ("broker_epoch", _I64), ("next_producer_id", _I64)))),

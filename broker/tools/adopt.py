@@ -27,9 +27,10 @@ from tidemill.broker.groups.records import GroupFormatError, OffsetRecord, Offse
 from tidemill.broker.groups.records import decode_record as decode_group_record
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets, write_offsets
 from tidemill.broker.log.identity import META, FolderIdentity, FolderRefused, encode_id, read_identity, read_topic_id
+from tidemill.broker.quorum.batches import sound_batches
 from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, ImageError, apply_batch
 from tidemill.broker.quorum.records import ConfigRecord, MetadataRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
-from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, encode_batch, sound_batches
+from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, encode_batch
 from tidemill.broker.tools.kafka_metadata import (
     LOG_SUFFIX,
     KafkaCluster,

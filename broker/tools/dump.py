@@ -29,6 +29,8 @@ from tidemill.broker.log.index import (
 )
 from tidemill.broker.log.scan import BadBatch, resync, walk
 from tidemill.broker.log.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from tidemill.broker.quorum.snapshot import SnapshotDamaged, SnapshotId
+from tidemill.broker.quorum.snapshot import check as check_snapshot
 from tidemill.core.errors import KafkaError
 from tidemill.core.records.batch import (
     CODEC_MASK,
@@ -55,6 +57,8 @@ def dump_partition(directory: Directory, *, records: bool = False) -> Iterator[R
         if name == LEADER_EPOCHS:
             for epoch, start_offset in read_epochs(directory):
                 yield {"kind": "leader-epoch", "file": name, "epoch": epoch, "start_offset": start_offset}
+        elif SnapshotId.parse(name) is not None:
+            yield from _dump_metadata_snapshot(directory, name, records=records)
         elif not stem.isdigit() or directory.is_directory(name):
             yield from dump_text(directory, name)
         elif suffix == LOG_SUFFIX:
@@ -87,6 +91,14 @@ def dump_text(directory: Directory, name: str) -> Iterator[Row]:
         if sign and not line.startswith("#"):
             row[key.strip()] = value.strip()
     yield row
+
+
+def _dump_metadata_snapshot(directory: Directory, name: str, *, records: bool) -> Iterator[Row]:
+    yield from _dump_log(directory, name, 0, records=records)
+    try:
+        check_snapshot(directory.read(name))
+    except SnapshotDamaged as damaged:
+        yield {"kind": "bad", "file": name, "reason": f"the snapshot as a whole does not count: {damaged}"}
 
 
 def _dump_log(directory: Directory, name: str, base_offset: int, *, records: bool) -> Iterator[Row]:

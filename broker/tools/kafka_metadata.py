@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from tidemill.broker.quorum.batches import later_batch, sound_batches
 from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from tidemill.broker.quorum.records import (
     ConfigRecord,
@@ -28,7 +29,6 @@ from tidemill.broker.quorum.records import (
     TopicRecord,
     decode_record,
 )
-from tidemill.broker.quorum.store import later_batch, sound_batches
 from tidemill.core.errors import KafkaError
 from tidemill.core.records.record import decode_records
 

@@ -19,7 +19,7 @@ from tidemill.broker.log.checkpoints import (
 )
 from tidemill.broker.log.identity import META
 from tidemill.broker.log.store import METADATA_FOLDER, parse_partition_folder
-from tidemill.broker.quorum.image import ClusterImage, ImageError, apply_batch
+from tidemill.broker.quorum.image import ClusterImage, Draft, ImageError
 from tidemill.broker.quorum.store import KAFKA_STATE, MetadataCorruptError, MetadataStore
 from tidemill.broker.tools.audit import segment_bases
 from tidemill.core.runtime.disk import is_locked
@@ -134,12 +134,12 @@ def _maybe_cleaned(folder: Path, partition: TopicPartition, image: ClusterImage)
 
 def _metadata(data: OverlayDirectory) -> tuple[str | None, ClusterImage]:
     """Why the metadata log cannot be replayed, None if it can or is not ours; and what it says, as far as it can."""
-    image = ClusterImage()
+    draft = Draft(ClusterImage())
     if not data.is_directory(METADATA_FOLDER):
-        return None, image
+        return None, draft.freeze()
     try:
-        for batch in MetadataStore(data).load().batches:
-            image = apply_batch(image, batch)
+        loaded = MetadataStore(data).load(draft.apply_all)
     except (MetadataCorruptError, ImageError) as error:
-        return None if data.subdirectory(METADATA_FOLDER).exists(KAFKA_STATE) else str(error), image
-    return None, image
+        problem = None if data.subdirectory(METADATA_FOLDER).exists(KAFKA_STATE) else str(error)
+        return problem, draft.freeze()
+    return "; ".join(loaded.damaged) or None, draft.freeze()

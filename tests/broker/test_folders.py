@@ -1,10 +1,11 @@
 """Folders that do not belong: moved aside, never opened, never deleted without proof."""
 
 import itertools
+import random
 import uuid
 
 from tests.sim.disk import SimulatedDisk
-from tidemill.broker.folders import set_aside
+from tidemill.broker.folders import set_aside, still_there
 from tidemill.broker.log.identity import write_topic_id
 from tidemill.broker.quorum.image import ClusterImage, apply_batch
 from tidemill.broker.quorum.records import PartitionRecord, TopicRecord
@@ -78,3 +79,25 @@ def test_a_name_at_its_limit_is_shortened() -> None:
     assert len(moved.new_name) == 255
     assert moved.new_name.endswith("-stray")
     assert root.list() == [moved.new_name]
+
+
+def test_which_removed_topics_may_have_left_a_folder() -> None:
+    disk = SimulatedDisk()
+    removed = {GONE: "old", OTHER: "t", uuid.UUID(int=4): "nowhere"}
+    for name in ("old-0", "t-0", "t-1", "nowhere-0.abc-delete", "x-0"):
+        folder(disk.root, name, GONE)
+    open_now = {("t", 0)}
+    assert still_there(disk.root, removed, lambda *each: each in open_now) == [GONE, OTHER]
+    open_now.add(("t", 1))
+    assert still_there(disk.root, removed, lambda *each: each in open_now) == [GONE]
+
+
+def test_a_folder_that_was_not_seen_any_more_does_not_come_back() -> None:
+    for seed in range(20):
+        disk = SimulatedDisk()
+        folder(disk.root, "old-0", GONE)
+        disk.root.sync()
+        disk.root.rename("old-0", "old-0.abc-delete")
+        assert still_there(disk.root, {GONE: "old"}, lambda *_: False) == []
+        disk.crash(random.Random(seed))
+        assert "old-0" not in disk.root.list()

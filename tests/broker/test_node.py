@@ -7,12 +7,14 @@ import logging
 import os
 import shutil
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.broker.broker_world import running_broker
+from tests.broker.broker_world import broker_and_client, running_broker
+from tests.broker.handlers.data_path import fetch_request, make_topic, produce, records
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.broker.log.identity import FolderRefused
@@ -20,7 +22,13 @@ from tidemill.broker.log.store import LogStore
 from tidemill.broker.node import StartRefused, open_broker
 from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef
 from tidemill.broker.quorum.store import FILE, FOLDER
+from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaStorageError
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.fetch import PartitionData
+from tidemill.core.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tidemill.core.wire.messages.metadata import MetadataRequest
 
 
 async def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:
@@ -167,6 +175,96 @@ async def test_a_disk_that_fails_stops_the_broker(tmp_path: Path, monkeypatch: p
         assert broker.failure is not None
 
 
+async def test_a_metadata_log_that_cannot_be_synced_stops_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with running_broker(tmp_path) as broker:
+        await broker.controller.create_topics([NewTopic(name="a")])
+        with monkeypatch.context() as patched:
+            patched.setattr("os.fdatasync", broken)
+            with pytest.raises(KafkaStorageError, match="repair the disk and start again"):
+                await broker.controller.create_topics([NewTopic(name="b")])
+            async with asyncio.timeout(10):
+                await broker.stop.wait()
+        assert broker.failure is not None
+    async with running_broker(tmp_path) as broker:
+        assert list(broker.controller.image.topics) == ["a"]
+
+
+async def test_leader_epochs_rise_after_a_stop_out_of_order_and_only_then(tmp_path: Path) -> None:
+    async def epochs() -> set[int]:
+        async with running_broker(tmp_path) as broker:
+            if not broker.controller.image.topics:
+                await broker.controller.create_topics([NewTopic(name="t", partitions=3), NewTopic(name="u")])
+            topics = broker.controller.image.topics.values()
+            return {partition.leader_epoch for topic in topics for partition in topic.partitions}
+
+    assert await epochs() == {0}
+    assert await epochs() == {0}
+    (tmp_path / CLEAN_SHUTDOWN).unlink()
+    assert await epochs() == {1}
+    assert await epochs() == {1}
+    (tmp_path / CLEAN_SHUTDOWN).unlink()
+    with pytest.raises(StartRefused, match="cannot listen"):  # refused after the epochs are written: closed in order
+        async with running_broker(tmp_path, listeners="PLAINTEXT://192.0.2.1:0"):
+            pass
+    assert await epochs() == {2}
+
+
+async def test_every_answer_carries_the_leader_epoch_that_a_stop_out_of_order_began(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        await produce(client, topic, records(b"before"))
+    (tmp_path / CLEAN_SHUTDOWN).unlink()
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = broker.controller.image.topics["t"]
+        assert topic.partitions[0].leader_epoch == 1
+        await produce(client, topic, records(b"after"))
+
+        async def fetched(current: int) -> PartitionData:
+            request = fetch_request(topic, {0: 0}, 12)
+            (row,) = request.topics[0].partitions
+            rows = (replace(row, current_leader_epoch=current),)
+            request = replace(request, topics=(replace(request.topics[0], partitions=rows),))
+            found: PartitionData = (await client.ask(ApiKey.FETCH, 12, request)).responses[0].partitions[0]
+            return found
+
+        assert [view.leader_epoch for view in iter_batches((await fetched(1)).records or b"")] == [0, 1]
+        assert (await fetched(0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        described = await client.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+        assert described.topics[0].partitions[0].leader_epoch == 1
+        asked = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=1)
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked,)),))
+        (found,) = (await client.ask(ApiKey.LIST_OFFSETS, 7, request)).topics[0].partitions
+        assert (found.offset, found.leader_epoch) == (2, 1)
+
+
+async def test_the_metadata_log_stays_small(tmp_path: Path) -> None:
+    """The setting has effect, in the broker as a whole."""
+    settings = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
+    config = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **settings})
+    folder = tmp_path / FOLDER
+    async with open_broker(config) as broker:
+        for number in range(100):
+            await broker.controller.create_topics([NewTopic(name="t", configs={"segment.bytes": "999"})])
+            await broker.controller.delete_topics([TopicRef(name="t")])
+            if number % 10 == 0:
+                await asyncio.sleep(0.01)
+        await broker.controller.create_topics([NewTopic(name="kept", partitions=2)])
+        async with asyncio.timeout(20):
+            while len(list(folder.glob("*.checkpoint"))) < 2 or (folder / FILE).exists():
+                await asyncio.sleep(0.01)
+                await broker.controller.allocate_producer_ids()
+        image = broker.controller.image
+    assert sum(each.stat().st_size for each in folder.iterdir()) < 20_000
+    async with open_broker(config) as broker:
+        assert broker.controller.image.topics == image.topics
+        assert [str(partition) for partition in broker.logs.partitions()] == ["kept-0", "kept-1"]
+
+
 async def test_a_full_disk_at_start_keeps_the_earlier_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +299,7 @@ async def test_the_jobs_have_names(tmp_path: Path) -> None:
             "log-retention",
             "log-checkpoint",
             "group-expiry",
+            "metadata-snapshot",
             "missing-logs",
         }
 

@@ -4,7 +4,6 @@ import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from tidemill.broker.groups.events import (
@@ -41,6 +40,7 @@ from tidemill.broker.groups.machine import GroupMachine
 from tidemill.broker.groups.records import CoordinatorRecord, decode_record, encode_record
 from tidemill.broker.groups.table import GroupLimits
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage, TopicImage
+from tidemill.broker.quorum.shared_map import SharedMap
 from tidemill.core.error_code import ErrorCode
 
 START_WALL_MS = 1_700_000_000_000
@@ -55,10 +55,10 @@ def image_of(topics: Mapping[str, uuid.UUID], partitions: int = 10) -> ClusterIm
     """A cluster with these topics, all of the same size."""
     each = tuple(replace(PARTITION, partition=index) for index in range(partitions))
     return ClusterImage(
-        topics=MappingProxyType(
+        topics=SharedMap(
             {name: TopicImage(name=name, topic_id=topic_id, partitions=each) for name, topic_id in topics.items()}
         ),
-        topic_names=MappingProxyType({topic_id: name for name, topic_id in topics.items()}),
+        topic_names=SharedMap({topic_id: name for name, topic_id in topics.items()}),
     )
 
 

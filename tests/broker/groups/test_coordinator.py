@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.image import ClusterImage
+from tidemill.broker.quorum.shared_map import SharedMap
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import CoordinatorNotAvailable, NotCoordinator
 from tidemill.core.records.batch import iter_batches
@@ -44,7 +44,7 @@ def cluster(topics: dict[str, uuid.UUID], partitions: int = PARTITIONS) -> Clust
     """A cluster with `topics`, and with the offsets topic if it has partitions."""
     image = image_of(topics)
     offsets = image_of({OFFSETS_TOPIC: uuid.UUID(int=5)}, partitions).topics if partitions else {}
-    return replace(image, topics=MappingProxyType({**image.topics, **offsets}))
+    return replace(image, topics=SharedMap({**image.topics, **offsets}))
 
 
 @asynccontextmanager
@@ -384,6 +384,19 @@ async def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> No
         await coordinator.commit(commit(coordinator, 9))
     async with opened(tmp_path) as (coordinator, _):
         assert (await coordinator.committed_offsets("g"))["t", 0].offset == 9
+
+
+async def test_records_get_the_leader_epoch_that_the_cluster_says(tmp_path: Path) -> None:
+    image = cluster({"t": uuid.UUID(int=1)})
+    topic = image.topics[OFFSETS_TOPIC]
+    led = tuple(replace(partition, leader_epoch=4) for partition in topic.partitions)
+    raised = replace(image, topics=SharedMap({**image.topics, OFFSETS_TOPIC: replace(topic, partitions=led)}))
+    async with opened(tmp_path) as (coordinator, logs):
+        coordinator.image_changed(raised, frozenset())
+        partition_log = logs.get(OFFSETS_TOPIC, partition_of("g", PARTITIONS))
+        assert partition_log is not None
+        await coordinator.commit(commit(coordinator, 1))
+        assert [view.leader_epoch for view in iter_batches(partition_log.read(0, 10_000))] == [4]
 
 
 async def test_epochs_of_the_log_do_not_go_back(tmp_path: Path) -> None:

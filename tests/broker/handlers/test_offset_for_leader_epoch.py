@@ -8,6 +8,7 @@ from tests.broker.broker_world import WireClient, broker_and_client
 from tests.broker.handlers.data_path import make_topic, records
 from tidemill.broker.dispatch import RequestContext
 from tidemill.broker.handlers.offset_for_leader_epoch import handle
+from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.offset_for_leader_epoch import (
@@ -70,6 +71,28 @@ async def test_an_epoch_ends_where_the_log_does_and_not_where_it_is_visible(tmp_
         )
         answer = handle(broker, request, CONTEXT).topics[0].partitions[0]
         assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, 0, 2)
+
+
+async def test_epochs_in_which_nothing_was_written_end_where_the_log_does(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        await make_topic(broker)
+        await make_topic(broker, "empty")
+        log = broker.logs.get("t", 0)
+        assert log is not None
+        result = log.append(records(b"a", b"b"), now_ms=broker.clock.now_ms(), leader_epoch=0)
+        await log.durable(result.last_offset)
+    for _ in range(3):
+        (tmp_path / CLEAN_SHUTDOWN).unlink()
+        async with broker_and_client(tmp_path) as (broker, client):
+            led = broker.controller.image.topics["t"].partitions[0].leader_epoch
+    assert led == 3
+    async with broker_and_client(tmp_path) as (broker, client):
+        for asked, expected in {0: (0, 2), 1: (0, 2), 2: (0, 2), 3: (3, 2), 4: (-1, -1)}.items():
+            answer = await ask(client, "t", asked, current=3)
+            assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, *expected)
+        for asked, expected in {0: (0, 0), 2: (2, 0), 3: (3, 0), 4: (-1, -1)}.items():
+            answer = await ask(client, "empty", asked, current=3)
+            assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, *expected)
 
 
 async def test_errors(tmp_path: Path) -> None:

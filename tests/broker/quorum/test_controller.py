@@ -3,14 +3,17 @@
 import asyncio
 import errno
 import itertools
+import random
+import threading
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from tests.sim.disk import SimulatedDisk, SimulatedFile
-from tidemill.broker.quorum.controller import Controller
+from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.metadata import (
     ClusterImage,
     ConfigChange,
@@ -21,8 +24,9 @@ from tidemill.broker.quorum.metadata import (
     TopicRef,
 )
 from tidemill.broker.quorum.records import BrokerEndpoint
-from tidemill.broker.quorum.store import MetadataStore
+from tidemill.broker.quorum.store import FILE, FOLDER, MetadataStore
 from tidemill.core.errors import InvalidTopicException, KafkaStorageError
+from tidemill.core.records.batch import iter_batches
 from tidemill.core.runtime.clock import ManualClock
 
 ENDPOINT = BrokerEndpoint(name="PLAINTEXT", host="h", port=9092)
@@ -33,22 +37,41 @@ def numbered() -> Callable[[], uuid.UUID]:
     return lambda: uuid.UUID(int=next(numbers))
 
 
-def make(disk: SimulatedDisk, new_uuid: Callable[[], uuid.UUID] | None = None) -> Controller:
+def make(disk: SimulatedDisk, new_uuid: Callable[[], uuid.UUID] | None = None, **more: Any) -> Controller:
     controller = Controller(
-        MetadataStore(disk.root), clock=ManualClock(), rules=Rules(), node_id=1, new_uuid=new_uuid or numbered()
+        MetadataStore(disk.root),
+        rules=Rules(),
+        node_id=1,
+        new_uuid=new_uuid or numbered(),
+        **{"clock": ManualClock(), **more},
     )
     controller.load()
     return controller
 
 
 @asynccontextmanager
-async def running(disk: SimulatedDisk) -> AsyncIterator[Controller]:
-    controller = make(disk)
+async def running(disk: SimulatedDisk, **more: Any) -> AsyncIterator[Controller]:
+    controller = make(disk, uuid.uuid4, **more)
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(controller.run())
+        work = [tasks.create_task(controller.run()), tasks.create_task(controller.keep_snapshots())]
         await controller.register_broker([ENDPOINT], None)
         yield controller
-        task.cancel()
+        for task in work:
+            task.cancel()
+
+
+def names(disk: SimulatedDisk) -> list[str]:
+    return disk.root.subdirectory(FOLDER).list()
+
+
+def snapshots(disk: SimulatedDisk) -> list[str]:
+    return [name for name in names(disk) if name.endswith(".checkpoint")]
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 async def test_what_was_answered_is_there_after_a_restart() -> None:
@@ -66,7 +89,7 @@ async def test_what_was_answered_is_there_after_a_restart() -> None:
     assert again.image == before
     assert again.image.topics["a"].topic_id == created.topic_id
     assert dict(again.image.topics["a"].configs) == {"retention.ms": "7"}
-    assert again.removed_topic_ids == {deleted.topic_id}
+    assert set(again.removed_topic_ids) == {deleted.topic_id}
 
 
 async def test_an_answer_means_the_disk_has_it() -> None:
@@ -155,6 +178,226 @@ async def test_a_failed_sync_is_final() -> None:
         assert dict(controller.image.topics) == {}
 
 
+async def test_a_failed_sync_is_reported_and_nothing_of_it_is_there_afterwards() -> None:
+    disk = SimulatedDisk()
+    failures: list[OSError] = []
+    async with running(disk, on_failure=failures.append) as controller:
+        await controller.create_topics([NewTopic(name="a")])
+        before = controller.image
+        disk.fail_sync = OSError(errno.EIO, "Input/output error")
+        with pytest.raises(KafkaStorageError):
+            await controller.create_topics([NewTopic(name="b")])
+        assert [error.errno for error in failures] == [errno.EIO]
+        assert controller.image is before
+        disk.fail_sync = None
+    disk.kill()
+    assert make(disk).image == before
+
+
+async def test_a_full_disk_is_not_reported_as_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedFile, "set_aside", lambda *_: False)
+    disk = SimulatedDisk()
+    failures: list[OSError] = []
+    async with running(disk, on_failure=failures.append) as controller:
+        disk.capacity_bytes = disk.used_bytes()
+        with pytest.raises(KafkaStorageError, match="No space left"):
+            await controller.create_topics([NewTopic(name="a")])
+        assert failures == []
+
+
+# --- new leaderships
+
+
+async def test_new_leaderships_raise_every_epoch_and_are_there_after_a_restart() -> None:
+    disk = SimulatedDisk()
+    async with running(disk) as controller:
+        await controller.create_topics([NewTopic(name="a", partitions=3), NewTopic(name="b")])
+    controller = make(disk)
+    assert controller.begin_leaderships() == 4
+    image = controller.image
+    epochs = [each.leader_epoch for topic in image.topics.values() for each in topic.partitions]
+    assert epochs == [1, 1, 1, 1]
+    again = make(disk)
+    assert again.image == image
+    assert again.begin_leaderships() == 4
+    assert again.image.topics["a"].partitions[2].leader_epoch == 2
+
+
+async def test_partitions_that_others_lead_keep_their_epochs() -> None:
+    disk = SimulatedDisk()
+    async with running(disk) as controller:
+        await controller.create_topics([NewTopic(name="a", partitions=3)])
+    store = MetadataStore(disk.root)
+    other = Controller(store, clock=ManualClock(), rules=Rules(), node_id=2, new_uuid=numbered())
+    other.load()
+    before = store.offset_end
+    assert other.begin_leaderships() == 0
+    assert store.offset_end == before
+
+
+async def test_many_new_leaderships_are_written_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.broker.quorum.controller.LEADERSHIPS_PER_BATCH", 7)
+    disk = SimulatedDisk()
+    async with running(disk) as controller:
+        await controller.create_topics([NewTopic(name="a", partitions=20)])
+    assert make(disk).begin_leaderships() == 20
+    raw = disk.root.subdirectory(FOLDER).read(FILE)
+    assert [view.record_count for view in iter_batches(raw)][-3:] == [7, 7, 6]
+
+
+async def test_a_full_disk_has_room_for_new_leaderships_of_every_partition() -> None:
+    disk = SimulatedDisk()
+    async with running(disk) as controller:
+        for number in range(20):
+            await controller.create_topics([NewTopic(name=f"t{number}", partitions=1000)])
+    disk.capacity_bytes = disk.used_bytes()
+    disk.crash(random.Random(1))
+    controller = make(disk)
+    assert controller.begin_leaderships() == 20_000
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(controller.run())
+        (deleted,) = await controller.delete_topics([TopicRef(name="t3")])
+        task.cancel()
+    assert deleted.error is None
+
+
+# --- snapshots
+
+
+async def test_a_snapshot_is_written_when_the_log_has_grown_by_so_much() -> None:
+    disk = SimulatedDisk()
+    async with running(disk, snapshots=SnapshotRules(max_bytes=2000)) as controller:
+        for number in range(5):
+            await controller.create_topics([NewTopic(name=f"t{number}")])
+        assert snapshots(disk) == []
+        for number in range(5, 60):
+            await controller.create_topics([NewTopic(name=f"t{number}")])
+            if number >= 20:
+                await until(lambda: snapshots(disk))
+        await until(lambda: len(snapshots(disk)) == 2 and FILE not in names(disk))
+        image = controller.image
+    assert make(disk).image == image
+
+
+async def test_a_snapshot_is_written_after_so_long_if_anything_has_changed() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    async with running(disk, clock=clock, snapshots=SnapshotRules(max_interval_ms=60_000)) as controller:
+        controller.want_snapshot_when_due()
+        clock.advance(59_000)
+        await controller.create_topics([NewTopic(name="a")])
+        assert snapshots(disk) == []
+        clock.advance(1000)
+        controller.want_snapshot_when_due()
+        await until(lambda: len(snapshots(disk)) == 1)
+        await until(lambda: controller.image.offset)
+        clock.advance(600_000)
+        controller.want_snapshot_when_due()
+        await asyncio.sleep(0.02)
+        assert len(snapshots(disk)) == 1, "nothing has changed"
+        image = controller.image
+    assert make(disk).image == image
+
+
+async def test_decisions_go_on_while_a_snapshot_is_written() -> None:
+    disk = SimulatedDisk()
+    writing, go_on = threading.Event(), threading.Event()
+
+    def still_there(removed: Mapping[uuid.UUID, str]) -> Collection[uuid.UUID]:
+        writing.set()
+        go_on.wait(20)
+        return removed
+
+    async with running(disk, snapshots=SnapshotRules(max_bytes=1), still_there=still_there) as controller:
+        await until(writing.is_set)
+        for number in range(5):
+            await controller.create_topics([NewTopic(name=f"t{number}")])
+        assert snapshots(disk) == []
+        go_on.set()
+        await until(lambda: snapshots(disk))
+        image = controller.image
+    assert make(disk).image == image
+
+
+async def test_topics_that_are_gone_are_known_for_as_long_as_they_have_files() -> None:
+    disk = SimulatedDisk()
+    with_files: set[uuid.UUID] = set()
+    rules = SnapshotRules(max_bytes=3000)
+    async with running(disk, snapshots=rules, still_there=lambda removed: with_files & removed.keys()) as controller:
+        gone = []
+        for _ in range(3):
+            (result,) = await controller.create_topics([NewTopic(name="t")])
+            await controller.delete_topics([TopicRef(name="t")])
+            gone.append(result.topic_id)
+        with_files.add(gone[1])
+        assert set(make(disk).removed_topic_ids) == set(gone)
+        while not snapshots(disk):
+            await controller.allocate_producer_ids()
+            await asyncio.sleep(0.001)
+        await until(lambda: set(controller.removed_topic_ids) == {gone[1]})
+        assert set(make(disk).removed_topic_ids) == {gone[1]}
+        before = snapshots(disk)
+        with_files.clear()
+        while snapshots(disk)[-1] == before[-1]:
+            await controller.allocate_producer_ids()
+            await asyncio.sleep(0.001)
+        await until(lambda: not controller.removed_topic_ids)
+    assert set(make(disk).removed_topic_ids) == set()
+
+
+async def test_a_snapshot_for_which_there_is_no_room_is_tried_again_later() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    async with running(disk, clock=clock, snapshots=SnapshotRules(max_bytes=1000)) as controller:
+        disk.capacity_bytes = disk.used_bytes()
+        for _ in range(30):
+            await controller.allocate_producer_ids()
+            await asyncio.sleep(0.001)
+        assert snapshots(disk) == []
+        disk.capacity_bytes = None
+        controller.want_snapshot_when_due()
+        await asyncio.sleep(0.02)
+        assert snapshots(disk) == [], "not at every decision"
+        clock.advance(61_000)
+        controller.want_snapshot_when_due()
+        await until(lambda: snapshots(disk))
+        image = controller.image
+    assert make(disk).image == image
+
+
+async def test_a_stop_does_not_wait_for_a_snapshot_and_leaves_nothing_of_it() -> None:
+    disk = SimulatedDisk()
+    writing, go_on = threading.Event(), threading.Event()
+
+    def still_there(removed: Mapping[uuid.UUID, str]) -> Collection[uuid.UUID]:
+        writing.set()
+        go_on.wait(20)
+        return removed
+
+    async with running(disk, snapshots=SnapshotRules(max_bytes=1), still_there=still_there) as controller:
+        await until(writing.is_set)
+        image = controller.image
+        asyncio.get_running_loop().call_later(0.02, go_on.set)
+    assert [name for name in names(disk) if "checkpoint" in name] == []
+    assert make(disk).image == image
+
+
+async def test_a_damaged_snapshot_is_replaced_soon_after_the_start() -> None:
+    disk = SimulatedDisk()
+    async with running(disk, snapshots=SnapshotRules(max_bytes=1)) as controller:
+        await until(lambda: snapshots(disk))
+        await controller.create_topics([NewTopic(name="a")])
+        await until(lambda: len(snapshots(disk)) == 2)
+    folder = disk.root.subdirectory(FOLDER)
+    damaged = snapshots(disk)[-1]
+    folder.replace(damaged, folder.read(damaged)[:-1])
+    async with running(disk) as controller:
+        assert "a" in controller.image.topics
+        await until(lambda: damaged not in names(disk))
+        image = controller.image
+    assert make(disk).image == image
+
+
 async def test_a_bug_in_one_request_is_that_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
@@ -176,7 +419,7 @@ async def test_a_log_ahead_of_the_image_ends_the_controller(monkeypatch: pytest.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(controller.run())
             await controller.register_broker([ENDPOINT], None)
-            monkeypatch.setattr("tidemill.broker.quorum.controller.apply_batch", broken)
+            monkeypatch.setattr("tidemill.broker.quorum.controller.Draft", broken)
             await controller.create_topics([NewTopic(name="a")])
 
     disk = SimulatedDisk()

@@ -4,11 +4,12 @@ import uuid
 
 import pytest
 
-from tidemill.broker.quorum.image import ClusterImage, ImageError, apply, apply_batch
+from tidemill.broker.quorum.image import ClusterImage, Draft, ImageError, apply, apply_batch
 from tidemill.broker.quorum.records import (
     BrokerEndpoint,
     ConfigRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -70,7 +71,28 @@ def test_settings_are_set_and_taken_away() -> None:
     assert dict(image.topics["a"].configs) == {"k": "v"}
     assert dict(image.broker_configs["1"]) == {"log.retention.ms": "3"}
     image = apply_batch(image, [config("a", "k", None), config("1", "log.retention.ms", None, 4)])
-    assert dict(image.topics["a"].configs) == dict(image.broker_configs["1"]) == {}
+    assert dict(image.topics["a"].configs) == dict(image.broker_configs) == {}
+
+
+def test_a_leadership_that_begins_raises_the_epoch() -> None:
+    image = apply_batch(ClusterImage(), topic("a", ONE, 3))
+    begins = PartitionChangeRecord(partition_id=1, topic_id=ONE, leader=1)
+    after = apply_batch(image, [begins, begins])
+    assert [each.leader_epoch for each in after.topics["a"].partitions] == [0, 2, 0]
+    assert [each.partition_epoch for each in after.topics["a"].partitions] == [0, 2, 0]
+    assert (after.offset, after.partition_count) == (6, 3)
+    together = apply_batch(ClusterImage(), [*topic("a", ONE, 3), begins, begins])
+    assert together == after
+
+
+def test_one_draft_for_many_batches_gives_the_same() -> None:
+    batches = [topic("a", ONE, 2), [config("a", "k", "1")], topic("b", TWO), [RemoveTopicRecord(topic_id=ONE)]]
+    image, draft = ClusterImage(), Draft(ClusterImage())
+    for batch in batches:
+        image = apply_batch(image, batch)
+        draft.apply_all(batch)
+    assert draft.freeze() == image
+    assert draft.removed == {ONE: "a"}
 
 
 def test_brokers_come_back_and_leave() -> None:
@@ -97,6 +119,8 @@ def test_internal_topics_are_the_clusters_own() -> None:
         [PartitionRecord(partition_id=0, topic_id=ONE, replicas=(), isr=())],
         [TopicRecord(name="a", topic_id=ONE), PartitionRecord(partition_id=1, topic_id=ONE, replicas=(), isr=())],
         [RemoveTopicRecord(topic_id=ONE)],
+        [PartitionChangeRecord(partition_id=0, topic_id=ONE, leader=1)],
+        [*topic("a", ONE), PartitionChangeRecord(partition_id=1, topic_id=ONE, leader=1)],
         [config("missing", "k", "v")],
         [config("x", "k", "v", 9)],
         [

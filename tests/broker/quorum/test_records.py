@@ -12,6 +12,7 @@ from tidemill.broker.quorum.records import (
     ConfigRecord,
     MetadataFormatError,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -45,6 +46,7 @@ records = st.one_of(
         in_controlled_shutdown=st.booleans(),
     ),
     st.builds(UnregisterBrokerRecord, broker_id=i32, broker_epoch=i64),
+    st.builds(PartitionChangeRecord, partition_id=i32, topic_id=st.uuids(), leader=i32),
     st.builds(TopicRecord, name=texts, topic_id=st.uuids()),
     st.builds(
         PartitionRecord,

@@ -19,9 +19,10 @@ from tidemill.broker.groups.events import CommitOffsets, OffsetToCommit
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets
 from tidemill.broker.log.identity import read_identity
 from tidemill.broker.node import StartRefused
+from tidemill.broker.quorum.batches import sound_batches
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.broker.quorum.metadata import NewTopic
-from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, sound_batches
+from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE
 from tidemill.broker.tools import adopt
 from tidemill.broker.tools.adopt import AdoptRefused
 from tidemill.core.records.builder import build_batch

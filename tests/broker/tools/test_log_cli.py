@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,6 +110,38 @@ def test_a_corrupt_batch_is_found_fenced_and_taken_out_on_request(data: Path) ->
             return [record.value for record in decoded(await fetch(client, broker.controller.image.topics["t"]))]
 
     assert [value[:7] for value in asyncio.run(consume()) if value] == [b"value-0", b"value-1", b"value-3", b"value-4"]
+
+
+def test_a_metadata_snapshot_is_dumped_and_verified(tmp_path: Path) -> None:
+    async def fill() -> None:
+        settings = {"metadata_log_max_record_bytes_between_snapshots": "1"}
+        async with broker_and_client(tmp_path, **settings) as (broker, _):
+            await make_topic(broker)
+            while not snapshots():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    def snapshots() -> list[Path]:
+        return sorted((tmp_path / "__cluster_metadata-0").glob("*.checkpoint"))
+
+    asyncio.run(fill())
+    newest = snapshots()[-1]
+    dumped = run("dump", "--json", tmp_path)
+    assert dumped.exit_code == 0, dumped.output
+    rows = [json.loads(line) for line in dumped.stdout.splitlines()]
+    kinds = [(row["kind"], row["control"]) for row in rows if row.get("file") == newest.name]
+    assert kinds == [("batch", True), *[("batch", False)] * (len(kinds) - 2), ("batch", True)]
+    verified = run("verify", tmp_path)
+    assert verified.exit_code == 0, verified.output
+    assert "__cluster_metadata-0: ok" in verified.stdout
+    whole = newest.read_bytes()
+    for damaged in (whole[:-5], whole[:80] + b"?" + whole[81:]):
+        newest.write_bytes(damaged)
+        verified = run("verify", tmp_path)
+        assert verified.exit_code == 1
+        assert re.search(rf"cluster metadata: BAD, .*{newest.name} is damaged", verified.stdout), verified.stdout
+        assert run("dump", tmp_path).exit_code == 1
+    newest.write_bytes(whole[: -len(whole) // 4])
+    assert '"kind": "bad"' in run("dump", "--json", newest.parent).stdout
 
 
 def test_a_log_with_the_gaps_of_compaction_is_whole_and_a_copy_needs_to_be_told(tmp_path: Path) -> None:

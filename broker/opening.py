@@ -1,0 +1,54 @@
+"""A data folder brought up, from the metadata log to the partitions
+
+The order is the point, because a crash may come between any two steps:
+
+    1. the metadata log is replayed
+    2. after a stop out of order every partition led here gets a new leader epoch, on the disk
+    3. folders of partitions that the image does not have make room
+    4. the logs are opened, which uses up the mark of a stop in order
+
+A log that lost records which were in memory only appends others at their offsets, but under a leader epoch that no
+reader has seen with these offsets (KIP-320). Whoever dies between 2 and 4 finds no mark at the next start either, and
+takes a new epoch again; nothing before 4 is able to leave the mark.
+
+Not here: who may start (`tidemill.broker.node`), and what goes on afterwards.
+"""
+
+import uuid
+from collections.abc import Callable
+
+import structlog
+
+from tidemill.broker.folders import set_aside
+from tidemill.broker.log.checkpoints import was_closed_in_order
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.store import LogStore
+from tidemill.broker.quorum.controller import Controller
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.core.runtime.disk import Directory
+
+log = structlog.get_logger("tidemill.broker.node")
+
+
+def open_metadata(data: Directory, controller: Controller) -> None:
+    """Replay the metadata log and begin new leaderships where that is due; raises MetadataCorruptError, OSError."""
+    controller.load()
+    if was_closed_in_order(data):
+        return
+    begun = controller.begin_leaderships()
+    if begun:
+        log.info("new leader epochs after a stop out of order", partitions=begun)
+
+
+def open_logs(
+    data: Directory,
+    controller: Controller,
+    logs: LogStore,
+    log_config: Callable[[TopicImage | None], LogConfig],
+    new_uuid: Callable[[], uuid.UUID],
+) -> None:
+    """Open every log that the image has; blocks for as long as recovery takes."""
+    topics = controller.image.topics
+    for folder in set_aside(data, controller.image, controller.removed_topic_ids, new_uuid):
+        log.warning("partition folder moved", folder=folder.name, to=folder.new_name, reason=folder.reason)
+    logs.open_all(lambda topic: log_config(topics.get(topic)))

@@ -1,0 +1,35 @@
+"""Record batches in a file that may be damaged
+
+A file is read from its beginning for as long as each batch matches its CRC. Where that ends, the file ends, is torn or
+is damaged, and which of them it is depends on whether something sound comes later.
+"""
+
+from collections.abc import Iterator
+
+from tidemill.core.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC_AT, BatchView
+
+
+def sound_batches(data: bytes) -> Iterator[tuple[BatchView, int]]:
+    """Batches with a matching CRC from the start, each with the position after it; stops before the first bad one."""
+    position = 0
+    while (view := _sound_batch(data, position)) is not None:
+        position += view.size_bytes
+        yield view, position
+
+
+def _sound_batch(data: bytes, position: int) -> BatchView | None:
+    if position + HEADER_BYTES > len(data) or data[position + MAGIC_AT] != 2:
+        return None
+    length = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD_BYTES], "big", signed=True)
+    if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or position + LOG_OVERHEAD_BYTES + length > len(data):
+        return None
+    view = BatchView(data, position)
+    return view if view.verify_crc() else None
+
+
+def later_batch(data: bytes, start: int) -> int | None:
+    """Position of a sound batch at or after `start`, wherever it begins."""
+    for position in range(start, len(data) - HEADER_BYTES + 1):
+        if data[position + MAGIC_AT] == 2 and _sound_batch(data, position) is not None:
+            return position
+    return None
