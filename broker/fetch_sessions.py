@@ -13,7 +13,8 @@ minutes; failing that, of one that is worth less: privileged (a follower) is wor
 are worth more than fewer, and within its first two minutes a session gives way to privileged ones only. Whoever gets
 no session is told id 0 and goes on with full requests. A client whose session is gone starts a new one.
 
-A session's partitions are read in order, and those that brought records go to the end, so that none of them starves.
+A session's partitions are read in order, and those that brought records go to the end, so that none of them starves; a
+full fetch begins with another partition each time.
 One that has been read to its end and had nothing to tell is quiet: its log is kept beside it, and as long as that log
 says the same three offsets and the partition is led as it was, there is nothing to read and nothing to say. So a fetch
 of a thousand partitions is a thousand glances and a handful of reads, also after a change of another topic.
@@ -146,7 +147,7 @@ class _SessionPartition:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Session:
-    """What is remembered of one client; changed by its requests only."""
+    """Mutable: what is remembered of one client, changed by its requests only."""
 
     session_id: int
     privileged: bool
@@ -170,13 +171,13 @@ class _Session:
 
 @dataclass(slots=True, kw_only=True)
 class FetchTurn:
-    """One request between `begin` and `finish`: what to read, in this order, and what is quiet for the moment.
+    """Mutable: one request between `begin` and `finish`: what it reads, in this order, and what is quiet meanwhile.
 
     It grows while the request waits: see `want_moved`.
     """
 
     wanted: tuple[Wanted, ...]
-    in_order: bool = False  # the session takes care that no partition starves
+    first: int = 0  # the number to begin with, so that no partition starves
     session: _Session | None = None
     partitions: list[_SessionPartition] = field(default_factory=list)  # of the session, one for each that is wanted
     epoch_after: int = FINAL_EPOCH
@@ -218,6 +219,7 @@ class FetchSessions:
         self._by_id: OrderedDict[int, _Session] = OrderedDict()  # the one unused for longest first
         self._partitions = 0
         self._least: dict[bool, tuple[int, tuple[bool, int, int]]] = {}  # privileged: when, and what it was worth
+        self._full_fetches = 0
         self.evictions = 0
 
     def __len__(self) -> int:
@@ -233,8 +235,10 @@ class FetchSessions:
         by_topic_id = api_version >= TOPIC_IDS_FROM
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._remove(self._by_id.get(request.session_id))
+            wanted = tuple(_wanted(request))
             return FetchTurn(
-                wanted=tuple(_wanted(request)),
+                wanted=wanted,
+                first=self._next_first(len(wanted)),
                 may_create=request.session_epoch == INITIAL_EPOCH,
                 privileged=_is_follower(request),
                 by_topic_id=by_topic_id,
@@ -261,7 +265,8 @@ class FetchSessions:
         if not partitions or not memorable or self._partitions > self._partitions_max:
             # Nothing left to remember, or more than should be: answered in full, with session id 0.
             self._remove(session)
-            return FetchTurn(wanted=tuple(each.wanted for each in partitions.values()))
+            wanted = tuple(each.wanted for each in partitions.values())
+            return FetchTurn(wanted=wanted, first=self._next_first(len(wanted)))
         session.used_ms = now_ms
         self._by_id.move_to_end(session.session_id)
         session.epoch = next_epoch(session.epoch)
@@ -269,11 +274,15 @@ class FetchSessions:
         due = _due(partitions.values())
         return FetchTurn(
             wanted=tuple(each.wanted for each in due),
-            in_order=True,
             session=session,
             partitions=due,
             epoch_after=session.epoch,
         )
+
+    def _next_first(self, count: int) -> int:
+        """Where a full fetch of `count` partitions begins: each time with another one."""
+        self._full_fetches += 1
+        return self._full_fetches % count if count else 0
 
     def finish(
         self,

@@ -98,7 +98,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """Counters and positions for status and metrics."""
+    """Mutable: counters and positions for status and metrics, which the machine keeps."""
 
     source_next: int = 0  # the next record to mirror: all below are acknowledged by the target or carry nothing
     source_end: int | None = None  # None until a fetch has told
@@ -115,7 +115,7 @@ class Progress:
         return None if self.source_end is None else max(0, self.source_end - self.source_next)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
     """A batch that is buffered or in flight."""
 

@@ -14,7 +14,7 @@ topic was deleted and created again under its name, which no offset can tell.
 
 import struct
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidemill.core.types import ZERO_UUID
@@ -95,14 +95,14 @@ class StoredMap:
     source_topic_id: uuid.UUID
     target_topic_id: uuid.UUID
     target_topic: str
-    segments: dict[int, tuple[Run, ...]]
+    segments: Mapping[int, tuple[Run, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
     """What of a stored map applies to the topics as they are now."""
 
-    segments: dict[int, tuple[Run, ...]]
+    segments: Mapping[int, tuple[Run, ...]]
     segments_stored: int  # numbers below this may be in the topic
     source_recreated: bool = False
 

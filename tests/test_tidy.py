@@ -5,6 +5,7 @@ may only shrink.
 """
 
 import ast
+import configparser
 import functools
 import re
 from collections.abc import Iterator
@@ -31,65 +32,42 @@ COVERED_ELSEWHERE: dict[str, str] = {
 }
 """Modules without a mirrored test, with the test that would fail without them; may only shrink."""
 
-PURE = (
-    "core/types.py",
-    "core/errors.py",
-    "core/wire",
-    "core/records",
-    "core/client/metadata.py",
-    "broker/fetch_sessions.py",
-    "broker/quorum/batches.py",
-    "broker/quorum/image.py",
-    "broker/quorum/metadata.py",
-    "broker/quorum/records.py",
-    "broker/quorum/shared_map.py",
-    "broker/quorum/snapshot.py",
-    "broker/groups/commits.py",
-    "broker/groups/deadlines.py",
-    "broker/groups/events.py",
-    "broker/groups/identity.py",
-    "broker/groups/joining.py",
-    "broker/groups/machine.py",
-    "broker/groups/membership.py",
-    "broker/groups/offsets.py",
-    "broker/groups/records.py",
-    "broker/groups/rounds.py",
-    "broker/groups/states.py",
-    "broker/groups/subscription.py",
-    "broker/groups/table.py",
-    "broker/groups/topics.py",
-    "broker/log/producers.py",
-    "broker/log/cleanable.py",
-    "connect/herder/commands.py",
-    "connect/herder/events.py",
-    "connect/herder/machine.py",
-    "connect/herder/offsets.py",
-    "connect/herder/state.py",
-    "connect/stores.py",
-    "connect/tasks/source_machine.py",
-    "connect/plugins/postgres/pgoutput.py",
-    "connect/plugins/postgres/progress.py",
-    "mirror/passthrough.py",
-    "mirror/offsets.py",
-    "mirror/naming.py",
-    "mirror/formats.py",
-    "mirror/link.py",
-)
-IMPURE_IMPORTS = {
-    "asyncio",
-    "socket",
-    "time",
-    "random",
-    "os",
-    "threading",
-    "selectors",
-    "psycopg",
-    "grpc",
-    "logging",
-    "structlog",
+MACHINES = "importlinter:contract:pure-machines"
+"""The contract in `.importlinter` that lists the modules which know no world, and what they may not import."""
+
+PRIVATE_NAMES: dict[str, int] = {
+    "tests/broker/groups/group_world.py": 1,
+    "tests/broker/groups/test_coordinator.py": 11,
+    "tests/broker/groups/test_deadlines.py": 1,
+    "tests/broker/handlers/test_produce.py": 7,
+    "tests/broker/handlers/test_produce_memo.py": 4,
+    "tests/broker/handlers/test_produce_several.py": 5,
+    "tests/broker/log/test_partition.py": 1,
+    "tests/broker/log/test_store.py": 2,
+    "tests/broker/quorum/test_controller.py": 1,
+    "tests/broker/test_server.py": 23,
+    "tests/connect/plugins/postgres/test_source.py": 1,
+    "tests/connect/plugins/postgres/test_transport.py": 1,
+    "tests/connect/plugins/postgres/types/test_temporal.py": 1,
+    "tests/connect/remote/test_guardian.py": 2,
+    "tests/connect/remote/test_host.py": 3,
+    "tests/connect/remote/test_process_facts.py": 1,
+    "tests/connect/remote/test_sdk.py": 5,
+    "tests/connect/tasks/test_dead_letters.py": 1,
+    "tests/connect/tasks/test_sink.py": 4,
+    "tests/connect/tasks/test_source.py": 4,
+    "tests/connect/test_loader.py": 1,
+    "tests/core/wire/test_codec.py": 1,
+    "tests/mirror/test_flow.py": 2,
+    "tests/mirror/test_map_store.py": 6,
+    "tests/sim/log_cleaner.py": 1,
+    "tests/sim/log_store.py": 1,
+    "tests/sim/test_disk.py": 4,
+    "tests/spark_sink/tables/test_delta.py": 2,
+    "tests/spark_sink/test_envelope.py": 3,
+    "tests/spark_sink/test_standstill.py": 2,
 }
-CODE_GENERATORS = {"core/wire/generate.py", "core/wire/schema.py"}
-"""Programs run by developers, inside an otherwise pure package."""
+"""How often a test file reaches for a private name of others; may only shrink."""
 
 
 def files(folder: str) -> list[Path]:
@@ -198,23 +176,43 @@ def test_tasks_have_an_owner() -> None:
     report(problems)
 
 
+@functools.cache
+def listed(key: str) -> tuple[str, ...]:
+    """The modules of the contract about machines, under one of its two keys."""
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter", encoding="utf-8")
+    return tuple(contracts[MACHINES][key].split())
+
+
+def is_machine(path: Path) -> bool:
+    """Whether a file is, or lies in, one of the modules that know no world."""
+    dotted = dotted_name(path)
+    return any(dotted == module or dotted.startswith(f"{module}.") for module in listed("source_modules"))
+
+
 def test_machines_know_no_world() -> None:
-    problems = []
-    for path in product_files():
-        if not name(path).startswith(PURE) or name(path) in CODE_GENERATORS:
-            continue
-        for node in ast.walk(tree(path)):
-            modules: list[str] = []
-            if isinstance(node, ast.Import):
-                modules = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                modules = [node.module or ""]
-            problems += [
-                f"{name(path)}:{node.lineno}: rule 1: a machine imports {module}"
-                for module in modules
-                if module.split(".")[0] in IMPURE_IMPORTS
-            ]
-    report(problems)
+    """As the import contract says it, for whoever runs the tests only."""
+    banned = set(listed("forbidden_modules"))
+    report(
+        [
+            f"{name(path)}: rule 1: a machine imports {module}"
+            for path in product_files()
+            if is_machine(path)
+            for module in imported_by(path)
+            if module.split(".")[0] in banned
+        ]
+    )
+
+
+def test_what_calls_itself_pure_is_held_to_it() -> None:
+    report(
+        [
+            f"{name(path)}:1: rule 1: calls itself pure and is not listed in .importlinter"
+            for path in product_files()
+            if path.stem != "__init__"  # which speaks of several modules
+            if re.search(r"\bPure\b", ast.get_docstring(tree(path)) or "") and not is_machine(path)
+        ]
+    )
 
 
 def test_clock_and_randomness_come_by_constructor() -> None:
@@ -232,18 +230,32 @@ def test_clock_and_randomness_come_by_constructor() -> None:
     report(problems)
 
 
-def test_machine_dataclasses_are_frozen() -> None:
+def test_data_of_machines_is_frozen_or_says_that_it_is_not() -> None:
+    """Events, actions and records are values. State that is changed in place has "Mutable" as its first word."""
     problems = []
-    for path in product_files():
-        if not name(path).startswith(PURE):
-            continue
+    for path in filter(is_machine, product_files()):
         for node in ast.walk(tree(path)):
             if not isinstance(node, ast.ClassDef):
                 continue
-            decorators = [ast.unparse(each) for each in node.decorator_list]
-            if any(text.startswith("dataclass") and "slots=True" not in text for text in decorators):
-                problems.append(f"{name(path)}:{node.lineno}: rule 11: {node.name} is not slotted")
+            decorators = [text for text in map(ast.unparse, node.decorator_list) if text.startswith("dataclass")]
+            place = f"{name(path)}:{node.lineno}: rule 11: {node.name}"
+            if any("slots=True" not in text for text in decorators):
+                problems.append(f"{place} is not slotted")
+            if any("frozen=True" in text for text in decorators):
+                problems += [f"{place}.{field} can be changed in place" for field in changeable_fields(node)]
+            elif decorators and not (ast.get_docstring(node) or "").startswith("Mutable"):
+                problems.append(f"{place} is not frozen, and does not begin with Mutable")
     report(problems)
+
+
+def changeable_fields(node: ast.ClassDef) -> list[str]:
+    """Fields of a dataclass whose values are no values."""
+    return [
+        ast.unparse(field.target)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign)
+        and ast.unparse(field.annotation).split("[")[0] in ("list", "dict", "set", "bytearray", "deque", "OrderedDict")
+    ]
 
 
 def test_pydantic_stays_at_the_edges() -> None:
@@ -378,3 +390,36 @@ def test_no_place_of_one_machine_is_named(word: str) -> None:
     report(
         [f"{name(path)}: names {word}" for path in texts if path.exists() and word in path.read_text(encoding="utf-8")]
     )
+
+
+PUBLIC_ALL_THE_SAME = {"_replace", "_asdict", "_make", "_fields", "_exit"}
+"""Of named tuples, and of `os`."""
+
+NOT_OTHERS = {"self", "cls", "super()", "KafkaError"}
+"""Whose private names a test may use: its own, and librdkafka's error codes, which begin with a line."""
+
+
+def private_names(path: Path) -> Iterator[str]:
+    """Private names of others that a test reaches for: as an attribute, as a text to patch, or by importing them."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in NOT_OTHERS:
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("attr", "patch", "patch.object")):
+            names = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        else:
+            continue
+        last = [each.rpartition(".")[2] for each in names]
+        yield from (each for each in last if re.match(r"_[a-zA-Z]", each) and each not in PUBLIC_ALL_THE_SAME)
+
+
+def test_tests_reach_for_what_is_public() -> None:
+    counts = {name(path): sum(1 for _ in private_names(path)) for path in files("tests")}
+    found = {path: count for path, count in counts.items() if count}
+    more = [
+        f"{path}: {count} private names instead of {PRIVATE_NAMES.get(path, 0)}: {sorted(private_names(ROOT / path))}"
+        for path, count in found.items()
+        if count > PRIVATE_NAMES.get(path, 0)
+    ]
+    report(more)

@@ -30,7 +30,6 @@ With `isolation_level` read_committed the same is returned: there are no transac
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TypeAlias, cast
 
 from tidemill.broker.dispatch import BrokerServices, Exchange, RequestContext, Route
@@ -61,7 +60,6 @@ COPIED_BYTES_MAX = 2**20
 A client can ask for the same piece a thousand times over in one request."""
 
 _FETCH = int(ApiKey.FETCH)
-_turn = count()
 _new = tuple.__new__  # twice as fast as the NamedTuples' own constructors
 
 
@@ -191,9 +189,9 @@ def _go_on(fetch: _Fetch, answer: "asyncio.Future[FetchAnswer]") -> None:
 
 
 def _read_all(fetch: _Fetch, *, may_block: bool = True) -> _Read:
-    """One pass over all partitions, beginning with another one each time unless the session orders them."""
+    """One pass over all partitions, beginning where the turn says."""
     count = len(fetch.turn.wanted)
-    first = next(_turn) % count if count and not fetch.turn.in_order else 0
+    first = fetch.turn.first
     read = _Read()
     _read_some(fetch, read, (*range(first, count), *range(first)) if first else range(count), may_block)
     return read

@@ -360,6 +360,11 @@ class PartitionLog:
         """Undo `wait_for_data`."""
         self._waiting.discard(wake)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for data."""
+        return len(self._waiting)
+
     # -- reading
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes | memoryview:

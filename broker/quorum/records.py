@@ -133,7 +133,7 @@ MetadataRecord: TypeAlias = (
 
 @dataclass(slots=True)
 class Cursor:
-    """A place in the bytes of a record; whoever reads past the end gets MetadataFormatError."""
+    """Mutable: a place in the bytes of a record; whoever reads past the end gets MetadataFormatError."""
 
     buffer: bytes
     position: int = 0

@@ -257,6 +257,8 @@ def _tagged(cursor: Cursor) -> dict[int, Cursor]:
 
 @dataclass(slots=True)
 class _Topic:
+    """Mutable: a topic while records are taken in."""
+
     record: TopicRecord
     partitions: dict[int, KafkaPartition] = field(default_factory=dict)
     configs: dict[str, str] = field(default_factory=dict)

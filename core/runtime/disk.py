@@ -157,7 +157,8 @@ def _find_fallocate() -> Callable[..., int] | None:
     return found if platform.system() == "Linux" else None
 
 
-_fallocate = _find_fallocate()
+fallocate = _find_fallocate()
+"""Sets room aside for a file; None where there is no such call."""
 
 
 class OsFile:
@@ -196,9 +197,9 @@ class OsFile:
 
     def set_aside(self, position: int, size_bytes: int) -> bool:
         """Keep room for writes from `position` on, so that a full disk takes them; False if there is none."""
-        if _fallocate is None:
+        if fallocate is None:
             return False
-        return _fallocate(self._descriptor, _KEEP_SIZE, ctypes.c_int64(position), ctypes.c_int64(size_bytes)) == 0
+        return fallocate(self._descriptor, _KEEP_SIZE, ctypes.c_int64(position), ctypes.c_int64(size_bytes)) == 0
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """Up to `size_bytes` from `position`; shorter at the end of the file only."""

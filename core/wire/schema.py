@@ -16,7 +16,7 @@ layouts (`ApiSchema.versions_like`) share one codec.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class ApiSchema:
     flexible_from: int
     request: StructSchema
     response: StructSchema
-    structs: dict[str, StructSchema]
+    structs: Mapping[str, StructSchema]
 
     @property
     def module(self) -> str:

@@ -34,11 +34,19 @@ class WireClient:
     async def ask(self, key: ApiKey, version: int, request: Message) -> Any:
         """The answer to one request."""
         self._correlation += 1
-        self._writer.write(encode_request(key, version, self._correlation, "test-client", request))
-        (size,) = struct.unpack(">i", await self._reader.readexactly(4))
-        correlation, response = decode_response(key, version, await self._reader.readexactly(size))
+        self.send(encode_request(key, version, self._correlation, "test-client", request))
+        correlation, response = decode_response(key, version, await self.receive())
         assert correlation == self._correlation
         return response
+
+    def send(self, data: bytes | bytearray) -> None:
+        """Bytes as they are, requests with their sizes before them."""
+        self._writer.write(data)
+
+    async def receive(self) -> bytes:
+        """The next response without its size; raises IncompleteReadError if the broker hangs up."""
+        (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+        return await self._reader.readexactly(size)
 
     async def close(self) -> None:
         self._writer.close()

@@ -5,7 +5,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,13 @@ from hypothesis import strategies as st
 
 from tidemill.broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, Source, next_epoch
 from tidemill.broker.quorum.image import ClusterImage, apply_batch
-from tidemill.broker.quorum.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from tidemill.broker.quorum.records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch, KafkaError
 from tidemill.core.wire.messages.fetch import (
     EpochEndOffset,
@@ -49,13 +54,8 @@ def grown(image: ClusterImage, topic: str, partitions: int = 1) -> ClusterImage:
 
 def elected(image: ClusterImage, topic: str, number: int) -> ClusterImage:
     """With another leader epoch of one partition."""
-    before = image.topics[topic]
-    partitions = tuple(
-        replace(each, leader_epoch=each.leader_epoch + 1) if each.partition == number else each
-        for each in before.partitions
-    )
-    topics = MappingProxyType({**image.topics, topic: replace(before, partitions=partitions)})
-    return replace(image, offset=image.offset + 1, topics=topics)
+    change = PartitionChangeRecord(topic_id=image.topics[topic].topic_id, partition_id=number, leader=1)
+    return apply_batch(image, (change,))
 
 
 TOPICS = ("a", "b")

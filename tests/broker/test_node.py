@@ -166,10 +166,10 @@ async def test_a_disk_that_fails_stops_the_broker(tmp_path: Path, monkeypatch: p
         raise OSError(errno.EIO, "Input/output error")
 
     async with running_broker(tmp_path) as broker:
-        await broker.ensure_offsets_topic()
+        await make_topic(broker)
         with monkeypatch.context() as patched:
             patched.setattr("os.fdatasync", broken)
-            broker.logs._flusher.add(next(iter(broker.logs)))
+            next(iter(broker.logs)).append(records(b"a"), now_ms=broker.clock.now_ms())
             async with asyncio.timeout(10):
                 await broker.stop.wait()
         assert broker.failure is not None

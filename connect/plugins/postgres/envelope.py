@@ -9,7 +9,7 @@ A record is `head + row + source`, where the source carries the row's own positi
 is `before + old + after + new + source`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import orjson
 
@@ -140,27 +140,30 @@ def _wrapped(schema: Schema | None, enabled: bool) -> tuple[bytes, bytes]:
     return b'{"schema":' + orjson.dumps(schema_json(schema)) + b',"payload":', b"}"
 
 
-@dataclass(slots=True)
 class Envelope:
     """The constant pieces of one table's records."""
 
-    shape: TableShape
-    format: Format
-    key_head: bytes = field(init=False)
-    key_tail: bytes = field(init=False)
-    create_head: bytes = field(init=False)  # up to the row of a create or read
-    before_head: bytes = field(init=False)  # up to the old row of an update or delete
-    between: bytes = field(init=False)  # from the old row to the new one
-    deleted: bytes = field(init=False)  # from the old row on, where there is no new one
-    _tail: bytes = field(init=False)
+    __slots__ = (
+        "_tail",
+        "before_head",
+        "between",
+        "create_head",
+        "deleted",
+        "format",
+        "key_head",
+        "key_tail",
+        "shape",
+    )
 
-    def __post_init__(self) -> None:
-        self.key_head, self.key_tail = _wrapped(self.shape.key_schema, self.format.key_schemas)
-        head, self._tail = _wrapped(envelope_schema(self.shape), self.format.value_schemas)
-        self.create_head = head + b'{"before":null,"after":'
-        self.before_head = head + b'{"before":'
-        self.between = b',"after":'
-        self.deleted = b',"after":null'
+    def __init__(self, shape: TableShape, format: Format) -> None:
+        self.shape = shape
+        self.format = format
+        self.key_head, self.key_tail = _wrapped(shape.key_schema, format.key_schemas)
+        head, self._tail = _wrapped(envelope_schema(shape), format.value_schemas)
+        self.create_head = head + b'{"before":null,"after":'  # up to the row of a create or read
+        self.before_head = head + b'{"before":'  # up to the old row of an update or delete
+        self.between = b',"after":'  # from the old row to the new one
+        self.deleted = b',"after":null'  # from the old row on, where there is no new one
 
     def source(self, moment: Moment) -> tuple[bytes, bytes, bytes]:
         """Return what goes around a row's two positions, `a + lsn + b + lsn + c`, up to the value of `op`."""

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import struct
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -65,6 +64,5 @@ async def one(folder: Path, served: Served | None, policy: str = "os") -> AsyncI
 
 
 async def answer_bytes(client: WireClient, frame: bytes) -> bytes:
-    client._writer.write(frame)
-    size = await client._reader.readexactly(4)
-    return size + await client._reader.readexactly(*struct.unpack(">i", size))
+    client.send(frame)
+    return await client.receive()

@@ -27,9 +27,8 @@ async def test_a_version_from_the_future_steps_down_on_the_same_connection(tmp_p
     async with broker_and_client(tmp_path) as (_, client):
         frame = bytearray(encode_request(ApiKey.API_VERSIONS, 3, 1, "c", ApiVersionsRequest()))
         frame[6:8] = (77).to_bytes(2, "big")
-        client._writer.write(frame)
-        size = int.from_bytes(await client._reader.readexactly(4), "big")
-        correlation_id, response = decode_response(ApiKey.API_VERSIONS, 0, await client._reader.readexactly(size))
+        client.send(frame)
+        correlation_id, response = decode_response(ApiKey.API_VERSIONS, 0, await client.receive())
         assert correlation_id == 1
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert any(row.api_key == ApiKey.API_VERSIONS and row.max_version == 4 for row in response.api_keys)

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import itertools
-import struct
 import threading
 import uuid
 from collections.abc import AsyncIterator
@@ -25,6 +24,7 @@ from tests.broker.handlers.data_path import (
 )
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Exchange
+from tidemill.broker.fetch_sessions import FetchSessions
 from tidemill.broker.handlers import fetch as fetch_module
 from tidemill.broker.handlers.fetch import FetchShortcut, serve
 from tidemill.broker.log.segment_files import segment_name
@@ -93,7 +93,7 @@ async def test_a_parked_fetch_is_answered_by_the_first_record_and_holds_up_nobod
         assert values == [[], [b"hello"], []]
         log = broker.logs.get("t", 1)
         assert log is not None
-        assert not log._waiting, "nothing is left behind"
+        assert not log.waiting, "nothing is left behind"
 
 
 async def test_a_parked_fetch_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_min_bytes_may_come_from_several_partitions_one_after_the_other(tm
         assert [len(decoded(each)) for each in data] == [1, 2, 0, 1]
         assert [each.high_watermark for each in data] == [1, 2, 0, 1]
         logs = [broker.logs.get("t", partition) for partition in range(4)]
-        assert not any(log is None or log._waiting for log in logs), "nothing is left behind"
+        assert not any(log is None or log.waiting for log in logs), "nothing is left behind"
 
 
 async def test_what_is_not_in_memory_is_read_by_a_thread_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,7 +440,7 @@ async def test_a_session_of_quiet_partitions_wakes_for_each_of_them_and_reads_on
         assert [data.partition_index for data in response.responses[0].partitions] == [7]
         assert len(decoded(response.responses[0].partitions[0])) == 2
         assert set(looked) == {7}
-        assert not any(log._waiting for log in broker.logs), "nothing is left behind"
+        assert not any(log.waiting for log in broker.logs), "nothing is left behind"
 
 
 async def test_a_moved_log_start_is_told_of_quiet_partitions_too(tmp_path: Path) -> None:
@@ -508,8 +508,7 @@ async def one(folder: Path, served: Served | None) -> AsyncIterator[tuple[Broker
         open_broker(config, clock=ManualClock(), new_uuid=new_uuid, routes=routes) as broker,
         wire_client(broker) as client,
     ):
-        sessions = itertools.count(1)
-        broker.fetch_sessions._new_id = lambda: next(sessions)
+        broker.fetch_sessions = FetchSessions(1000, itertools.count(1).__next__)
         topic = await make_topic(broker, partitions=3)
         for value in (b"a" * 100, b"b" * 100, b"c"):
             for partition in (0, 1):
@@ -554,9 +553,7 @@ def all_kinds(broker: Broker, version: int) -> list[FetchRequest]:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-async def test_nobody_can_tell_which_way_was_taken(
-    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nobody_can_tell_which_way_was_taken(tmp_path: Path, version: int) -> None:
     served = Served()
     async with (
         one(tmp_path / "a", served) as (short, client),
@@ -566,17 +563,14 @@ async def test_nobody_can_tell_which_way_was_taken(
         for number, (left, right) in enumerate(kinds):
             assert left == right
             frame = encode_request(ApiKey.FETCH, version, number, "c", left)
-            monkeypatch.setattr(fetch_module, "_turn", itertools.count(number))
             expected = await answer_bytes(other, frame)
-            monkeypatch.setattr(fetch_module, "_turn", itertools.count(number))
             assert await answer_bytes(client, frame) == expected, f"request {number}: {left}"
         assert served.count == number - (1 if version >= 12 else 0), "all but the first, and the one with a tag"
 
 
 async def answer_bytes(client: WireClient, frame: bytes) -> bytes:
-    client._writer.write(frame)
-    size = await client._reader.readexactly(4)
-    return size + await asyncio.wait_for(client._reader.readexactly(*struct.unpack(">i", size)), 5)
+    client.send(frame)
+    return await asyncio.wait_for(client.receive(), 5)
 
 
 async def test_an_unexpected_failure_on_the_short_way_is_answered_and_logged_like_any_other(

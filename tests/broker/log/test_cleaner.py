@@ -16,7 +16,7 @@ from tests.broker.log.log_world import NOW_MS, read_all
 from tidemill.broker.log import cleaner as cleaner_module
 from tidemill.broker.log import store as store_module
 from tidemill.broker.log.checkpoints import CLEANED, read_offsets
-from tidemill.broker.log.cleanable import LogState
+from tidemill.broker.log.cleanable import CleanerMachine
 from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
 from tidemill.broker.log.cleaner_report import FAILURES
 from tidemill.broker.log.compaction import CleaningFailed
@@ -366,17 +366,17 @@ async def test_a_log_that_cannot_even_be_looked_at_keeps_nobody_else_from_being_
     for log in (bad, good):
         await produce(log, 60)
     await store.checkpoint()
-    looks, real = [], cleaner_module._state
+    looks, real = [], LogStore.checkpointed_offset
 
-    def look(store: LogStore, log: PartitionLog) -> LogState:
-        looks.append(log.topic_partition.topic)
-        if log is bad:
+    def look(store: LogStore, topic_partition: TopicPartition) -> int:
+        looks.append(topic_partition.topic)
+        if topic_partition == bad.topic_partition:
             raise OSError(errno.EIO, "Input/output error")
-        return real(store, log)
+        return real(store, topic_partition)
 
     cleaner = cleaner_of(store, clock)
     with monkeypatch.context() as patch:
-        patch.setattr(cleaner_module, "_state", look)
+        patch.setattr(LogStore, "checkpointed_offset", look)
         while await cleaner.clean_dirtiest():
             pass
     assert store.cleaned_offset(good.topic_partition) == good.active.base_offset
@@ -404,7 +404,7 @@ async def test_what_failed_is_forgotten_with_its_topic_and_with_the_start_of_a_b
     first.close()
     second = cleaner_of(store, clock)
     with monkeypatch.context() as patch:
-        patch.setattr(second, "_states", lambda _logs: ())
+        patch.setattr(CleanerMachine, "choose", lambda *_: None)
         await second.clean_dirtiest()
     assert not (tmp_path / FAILURES).exists(), "nothing has failed since this start"
     assert await second.clean_dirtiest()
