@@ -12,20 +12,31 @@ versions: 1-11
 
 -1 is the high watermark, -2 the log start. Nothing is tiered: -4 is the log start, -5 and -6 have no offset. A
 timestamp of 0 or later asks for the first record with that time or a later one; when there is none the offset is -1.
+
+What has to be searched for is searched for in another thread, one partition of a request after the other, and nobody
+else waits for it. A partition that a request names more than once is refused, as Kafka does: each name would be another
+search for a few bytes.
 """
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH
+from tidemill.broker.log.lookup import Found, first_at_or_after, with_max_timestamp
+from tidemill.broker.log.lookup_queue import Question
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.partitions import find_log, find_topic
-from tidemill.core.errors import KafkaError, UnsupportedVersion
+from tidemill.core.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -35,33 +46,124 @@ _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 _NOTHING = (-1, -1)
 
 
-def handle(broker: BrokerServices, request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A partition that a search has to be made for."""
+
+    partition: int
+    log: PartitionLog
+    leader_epoch: int
+    question: Question
+
+    def answer(self, found: Found) -> ListOffsetsPartitionResponse:
+        """The row of the response."""
+        timestamp, offset = found or _NOTHING
+        return _found(self.partition, self.log, self.leader_epoch, timestamp, offset)
+
+
+def handle(
+    broker: BrokerServices, request: ListOffsetsRequest, ctx: RequestContext
+) -> "ListOffsetsResponse | asyncio.Future[ListOffsetsResponse]":
     """One offset per partition."""
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(_answer(broker, topic, partition, ctx) for partition in topic.partitions),
+    named = Counter((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
+    rows = [
+        _row(broker, topic.name, row, ctx, named[topic.name, row.partition_index])
+        for topic in request.topics
+        for row in topic.partitions
+    ]
+    response = _Response(broker, request, rows)
+    response.go_on()
+    return response.answer.result() if response.answer.done() else response.answer
+
+
+class _Response:
+    """A response in the making, one search after the other."""
+
+    __slots__ = ("_broker", "_current", "_done", "_request", "_rows", "answer")
+
+    def __init__(
+        self, broker: BrokerServices, request: ListOffsetsRequest, rows: "list[ListOffsetsPartitionResponse | _Asked]"
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._rows = rows
+        self._done: list[ListOffsetsPartitionResponse] = []
+        self._current: asyncio.Future[Found] | None = None
+        self.answer: asyncio.Future[ListOffsetsResponse] = asyncio.get_running_loop().create_future()
+        self.answer.add_done_callback(self._leave)
+
+    def go_on(self) -> None:
+        """As far as it goes without waiting."""
+        while len(self._done) < len(self._rows):
+            row = self._rows[len(self._done)]
+            if isinstance(row, ListOffsetsPartitionResponse):
+                self._done.append(row)
+                continue
+            try:
+                self._current = self._broker.logs.look_up(row.log, row.question)
+            except KafkaError as error:
+                self._done.append(_failed(row.partition, error))
+                continue
+            self._current.add_done_callback(partial(self._take, row))
+            return
+        self.answer.set_result(self._response())
+
+    def _take(self, row: "_Asked", found: "asyncio.Future[Found]") -> None:
+        if self.answer.done():
+            return
+        try:
+            try:
+                self._done.append(row.answer(found.result()))
+            except KafkaError as error:
+                self._done.append(_failed(row.partition, error))
+            self.go_on()
+        except Exception as error:  # called by the loop: the client must hear of it all the same
+            self.answer.set_exception(error)
+
+    def _leave(self, _answer: object) -> None:
+        """The client is gone, or has its answer."""
+        if self._current is not None:
+            self._current.cancel()
+
+    def _response(self) -> ListOffsetsResponse:
+        left = iter(self._done)
+        return ListOffsetsResponse(
+            topics=tuple(
+                ListOffsetsTopicResponse(name=topic.name, partitions=tuple(islice(left, len(topic.partitions))))
+                for topic in self._request.topics
             )
-            for topic in request.topics
         )
-    )
 
 
-def _answer(
-    broker: BrokerServices, topic: ListOffsetsTopic, partition: ListOffsetsPartition, ctx: RequestContext
-) -> ListOffsetsPartitionResponse:
+def _failed(partition: int, error: KafkaError) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=partition, error_code=error.code)
+
+
+def _row(
+    broker: BrokerServices, topic: str, asked: ListOffsetsPartition, ctx: RequestContext, times_named: int
+) -> ListOffsetsPartitionResponse | _Asked:
+    """What is to be said of a partition, or what has to be searched for first."""
+    partition = asked.partition_index
     try:
-        image = find_topic(broker, topic.name)
-        partition_log, led = find_log(broker, image, partition.partition_index, partition.current_leader_epoch)
-        timestamp, offset = _find(partition_log, partition.timestamp, ctx.api_version)
+        if times_named > 1:
+            raise InvalidRequest(f"{topic}-{partition} is named {times_named} times")
+        partition_log, led = find_log(broker, find_topic(broker, topic), partition, asked.current_leader_epoch)
+        place = _place(partition_log, asked.timestamp, ctx.api_version)
     except KafkaError as error:
-        return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error.code)
+        return _failed(partition, error)
+    if callable(place):
+        return _Asked(partition=partition, log=partition_log, leader_epoch=led.leader_epoch, question=place)
+    return _found(partition, partition_log, led.leader_epoch, -1, place)
+
+
+def _found(
+    partition: int, partition_log: PartitionLog, leader_epoch: int, timestamp: int, offset: int
+) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
-        partition_index=partition.partition_index,
+        partition_index=partition,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=_epoch_at(partition_log, offset, led.leader_epoch) if offset >= 0 else -1,
+        leader_epoch=_epoch_at(partition_log, offset, leader_epoch) if offset >= 0 else -1,
     )
 
 
@@ -71,20 +173,20 @@ def _epoch_at(partition_log: PartitionLog, offset: int, leader_epoch: int) -> in
     return leader_epoch if epoch == UNKNOWN_EPOCH else epoch
 
 
-def _find(partition_log: PartitionLog, timestamp: int, api_version: int) -> tuple[int, int]:
-    """(timestamp, offset) for what was asked; the timestamp is -1 where the answer is a place, not a record."""
+def _place(partition_log: PartitionLog, timestamp: int, api_version: int) -> int | Question:
+    """The offset that was asked for where it is a place, -1 where there is none; for a record what will find it."""
     if api_version < _FIRST_VERSION.get(timestamp, 0):
         raise UnsupportedVersion(f"timestamp {timestamp} has no meaning in version {api_version}")
     if timestamp >= 0:
-        return partition_log.offset_for_timestamp(timestamp) or _NOTHING
+        return partial(first_at_or_after, timestamp=timestamp)
     if timestamp == LATEST:
-        return -1, partition_log.high_watermark
+        return partition_log.high_watermark
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, partition_log.log_start_offset
+        return partition_log.log_start_offset
     if timestamp == MAX_TIMESTAMP:
-        return partition_log.offset_of_max_timestamp() or _NOTHING
+        return with_max_timestamp
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _NOTHING
+        return -1
     raise UnsupportedVersion(f"timestamp {timestamp} has no meaning")
 
 

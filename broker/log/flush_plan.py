@@ -23,11 +23,12 @@ from .segment_files import SNAPSHOT_SUFFIX, segment_name
 
 
 class LogPosition(NamedTuple):
-    """An offset and where its batch begins, or will."""
+    """An offset, where its batch begins, or will, and the largest timestamp before it in that segment (-1: none)."""
 
     offset: int
     segment_base: int
     position: int
+    latest: int
 
 
 class FlushPlan:

@@ -52,8 +52,8 @@ class OffsetIndex:
 
     def append(self, last_offset: int, position: int) -> None:
         """Add an entry; `last_offset` is relative to the base offset of the segment."""
+        self._positions.append(position)  # first: another thread may be looking for an offset
         self._offsets.append(last_offset)
-        self._positions.append(position)
 
     def at_or_after(self, offset: int) -> int | None:
         """Position of the first indexed batch whose last offset is `offset` or later."""
@@ -142,8 +142,8 @@ class TimeIndex:
         """Add an entry unless the last one already says as much."""
         if timestamp < 0 or (self._timestamps and timestamp <= self._timestamps[-1]):
             return
+        self._offsets.append(last_offset)  # first: another thread may be looking for a timestamp
         self._timestamps.append(timestamp)
-        self._offsets.append(last_offset)
 
     def before(self, timestamp: int) -> int:
         """Relative offset such that every batch with a time of `timestamp` or later ends after it, or 0."""

@@ -42,7 +42,7 @@ from .config import LONG_MAX, LogConfig
 from .epochs import LeaderEpochs
 from .flush_plan import FlushPlan, LogPosition
 from .flusher import Flusher, FlushWork
-from .lookup import first_at_or_after, with_max_timestamp
+from .lookup import LogView
 from .producers import KeptBatch, ProducerStates
 from .recode import recoded, wanted_codec
 from .segment import Segment
@@ -100,6 +100,7 @@ class PartitionLog:
         self._durable_before_visible = durable_before_visible
         self._on_failure = on_failure
         self.log_end_offset = self._active.next_offset
+        _ = self._active.times  # from now on its indexes are in memory and know the largest timestamp
         self._durable = self._visible = self._end()
         self._plan = FlushPlan(self._durable)  # of the next round ...
         self._begun = self._plan  # ... and of the last one that began
@@ -107,6 +108,7 @@ class PartitionLog:
         self._hot_from = self._hot_next = self.log_end_offset  # from here on everything is surely in memory
         self._hot_bytes = 0  # appended since `_hot_next`
         self._indexed: list[Segment] = []
+        self.changes = 0  # of segments that were there: how often some were removed or replaced
         self.replacing = False  # segments are being replaced by cleaned ones: none may be removed meanwhile
         self._disk_full = False
         self._reported_missing: frozenset[int] = frozenset()  # base offsets of segments, so that each is said once
@@ -158,7 +160,8 @@ class PartitionLog:
 
     def _end(self) -> LogPosition:
         active = self._active
-        return _new_tuple(LogPosition, (self.log_end_offset, active.base_offset, active.size_bytes))
+        latest, _ = active.indexes.latest
+        return _new_tuple(LogPosition, (self.log_end_offset, active.base_offset, active.size_bytes, latest))
 
     # -- appending
 
@@ -442,15 +445,18 @@ class PartitionLog:
         if len(self._indexed) > INDEXES_KEPT_MAX:
             self._indexed.pop(0).indexes.forget()
 
-    # -- looking up
-
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first visible record with `timestamp` or later."""
-        return first_at_or_after(self.segments, timestamp, self.log_start_offset, self.high_watermark)
-
-    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first visible record with the largest timestamp."""
-        return with_max_timestamp(self.segments, self.log_start_offset, self.high_watermark)
+    def view(self) -> LogView:
+        """What is visible now, for a search by time in another thread; it holds until `changes` changes."""
+        visible = self._visible
+        return LogView(
+            segments=tuple(self.segments),
+            log_start=self.log_start_offset,
+            high_watermark=visible.offset,
+            last_base=visible.segment_base,
+            last_end=visible.position,
+            last_latest=visible.latest,
+            changes=self.changes,
+        )
 
     # -- deleting
 
@@ -472,6 +478,7 @@ class PartitionLog:
         """
         assert 0 <= count < len(self.segments)
         assert self._bases[count] <= self._durable.offset
+        self.changes += count > 0
         gone = self.segments[:count]
         del self.segments[:count], self._bases[:count]
         self._plan.rolled = [segment for segment in self._plan.rolled if segment not in gone]
@@ -493,6 +500,7 @@ class PartitionLog:
         if self.closed or self.segments[first : first + len(old)] != old:
             return False
         assert new[0].base_offset == old[0].base_offset and old[-1].next_offset <= self.settled_offset
+        self.changes += 1
         self.segments[first : first + len(old)] = new
         self._bases[first : first + len(old)] = [segment.base_offset for segment in new]
         self._indexed = [segment for segment in self._indexed if segment not in old]

@@ -14,6 +14,7 @@ from functools import partial
 
 from tidemill.core.runtime.disk import Directory
 
+from . import index_files
 from .index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexDamaged, OffsetIndex, TimeIndex
 from .segment_files import CLEANED_SUFFIX, INDEX_SUFFIX, INDEX_SUFFIXES, TIME_INDEX_SUFFIX, segment_name
 
@@ -116,6 +117,33 @@ class SegmentIndexes:
             if last is not None:
                 return last[0], self._base_offset + last[1]
         return None
+
+    # -- asked from another thread, which changes nothing
+
+    def batch_before_time(self, timestamp: int) -> tuple[int, int]:
+        """(position, relative last offset) of an indexed batch, all up to it being earlier; (0, 0) if there is none."""
+        pair = self.in_memory
+        if pair is not None:
+            return self.batch_before(pair[1].before(timestamp) + 1)
+        name = segment_name(self._base_offset, TIME_INDEX_SUFFIX)
+        return self.batch_before(index_files.time_before(self._directory, name, timestamp) + 1)
+
+    def batch_before(self, relative_offset: int) -> tuple[int, int]:
+        """(position, relative last offset) of the last indexed batch that ends before an offset; (0, 0) without one."""
+        pair = self.in_memory
+        if pair is not None:
+            offsets, _ = pair
+            position = offsets.before(relative_offset)
+            return position, offsets.last_offset_at(position) or 0
+        name = segment_name(self._base_offset, INDEX_SUFFIX)
+        return index_files.batch_before(self._directory, name, relative_offset) or (0, 0)
+
+    def peek_latest(self) -> int | None:
+        """The largest timestamp, -1 if no batch has one; None if that cannot be known without a walk."""
+        if self.in_memory is not None or self.latest[0] >= 0:
+            return self.latest[0]
+        found = self.last_time_in_file()
+        return None if found is None else found[0]
 
     @property
     def are_written(self) -> bool:

@@ -39,6 +39,8 @@ from .config import LogConfig
 from .epochs import LeaderEpochs
 from .flusher import Flusher
 from .identity import META, PARTITION_METADATA, FolderIdentity, FolderRefused, claim_folder, write_topic_id
+from .lookup import Found
+from .lookup_queue import LookupQueue, Question
 from .partition import PartitionLog
 from .producers import ProducerStates
 from .recovery import LoadedLog, load
@@ -91,6 +93,7 @@ class LogStore:
         self._flush_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-flush")
         self._file_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-files")
         self._read_threads = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="tidemill-read")
+        self._lookups = LookupQueue(clock.monotonic)
         self._flusher = Flusher(
             self._flush_thread,
             self._failed,
@@ -260,11 +263,13 @@ class LogStore:
         for handle in self._removals:
             handle.cancel()
         await self._in_file_thread(self._remove_due)
+        for partition_log in logs:
+            partition_log.detach()
+        self._lookups.close()
         self._read_threads.shutdown()
         self._file_thread.shutdown()
         self._flush_thread.shutdown()
         for partition_log in logs:
-            partition_log.detach()
             partition_log.close_files()
         if self._lock is not None:
             os.close(self._lock)
@@ -639,6 +644,10 @@ class LogStore:
         loop = asyncio.get_running_loop()
         pending = [loop.run_in_executor(self._read_threads, read) for read in reads]
         return asyncio.gather(*pending, return_exceptions=True)
+
+    def look_up(self, partition_log: PartitionLog, question: Question) -> "asyncio.Future[Found]":
+        """What a search finds in what is visible of a log; raises KafkaStorageError once the log is closed."""
+        return self._lookups.ask(partition_log, question)
 
     async def _in_file_thread(self, call: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._file_thread, call)

@@ -1,13 +1,19 @@
 """ListOffsets over the wire"""
 
+import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.broker.broker_world import WireClient, broker_and_client
 from tests.broker.handlers.data_path import make_topic, produce, records, unknown_topic
+from tidemill.broker.dispatch import RequestContext
+from tidemill.broker.handlers import list_offsets
 from tidemill.broker.quorum.image import TopicImage
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -17,6 +23,7 @@ from tidemill.core.wire.messages.list_offsets import (
 )
 
 T0 = 1_700_000_000_000
+CONTEXT = RequestContext(api_version=7, client_id="c", client_host="127.0.0.1", listener="PLAINTEXT", connection_id="1")
 
 
 async def ask(
@@ -72,3 +79,95 @@ async def test_errors(tmp_path: Path) -> None:
         assert (await ask(client, topic, -9)).error_code == ErrorCode.UNSUPPORTED_VERSION
         epoch = topic.partitions[0].leader_epoch + 1
         assert (await ask(client, topic, -1, epoch=epoch)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_a_partition_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=2)
+        rows = tuple(ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0))
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=(
+                ListOffsetsTopic(name=topic.name, partitions=rows[:2]),
+                ListOffsetsTopic(name=topic.name, partitions=rows[2:]),
+            ),
+        )
+        response = await client.ask(ApiKey.LIST_OFFSETS, 7, request)
+        answers = [(row.partition_index, row.error_code) for topic in response.topics for row in topic.partitions]
+        assert [len(topic.partitions) for topic in response.topics] == [2, 1]
+        assert answers == [(0, ErrorCode.INVALID_REQUEST), (1, 0), (0, ErrorCode.INVALID_REQUEST)]
+
+
+class Ticker:
+    """How long the event loop was away, at the longest."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def __aenter__(self) -> "Ticker":
+        self._task = asyncio.get_running_loop().create_task(self._tick())
+        await asyncio.sleep(0.01)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+
+    async def _tick(self) -> None:
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.monotonic()
+            self.longest_s = max(self.longest_s, now - before)
+            before = now
+
+
+RECORDS = 200_000
+
+
+async def test_searches_in_large_batches_hold_up_nobody(tmp_path: Path) -> None:
+    """Of each partition the last of 200,000 records, 1.6 MB in a batch of a few KB, is looked for."""
+    batch = build_batch([NewRecord(T0 + number, None, None) for number in range(RECORDS)], codec="zstd")
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=4)
+        for partition in range(4):
+            assert (await produce(client, topic, batch, partition=partition)).error_code == 0
+        rows = tuple(ListOffsetsPartition(partition_index=n, timestamp=T0 + RECORDS - 1) for n in range(4))
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic.name, partitions=rows),))
+        async with Ticker() as ticker:
+            response = await client.ask(ApiKey.LIST_OFFSETS, 7, request)
+        assert [row.offset for row in response.topics[0].partitions] == [RECORDS - 1] * 4
+        assert ticker.longest_s < 0.05
+
+
+async def test_a_client_that_goes_away_takes_its_search_along(tmp_path: Path) -> None:
+    batch = build_batch([NewRecord(T0 + number, None, None) for number in range(RECORDS)], codec="zstd")
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        await produce(client, topic, batch)
+        row = ListOffsetsPartition(partition_index=0, timestamp=T0 + RECORDS - 1)
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic.name, partitions=(row,)),))
+        pending = list_offsets.handle(broker, request, CONTEXT)
+        assert isinstance(pending, asyncio.Future)
+        pending.cancel()
+        assert (await ask(client, topic, T0)).offset == 0
+
+
+async def test_a_topic_that_is_deleted_meanwhile_is_an_error_of_its_own(tmp_path: Path) -> None:
+    batch = build_batch([NewRecord(T0 + number, None, None) for number in range(RECORDS)], codec="zstd")
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic, other = await make_topic(broker), await make_topic(broker, "other")
+        await produce(client, topic, batch)
+        await produce(client, other, records(b"a", timestamp=T0))
+        row = ListOffsetsPartition(partition_index=0, timestamp=T0)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=tuple(ListOffsetsTopic(name=name, partitions=(row,)) for name in (other.name, topic.name)),
+        )
+        pending = list_offsets.handle(broker, request, CONTEXT)
+        assert isinstance(pending, asyncio.Future)
+        log = broker.logs.get(topic.name, 0)
+        assert log is not None
+        log.detach()
+        response = await pending
+        answers = [(topic.partitions[0].offset, topic.partitions[0].error_code) for topic in response.topics]
+        assert answers == [(0, 0), (-1, ErrorCode.KAFKA_STORAGE_ERROR)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.flusher import Flusher
+from tidemill.broker.log.lookup import Found, Search, first_at_or_after
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.recovery import LoadedLog, load
 from tidemill.core.records.batch import BatchView, iter_batches
@@ -68,6 +69,21 @@ class LogWorld:
             log_start_offset=log_start_offset,
             now_ms=self.now_ms,
         )
+
+
+def look_up(log: PartitionLog, timestamp: int) -> Found:
+    """What the search for a record with `timestamp` or later finds."""
+    return run(first_at_or_after(log.view(), timestamp))
+
+
+def run(search: Search) -> Found:
+    """All steps of a search at once."""
+    while True:
+        try:
+            next(search)
+        except StopIteration as stop:
+            found: Found = stop.value
+            return found
 
 
 def batch(

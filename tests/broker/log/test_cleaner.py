@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.broker.log.log_world import NOW_MS, read_all
+from tests.broker.log.log_world import NOW_MS, look_up, read_all
 from tidemill.broker.log import cleaner as cleaner_module
 from tidemill.broker.log import store as store_module
 from tidemill.broker.log.checkpoints import CLEANED, read_offsets
@@ -126,7 +126,7 @@ async def test_a_compacted_log_is_served_as_the_model_says_from_every_offset(
             data = bytes(log.read(offset, 1))
             found = [record.offset for record in decode_records(BatchView(data)) if record.offset >= offset]
         assert found[0] == next(each for each in offsets if each >= offset)
-    assert log.offset_for_timestamp(NOW_MS) is not None
+    assert look_up(log, NOW_MS) is not None
 
 
 async def test_segments_that_shrank_become_one_with_the_next_cleaning(store: LogStore, clock: ManualClock) -> None:

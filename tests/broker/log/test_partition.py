@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.log.log_world import NOW_MS, LogWorld, batch, payload, read_all
+from tests.broker.log.log_world import NOW_MS, LogWorld, batch, look_up, payload, read_all
 from tests.sim.disk import SimulatedDisk, SimulatedFile
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import INDEXES_KEPT_MAX, PartitionLog
@@ -170,7 +170,7 @@ async def test_log_append_time_is_written_into_the_batch(disk: SimulatedDisk) ->
     assert view.verify_crc()
     assert (view.timestamp_type, view.max_timestamp, result.append_time_ms) == (1, NOW_MS, NOW_MS)
     assert [record.timestamp for record in decode_records(view)] == [NOW_MS, NOW_MS]
-    assert log.offset_for_timestamp(NOW_MS) == (NOW_MS, 0)
+    assert look_up(log, NOW_MS) == (NOW_MS, 0)
 
 
 async def test_append_time_of_another_log_is_taken_off_again(world: LogWorld) -> None:

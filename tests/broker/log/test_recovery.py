@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.broker.log.log_world import NOW_MS, LogWorld, batch, payload, read_all
+from tests.broker.log.log_world import NOW_MS, LogWorld, batch, look_up, payload, read_all
 from tests.sim.disk import SimulatedDisk
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.segment import Segment
@@ -137,7 +137,7 @@ async def test_indexes_are_rebuilt_when_they_are_missing_or_wrong() -> None:
                     disk.root.replace(name, bytes(48))
         log = world.open(clean=True)
         assert len(read_all(log)) == 40
-        assert log.offset_for_timestamp(NOW_MS + 33) == (NOW_MS + 33, 33)
+        assert look_up(log, NOW_MS + 33) == (NOW_MS + 33, 33)
         for offset in range(40):
             assert BatchView(bytes(log.read(offset, 1))).base_offset == offset
 
@@ -265,7 +265,7 @@ async def test_a_time_index_that_a_crash_left_short_does_not_make_the_segment_ol
     assert log.active.latest == newest
     for number in range(60):
         wanted = NOW_MS - 9000 + 100 * number
-        assert log.offset_for_timestamp(wanted) == (wanted, number)
+        assert look_up(log, wanted) == (wanted, number)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -314,7 +314,7 @@ async def test_a_bit_flip_in_an_index_costs_nothing_but_time(suffix: str, clean:
         assert log.segments[0].damaged == []
         for number in (3, 11, 17):
             if suffix == ".index":  # a wrong time in the time index is found by nobody
-                assert log.offset_for_timestamp(NOW_MS + 10 * number) == (NOW_MS + 10 * number, 2 * number)
+                assert look_up(log, NOW_MS + 10 * number) == (NOW_MS + 10 * number, 2 * number)
         disk.root.replace(name, sound)
     assert first.size_bytes > 0
 
