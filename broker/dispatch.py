@@ -14,7 +14,7 @@ A handler may answer in three ways, and the way says how much of its connection 
 * it is a coroutine: it runs as a task, and the next request of the connection begins when it is done.
 
 The future is the request's own: it is cancelled when the client goes away, while a coroutine always runs to its end.
-Responses leave in request order in every case (`broker/server.py` sees to that).
+Responses leave in request order in every case (`broker/answer_queue.py` sees to that).
 
 An API that is asked for far more often than all others may bring a `Shortcut`: it sees a frame before it is decoded and
 may serve it in a cheaper way, as long as nobody can tell the difference. Deliberately not here: sockets, limits, order.

@@ -5,7 +5,7 @@ for it, and the buffers that have grown for them, are counted in one `RequestMem
 request is promised before any of it is used; the buffer that is left behind by a request stays with its connection for
 the next one only as long as nobody else needs the memory: then those not used for longest are dropped, at once.
 
-Not here: sockets, and what a limit is about (`tidemill.broker.server`).
+Not here: sockets, and what a limit is about (`tidemill.broker.server`, `tidemill.broker.input_buffer`).
 """
 
 from collections import deque
@@ -78,9 +78,9 @@ class RequestMemory:
         self.give_back(0)  # it may have been in the way of smaller ones
 
     @property
-    def is_short(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._waiting)
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
 
     def _fits(self, size_bytes: int) -> bool:
         return self.held_bytes == 0 or self.held_bytes + size_bytes <= self.limit_bytes

@@ -45,7 +45,6 @@ PRIVATE_NAMES: dict[str, int] = {
     "tests/broker/log/test_partition.py": 1,
     "tests/broker/log/test_store.py": 2,
     "tests/broker/quorum/test_controller.py": 1,
-    "tests/broker/test_server.py": 23,
     "tests/connect/plugins/postgres/test_source.py": 1,
     "tests/connect/plugins/postgres/test_transport.py": 1,
     "tests/connect/plugins/postgres/types/test_temporal.py": 1,

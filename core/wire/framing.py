@@ -1,11 +1,10 @@
-"""Frames, request headers and response headers
+"""Request headers and response headers, with the size prefix before them
 
-On the wire every message is a 4-byte size followed by a header and a body. `FrameReader` cuts a byte stream into
-frames, however the bytes arrive; its buffer grows with what was received, never with what a size prefix promises, and a
-prefix above the limit is refused before its body is read. The flexible request header keeps the client id as a plain
-string (only tags follow it), and the ApiVersions response header has no tags in any version.
+On the wire every message is a 4-byte size followed by a header and a body. The flexible request header keeps the client
+id as a plain string (only tags follow it), and the ApiVersions response header has no tags in any version.
 
-Not here: sockets, timeouts, matching responses to requests in flight.
+Not here: sockets; cutting a stream into frames, which the broker does in place (its `input_buffer`) and a client into
+buffers of their own (`tidemill.core.runtime.net`); matching responses to requests in flight.
 """
 
 import struct
@@ -16,17 +15,12 @@ from .codec import DecodeError, decode_exact, encode_into
 from .message import Buffer, Message
 from .primitives import fail_length, skip_tags
 
-FRAME_BYTES_MAX = 100 * 1024 * 1024  # socket.request.max.bytes of Kafka
 _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhih")
 _RESPONSE_HEADER = struct.Struct(">ii")
 _NEVER = 1 << 15
 _FLEXIBLE_REQUEST_FROM: dict[int, int] = {entry.key: entry.flexible_from for entry in ALL_APIS}
 _FLEXIBLE_RESPONSE_FROM = {**_FLEXIBLE_REQUEST_FROM, ApiKey.API_VERSIONS: _NEVER}
-
-
-class FrameTooLarge(DecodeError):
-    """A size prefix above the limit."""
 
 
 class RequestHeader(NamedTuple):
@@ -39,48 +33,6 @@ class RequestHeader(NamedTuple):
 
 
 _new_header = tuple.__new__  # twice as fast as the NamedTuple's own constructor, once per request
-
-
-class FrameReader:
-    """Cuts a byte stream into frames."""
-
-    def __init__(self, max_frame_bytes: int = FRAME_BYTES_MAX) -> None:
-        self.max_frame_bytes = max_frame_bytes
-        self._buffer = bytearray()
-        self._wanted = 4  # bytes the buffer must hold before parsing it again can yield anything
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of a frame that is not complete yet."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """Take received bytes and return the frames they complete, without size prefix."""
-        self._buffer += data
-        if len(self._buffer) < self._wanted:
-            return []
-        frames: list[bytes] = []
-        start = 0
-        with memoryview(self._buffer) as view:
-            available = len(view)
-            while True:
-                self._wanted = 4
-                if available - start < 4:
-                    break
-                size: int = _SIZE.unpack_from(view, start)[0]
-                if size < 0:
-                    raise DecodeError(f"frame size {size} is negative")
-                if size > self.max_frame_bytes:
-                    raise FrameTooLarge(f"frame of {size} bytes; the limit is {self.max_frame_bytes}")
-                end = start + 4 + size
-                if end > available:
-                    self._wanted = 4 + size
-                    break
-                frames.append(bytes(view[start + 4 : end]))
-                start = end
-        if start:
-            del self._buffer[:start]
-        return frames
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from tidemill.broker.answer_queue import Hold
+from tidemill.broker.connection import Connection
 from tidemill.broker.dispatch import BrokerServices, Dispatcher, Exchange, Route
+from tidemill.broker.input_buffer import BUFFER_BUSY_BYTES
 from tidemill.broker.server import Server
 from tidemill.broker.server_limits import ServerLimits
 from tidemill.core.errors import NotCoordinator
@@ -173,3 +176,21 @@ def large(frame: bytes, padding_bytes: int) -> bytes:
 
 def left() -> Any:
     return LeaveGroupResponse()
+
+
+def held_answers(server: Server) -> list[int]:
+    return [connection.answers.unsent_bytes for connection in server.connections]
+
+
+def server_is_full(server: Server) -> bool:
+    return any(connection.answers.is_held(Hold.CLIENT_IS_SLOW) for connection in server.connections)
+
+
+def held_beyond_ordinary(server: Server) -> int:
+    sizes = [connection.incoming.capacity_bytes for connection in server.connections]
+    return sum(size for size in sizes if size > BUFFER_BUSY_BYTES)
+
+
+def server_side(server: Server, client: Client) -> Connection:
+    port = client.writer.get_extra_info("sockname")[1]
+    return next(c for c in server.connections if c.peer.connection_id.split("-")[1].endswith(f":{port}"))

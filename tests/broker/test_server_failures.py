@@ -188,7 +188,7 @@ async def test_what_cannot_even_be_answered_with_an_error_closes_its_connection_
     assert await client.is_closed()
     await is_served(other)
     await until(lambda: len(server.connections) == 1 and server.memory.held_bytes == 0)
-    assert (server.counts.count, server.memory.is_short) == (1, False)
+    assert (server.counts.count, server.memory.waiting) == (1, 0)
     await is_served(await connect())
 
 

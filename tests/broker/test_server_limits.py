@@ -53,7 +53,7 @@ def test_what_is_kept_is_dropped_for_whoever_needs_it_and_no_more_than_that() ->
     assert memory.held_bytes == 95
     assert not memory.take(500, lambda: None), "35 are in use"
     assert [keeper.size_bytes for keeper in keepers] == [0, 0, 0]
-    assert memory.is_short
+    assert memory.waiting == 1
 
 
 def test_what_is_in_use_when_it_is_wanted_is_not_kept_afterwards() -> None:

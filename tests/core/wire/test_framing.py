@@ -1,4 +1,4 @@
-"""Frames and headers, split anywhere and damaged anyhow"""
+"""Headers, whole and damaged anyhow"""
 
 import struct
 
@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.codec import DecodeError
 from tidemill.core.wire.framing import (
-    FrameReader,
-    FrameTooLarge,
     RequestHeader,
     decode_request_header,
     decode_response,
@@ -23,51 +21,6 @@ from tidemill.core.wire.messages.api_versions import ApiVersionsRequest, ApiVers
 from tidemill.core.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-
-def framed(frames: list[bytes]) -> bytes:
-    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
-
-
-@given(st.lists(st.binary(max_size=50), max_size=6), st.lists(st.integers(1, 40), min_size=1))
-def test_frames_come_out_however_the_bytes_arrive(frames: list[bytes], steps: list[int]) -> None:
-    stream = framed(frames)
-    reader = FrameReader(max_frame_bytes=100)
-    out: list[bytes] = []
-    at = turn = 0
-    while at < len(stream):
-        step = steps[turn % len(steps)]
-        out += reader.feed(stream[at : at + step])
-        at += step
-        turn += 1
-    assert out == frames
-    assert reader.buffered_bytes == 0
-
-
-def test_one_byte_at_a_time_and_all_at_once() -> None:
-    frames = [b"", b"a", bytes(300), b"end"]
-    stream = framed(frames)
-    slow = FrameReader()
-    assert [frame for i in range(len(stream)) for frame in slow.feed(stream[i : i + 1])] == frames
-    assert FrameReader().feed(memoryview(stream)) == frames
-
-
-def test_an_unfinished_frame_waits() -> None:
-    reader = FrameReader()
-    assert reader.feed(b"\0\0\0\5abc") == []
-    assert reader.buffered_bytes == 7
-    assert reader.feed(b"de" + b"\0\0") == [b"abcde"]
-    assert reader.buffered_bytes == 2
-
-
-def test_sizes_beyond_the_limit_and_below_zero_are_refused_at_the_prefix() -> None:
-    assert FrameReader(max_frame_bytes=3).feed(b"\0\0\0\3abc") == [b"abc"]
-    with pytest.raises(FrameTooLarge, match="frame of 4 bytes; the limit is 3"):
-        FrameReader(max_frame_bytes=3).feed(b"\0\0\0\4")
-    with pytest.raises(DecodeError, match="negative"):
-        FrameReader().feed(b"\xff\xff\xff\xff")
-    with pytest.raises(FrameTooLarge):
-        FrameReader().feed(b"GET / HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize("client_id", [None, "", "käse", "x" * 200])
