@@ -45,7 +45,7 @@ from tidemill.broker.server_limits import ConnectionCounts, RequestMemory
 from tidemill.broker.topic_config import Layers, topic_settings
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.clock import Clock, SystemClock
-from tidemill.core.runtime.disk import OsDirectory
+from tidemill.core.runtime.disk import Directory, OsDirectory
 from tidemill.core.wire.api import ApiKey
 
 log = structlog.get_logger("tidemill.broker.node")
@@ -342,12 +342,18 @@ def _new_session_id() -> int:
     return 1 + uuid.uuid4().int % (2**31 - 1)
 
 
-@asynccontextmanager
-async def _running(broker: Broker, new_uuid: Callable[[], uuid.UUID]) -> AsyncIterator[None]:
-    open_logs(OsDirectory(broker.config.data_dir), broker.controller, broker.logs, broker.log_config, new_uuid)
+async def recover(broker: Broker, data: Directory, new_uuid: Callable[[], uuid.UUID]) -> int:
+    """Take up what the folder holds and follow the image from there; returns the number of group records."""
+    open_logs(data, broker.controller, broker.logs, broker.log_config, new_uuid)
     await broker.make_missing_logs()
     records = broker.groups.replay(broker.controller.image)
     broker.controller.subscribe(broker.follow)
+    return records
+
+
+@asynccontextmanager
+async def _running(broker: Broker, new_uuid: Callable[[], uuid.UUID]) -> AsyncIterator[None]:
+    records = await recover(broker, OsDirectory(broker.config.data_dir), new_uuid)
     async with _working(broker):
         await broker.register()
         async with _serving(broker):

@@ -127,11 +127,15 @@ class GroupTable:
             and not group.pending_members
             and not group.offsets
             and group.persisted is None
-            and group.group_id not in self._in_flight
+            and not self.is_written_about(group)
             and self.groups.get(group.group_id) is group
         ):
             group.move(Move.REMOVE, now.wall_ms)
             del self.groups[group.group_id]
+
+    def is_written_about(self, group: Group) -> bool:
+        """Whether records about the group are on their way to the log: what they say is not known yet."""
+        return group.group_id in self._in_flight
 
     def set_timer(self, timer: Timer, group: Group, now: Instant, delay_ms: int, member_id: str = "") -> None:
         """Let something be due in `delay_ms`, whatever it was before."""

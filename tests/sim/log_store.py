@@ -38,10 +38,14 @@ class SteppedThread(Executor):
     def __init__(self) -> None:
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._done: deque[Callable[[], None]] = deque()
+        self._ended = False
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         future: Future[Any] = Future()
-        self._queue.append((future, lambda: call(*args, **kwargs)))
+        if self._ended:
+            future.cancel()
+        else:
+            self._queue.append((future, lambda: call(*args, **kwargs)))
         return future
 
     @property
@@ -56,6 +60,7 @@ class SteppedThread(Executor):
         try:
             result = call()
         except PowerCut:
+            future.cancel()
             raise
         except BaseException as error:
             failure = error
@@ -67,6 +72,14 @@ class SteppedThread(Executor):
         """Let the event loop hear of the oldest work that is done."""
         if self._done:
             self._done.popleft()()
+
+    def end(self) -> None:
+        """The machine is off: nothing more is done, and nobody waits for it."""
+        self._ended = True
+        while self._done:
+            self.notice()
+        while self._queue:
+            self._queue.popleft()[0].cancel()
 
 
 class SteppedStore(LogStore):
