@@ -16,14 +16,14 @@ from importlib import import_module
 from struct import Struct
 from typing import Any, NamedTuple
 
-from tidemill.core.types import ZERO_UUID
+from tidemill.core.types import new_tuple
 
 from . import primitives
 from .api import Api, api_of
 from .message import Message, Reader, Writer
 from .reader_source import reader_source
 from .schema import StructLayout, VersionRange, load_schema
-from .source_text import struct_name
+from .source_text import default_name, struct_name
 from .writer_source import writer_source
 
 _PIECES: dict[str, Any] = {
@@ -39,7 +39,7 @@ _PIECES: dict[str, Any] = {
         primitives.uvarint,
         primitives.uvarint_tail,
     )
-} | {"ZERO_UUID": ZERO_UUID}
+} | {"new_tuple": new_tuple}
 
 _schema = lru_cache(maxsize=1)(load_schema)  # after the reader of a request comes the writer of its response
 
@@ -106,8 +106,13 @@ def _names(module: str, layout: StructLayout, codes: set[str]) -> dict[str, Any]
     classes = vars(import_module(module))
     for struct in layout.structs():
         cls = classes[struct.name]
-        names |= {struct.name: cls, f"_{struct.name}": classes[f"_{struct.name}"], f"_d_{struct.name}": cls()}
+        names[struct.name] = cls
+        if not struct.is_row:
+            names[f"_{struct.name}"] = classes[f"_{struct.name}"]
+        default = cls()
+        for field in (*struct.absent, *(field.name for field in struct.tagged)):
+            names[default_name(struct, field)] = getattr(default, field)
     for code in codes:
-        packed = Struct(f">{code}")
-        names |= {f"_p_{struct_name(code)}": packed.pack, f"_u_{struct_name(code)}": packed.unpack_from}
+        packed, suffix = Struct(f">{code}"), struct_name(code)
+        names |= {f"_p_{suffix}": packed.pack, f"_u_{suffix}": packed.unpack_from, f"_i_{suffix}": packed.iter_unpack}
     return names

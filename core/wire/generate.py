@@ -45,17 +45,26 @@ def default_text(field: Field) -> str:
     return repr(field.default)
 
 
+def row_source(schema: ApiSchema, struct: StructSchema) -> list[str]:
+    """Return the NamedTuple of one row."""
+    lines = [f"class {struct.name}(NamedTuple):", f'    """{_class_doc(schema, struct)}"""', ""]
+    for field in struct.fields:
+        hides = "  # type: ignore[assignment]" if hasattr(tuple, field.name) else ""
+        lines.append(_field_line(schema, field, hides))
+    return [*lines, "", ""]
+
+
 def class_source(schema: ApiSchema, struct: StructSchema) -> list[str]:
     """Return the dataclass of one struct and its unfrozen twin."""
+    if struct.is_row:
+        return row_source(schema, struct)
     lines = [
         "@wire_struct",
         f"class {struct.name}(Message):",
         f'    """{_class_doc(schema, struct)}"""',
         "",
     ]
-    for field in struct.fields:
-        note = "" if field.versions == schema.versions else f"  # {_versions_note(field.versions, schema.versions)}"
-        lines.append(f"    {field.name}: {python_type(field)} = {default_text(field)}{note}")
+    lines += [_field_line(schema, field) for field in struct.fields]
     if struct.fields:
         lines += ["", "    def __new__(", "        cls,", "        *,"]
         lines += [f"        {f.name}: {python_type(f)} = {default_text(f)}," for f in struct.fields]
@@ -64,6 +73,11 @@ def class_source(schema: ApiSchema, struct: StructSchema) -> list[str]:
         lines += ["        m.__class__ = cls", f"        return cast({struct.name}, m)"]
     lines += ["", "", f"_{struct.name} = unfrozen_twin({struct.name})", "", ""]
     return lines
+
+
+def _field_line(schema: ApiSchema, field: Field, remark: str = "") -> str:
+    note = "" if field.versions == schema.versions else f"  # {_versions_note(field.versions, schema.versions)}"
+    return f"    {field.name}: {python_type(field)} = {default_text(field)}{remark}{note}"
 
 
 def _class_doc(schema: ApiSchema, struct: StructSchema) -> str:
@@ -101,7 +115,7 @@ def messages_source(schema: ApiSchema) -> str:
         "",
         _NOTICE,
         *(["import uuid"] if zero_uuid else []),
-        "from typing import Any, cast",
+        f"from typing import Any, {'NamedTuple, ' if 'NamedTuple' in text else ''}cast",
         "",
         *(["from ...types import ZERO_UUID"] if zero_uuid else []),
         "from ..message import Message, unfrozen_twin, wire_struct",

@@ -9,7 +9,16 @@ Not here: which versions share a layout (`schema`), and what the names in the so
 """
 
 from .schema import FieldLayout, StructLayout
-from .source_text import STRUCT_CODES, SourceText, element_bytes_min, fixed_bytes, length_code, struct_name
+from .source_text import (
+    STRUCT_CODES,
+    SourceText,
+    default_name,
+    element_bytes_min,
+    fixed_bytes,
+    has_fixed_size,
+    length_code,
+    struct_name,
+)
 
 
 def reader_source(function: str, layout: StructLayout, structs: set[str]) -> list[str]:
@@ -48,20 +57,31 @@ class _Reader:
         self.run = []
 
     def read_struct(self, layout: StructLayout) -> str:
-        """Read a struct into a fresh variable, which is returned."""
+        """Read a struct into a fresh variable, which is returned; the fields of a row have variables of their own."""
         target = self.text.fresh("s")
+        if layout.is_row:
+            self.read_fields(f"{target}_", layout)
+            values = [
+                default_name(layout, name) if name in layout.absent else f"{target}_{name}" for name in layout.names
+            ]
+            self.text.line(f"{target} = new_tuple({layout.name}, ({', '.join(values)},))")
+            return target
         self.text.line(f"{target} = _{layout.name}()")
-        for field in layout.fields:
-            self.read_field(f"{target}.{field.name}", field, layout.flexible)
-        for field in layout.tagged:
-            self.text.line(f"{target}.{field.name} = _d_{layout.name}.{field.name}")
-        if layout.flexible:
-            self.read_tags(target, layout)
-        self.flush()
+        self.read_fields(f"{target}.", layout)
         for name in layout.absent:
-            self.text.line(f"{target}.{name} = _d_{layout.name}.{name}")
+            self.text.line(f"{target}.{name} = {default_name(layout, name)}")
         self.text.line(f"{target}.__class__ = {layout.name}")
         return target
+
+    def read_fields(self, place: str, layout: StructLayout) -> None:
+        """Read all fields into targets whose names begin with `place`."""
+        for field in layout.fields:
+            self.read_field(f"{place}{field.name}", field, layout.flexible)
+        for field in layout.tagged:
+            self.text.line(f"{place}{field.name} = {default_name(layout, field.name)}")
+        if layout.flexible:
+            self.read_tags(place, layout)
+        self.flush()
 
     def read_field(self, target: str, field: FieldLayout, flexible: bool) -> None:
         """Read one untagged field."""
@@ -158,6 +178,30 @@ class _Reader:
             self.text.line(f'{target} = array_reader("{STRUCT_CODES[field.type]}", n)(b, o)')
             self.text.line(f"o += n * {size}" if size > 1 else "o += n")
             return
+        if field.struct is None or not has_fixed_size(field.struct):
+            self.read_one_by_one(target, field, flexible)
+        elif not flexible:
+            self.read_rows(target, field.struct)
+        else:
+            with self.text.block(f"if n > 1 and not any(b[o + {size - 1}:o + n * {size}:{size}]):"):  # no tags
+                self.read_rows(target, field.struct)
+            with self.text.block("else:"):
+                self.read_one_by_one(target, field, flexible)
+
+    def read_rows(self, target: str, layout: StructLayout) -> None:
+        """Read `n` rows of nothing but numbers at once."""
+        codes = "".join(STRUCT_CODES[field.type] for field in layout.fields) + ("x" if layout.flexible else "")
+        self.structs.add(codes)
+        found = [field.name for field in layout.fields]
+        values = [name if name in found else default_name(layout, name) for name in layout.names]
+        self.text.line(f"e = o + n * {fixed_bytes(codes)}")
+        with self.text.lines_of(f"{target} = tuple([", "])"):
+            self.text.line(f"new_tuple({layout.name}, ({', '.join(values)},))")
+            self.text.line(f"for {', '.join(found)}, in _i_{struct_name(codes)}(b[o:e])")
+        self.text.line("o = e")
+
+    def read_one_by_one(self, target: str, field: FieldLayout, flexible: bool) -> None:
+        """Read `n` elements of any kind."""
         items = self.text.fresh("a")
         self.text.line(f"{items} = []")
         with self.text.block("for _ in range(n):"):
@@ -173,7 +217,7 @@ class _Reader:
             self.text.line(f"{items}.append({element})")
         self.text.line(f"{target} = tuple({items})")
 
-    def read_tags(self, target: str, layout: StructLayout) -> None:
+    def read_tags(self, place: str, layout: StructLayout) -> None:
         """Read the tag section; unknown tags are skipped."""
         self.run.append(("n", "B"))
         self.flush()
@@ -194,7 +238,7 @@ class _Reader:
                 keyword = "if"
                 for field in layout.tagged:
                     with self.text.block(f"{keyword} {tag} == {field.tag}:"):
-                        self.read_field(f"{target}.{field.name}", field, layout.flexible)
+                        self.read_field(f"{place}{field.name}", field, layout.flexible)
                         self.flush()
                         with self.text.block(f"if o != {tag_end}:"):
                             self.text.line(f"fail_tag({tag}, o, {tag_end})")

@@ -10,6 +10,10 @@ a nullable field, `null=2+` one that is nullable only from version 2. `tag=N` pu
 are `bool int8 int16 int32 int64 uint16 uint32 float64 uuid string bytes records`, the name of a struct, or either with
 `[]` in front. Without a default a field is zero, empty, or a struct of defaults; `= empty` spells that out.
 
+`rows` names the structs of which a message has many. Each of them is a plain tuple, a NamedTuple, instead of a message
+of its own, and their codec works by the row: what is of a fixed size is read all at once, and a row in which everything
+of variable length is empty is written at once.
+
 `ApiSchema.layout` resolves a message at one version into the exact sequence of things on the wire; versions with equal
 layouts (`ApiSchema.versions_like`) share one codec.
 """
@@ -31,6 +35,7 @@ _FIELD = re.compile(
     r"(?: tag=(?P<tag>\d+))?(?: = (?P<default>\S+))?"
 )
 _API_KEYS = {"api", "key", "versions", "flexible", "request", "response", "structs"}
+_MORE_KEYS = {"rows"}
 
 
 class SchemaError(ValueError):
@@ -78,6 +83,7 @@ class StructSchema:
 
     name: str
     fields: tuple[Field, ...]
+    is_row: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +108,8 @@ class StructLayout:
     fields: tuple[FieldLayout, ...]
     tagged: tuple[FieldLayout, ...]
     absent: tuple[str, ...]
+    names: tuple[str, ...]  # all of them, in the order of the class
+    is_row: bool
 
     def structs(self) -> "Iterator[StructLayout]":
         """This one and all below it."""
@@ -138,6 +146,8 @@ class ApiSchema:
             fields=tuple(field for field in layouts if field.tag is None),
             tagged=tuple(sorted((f for f in layouts if f.tag is not None), key=lambda f: f.tag or 0)),
             absent=tuple(field.name for field in struct.fields if version not in field.versions),
+            names=tuple(field.name for field in struct.fields),
+            is_row=struct.is_row,
         )
 
     def _field_layout(self, field: Field, version: int) -> FieldLayout:
@@ -238,14 +248,19 @@ def _parse_default(type_name: str, array: bool, text: str | None) -> Any:
 
 def parse_api(document: dict[str, Any]) -> ApiSchema:
     """Check and read one schema file's content."""
-    if set(document) != _API_KEYS:
+    if set(document) - _MORE_KEYS != _API_KEYS:
         raise SchemaError(f"expected the keys {sorted(_API_KEYS)}, found {sorted(document)}")
     low, high = str(document["versions"]).split("-")
     window = VersionRange(first=int(low), last=int(high))
     name = document["api"]
 
+    rows = set(document.get("rows", ()))
+    if not rows <= set(document["structs"]):
+        raise SchemaError(f"{name}: there are no structs {sorted(rows - set(document['structs']))} to be rows")
+
     def struct(struct_name: str, lines: list[str]) -> StructSchema:
-        return StructSchema(name=struct_name, fields=tuple(parse_field(line, window) for line in lines))
+        fields = tuple(parse_field(line, window) for line in lines)
+        return StructSchema(name=struct_name, fields=fields, is_row=struct_name in rows)
 
     schema = ApiSchema(
         name=name,

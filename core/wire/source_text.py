@@ -20,7 +20,7 @@ STRUCT_CODES = {
     "uint32": "I",
     "float64": "d",
 }
-SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8}
+SIZES = {"?": 1, "x": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8}
 
 
 def fixed_bytes(codes: str) -> int:
@@ -31,6 +31,16 @@ def fixed_bytes(codes: str) -> int:
 def struct_name(codes: str) -> str:
     """Struct codes as part of a name: `?` is spelt `t`."""
     return codes.replace("?", "t")
+
+
+def default_name(layout: StructLayout, field: str) -> str:
+    """Name of the default of a field."""
+    return f"_d_{layout.name}_{field}"
+
+
+def has_fixed_size(layout: StructLayout) -> bool:
+    """Whether it is a row of numbers, and of tags if there are any."""
+    return layout.is_row and all(field.type in STRUCT_CODES and not field.array for field in layout.fields)
 
 
 def length_code(type_name: str, array: bool, flexible: bool) -> str:
@@ -82,6 +92,13 @@ class SourceText:
         self._indent += 1
         yield
         self._indent -= 1
+
+    @contextmanager
+    def lines_of(self, header: str, footer: str) -> Iterator[None]:
+        """What `block` does, with a line behind it."""
+        with self.block(header):
+            yield
+        self.line(footer)
 
     def fresh(self, stem: str) -> str:
         """Return a variable name that is used nowhere else in this function."""

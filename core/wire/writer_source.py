@@ -9,13 +9,13 @@ struct.error), which `tidemill.core.wire.codec` turns into `EncodeError`.
 """
 
 from .schema import FieldLayout, StructLayout
-from .source_text import STRUCT_CODES, SourceText, length_code, struct_name
+from .source_text import STRUCT_CODES, SourceText, default_name, length_code, struct_name
 
 
 def writer_source(function: str, layout: StructLayout, structs: set[str]) -> list[str]:
     """Return the lines of an encoder; adds the struct codes it needs to `structs`."""
     writer = _Writer(structs)
-    writer.write_struct("m", layout, "out")
+    writer.write_fields("m.", layout, "out")
     writer.flush("out")
     writer.text.line("return out")
     return [f"def {function}(m, out, chunks):", *writer.text.lines]
@@ -44,12 +44,12 @@ class _Writer:
             self.text.line(f"{out} += {self.packed()}")
             self.run = []
 
-    def write_struct(self, source: str, layout: StructLayout, out: str) -> None:
-        """Write all fields of the struct in variable `source`."""
+    def write_fields(self, place: str, layout: StructLayout, out: str) -> None:
+        """Write all fields of a struct; their names begin with `place`."""
         for field in layout.fields:
-            self.write_field(f"{source}.{field.name}", field, layout.flexible, out)
+            self.write_field(f"{place}{field.name}", field, layout.flexible, out)
         if layout.tagged:
-            self.write_tags(source, layout, out)
+            self.write_tags(place, layout, out)
         elif layout.flexible:
             self.run.append(("0", "B"))
 
@@ -74,13 +74,13 @@ class _Writer:
         self.flush(out)
         self.text.line(f"{name} = {source}")
         if not field.nullable:
-            self.write_struct(name, field.struct, out)
+            self.write_fields(f"{name}.", field.struct, out)
             return
         with self.text.block(f"if {name} is None:"):
             self.text.line(f"{out} += b'\\xff'")
         with self.text.block("else:"):
             self.run.append(("1", "B"))
-            self.write_struct(name, field.struct, out)
+            self.write_fields(f"{name}.", field.struct, out)
             self.flush(out)
 
     def write_length(self, code: str, out: str) -> None:
@@ -136,9 +136,12 @@ class _Writer:
             self.text.line(f'{out} += array_writer("{STRUCT_CODES[field.type]}", len({items}))(*{items})')
             return
         element = self.text.fresh("e")
+        if field.struct is not None and field.struct.is_row:
+            self.write_rows(element, items, field.struct, out)
+            return
         with self.text.block(f"for {element} in {items}:"):
             if field.struct is not None:
-                self.write_struct(element, field.struct, out)
+                self.write_fields(f"{element}.", field.struct, out)
             else:
                 single = FieldLayout(
                     name=field.name, type=field.type, array=False, nullable=False, tag=None, default=None, struct=None
@@ -146,11 +149,24 @@ class _Writer:
                 self.write_field(element, single, flexible, out)
             self.flush(out)
 
-    def write_tags(self, source: str, layout: StructLayout, out: str) -> None:
+    def write_rows(self, element: str, items: str, layout: StructLayout, out: str) -> None:
+        """Write rows, each taken apart; one in which all that has a length is empty goes out in one pack."""
+        targets = ", ".join(f"{element}_{name}" for name in layout.names)
+        with self.text.block(f"for {targets}, in {items}:"):
+            empty = _empty(f"{element}_", layout)
+            if empty:
+                with self.text.block(f"if {' and '.join(empty)}:"):
+                    self.run = [_number(f"{element}_", field, layout.flexible) for field in layout.fields]
+                    self.run += [("0", "B")] * layout.flexible
+                    self.flush(out)
+                    self.text.line("continue")
+            self.write_fields(f"{element}_", layout, out)
+            self.flush(out)
+
+    def write_tags(self, place: str, layout: StructLayout, out: str) -> None:
         """Write the tag section: only fields that differ from their default."""
         self.flush(out)
-        default = f"_d_{layout.name}"
-        same = [f"{source}.{f.name} {_same(f)} {default}.{f.name}" for f in layout.tagged]
+        same = _all_same(place, layout)
         with self.text.block(f"if {' and '.join(same)}:"):
             self.text.line(f"{out} += b'\\x00'")
         with self.text.block("else:"):
@@ -159,15 +175,41 @@ class _Writer:
             self.text.line(f"{tags} = bytearray()")
             for field in layout.tagged:
                 body = self.text.fresh("t")
-                with self.text.block(f"if {source}.{field.name} != {default}.{field.name}:"):
+                source = f"{place}{field.name}"
+                with self.text.block(f"if {source} != {default_name(layout, field.name)}:"):
                     self.text.line(f"{count} += 1")
                     self.text.line(f"{body} = bytearray()")
-                    self.write_field(f"{source}.{field.name}", field, layout.flexible, body)
+                    self.write_field(source, field, layout.flexible, body)
                     self.flush(body)
                     self.text.line(f"{tags} += uvarint({field.tag}) + uvarint(len({body})) + {body}")
             self.text.line(f"{out} += uvarint({count}) + {tags}")
 
 
+def _all_same(place: str, layout: StructLayout) -> list[str]:
+    """Comparisons with the defaults that decide the fast path; a wrong "differs" only costs time."""
+    return [f"{place}{field.name} {_same(field)} {default_name(layout, field.name)}" for field in layout.tagged]
+
+
 def _same(field: FieldLayout) -> str:
-    """Comparison with the default that decides the fast path; a wrong "differs" only costs time."""
-    return "==" if field.type in STRUCT_CODES and not field.array else "is"
+    return "==" if _is_number(field) else "is"
+
+
+def _is_number(field: FieldLayout) -> bool:
+    return field.type in STRUCT_CODES and not field.array
+
+
+def _empty(place: str, layout: StructLayout) -> list[str]:
+    """The conditions under which a row is a run of numbers; none if it never is, or always."""
+    if not all(_is_number(f) or f.array or f.type in ("bytes", "records") or f.nullable for f in layout.fields):
+        return []
+    return [f"not {place}{f.name}" for f in layout.fields if not _is_number(f)] + _all_same(place, layout)
+
+
+def _number(place: str, field: FieldLayout, flexible: bool) -> tuple[str, str]:
+    """A field of such a row: a number, or the length of something empty."""
+    source = f"{place}{field.name}"
+    if _is_number(field):
+        return source, STRUCT_CODES[field.type]
+    code = length_code(field.type, field.array, flexible)
+    null, empty = ("0", "1") if code == "B" else ("-1", "0")
+    return f"{null} if {source} is None else {empty}" if field.nullable else empty, code

@@ -8,7 +8,7 @@ import pytest
 from tidemill.core.wire.api import ALL_APIS, Api, ApiKey, api, api_of, find_api
 from tidemill.core.wire.codec import DecodeError, EncodeError, decode, decode_exact, encode
 from tidemill.core.wire.message import Message
-from tidemill.core.wire.messages.fetch import FetchPartition
+from tidemill.core.wire.messages.fetch import ReplicaState
 
 
 def test_keys_have_kafkas_names() -> None:
@@ -56,9 +56,9 @@ def test_header_versions() -> None:
 
 def test_only_requests_and_responses_belong_to_an_api() -> None:
     assert api_of(Message) is None
-    assert api_of(FetchPartition) is None
-    with pytest.raises(EncodeError, match="FetchPartition has no version 4"):
-        encode(FetchPartition(), 4)
+    assert api_of(ReplicaState) is None
+    with pytest.raises(EncodeError, match="ReplicaState has no version 15"):
+        encode(ReplicaState(), 15)
 
 
 def test_the_table_imports_no_message_module() -> None:
