@@ -33,9 +33,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.broker.quorum.metadata import TOPIC_NAME_LENGTH_MAX
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
-from tidemill.core.wire.fetch_answer import AnyPartitionAnswer
-from tidemill.core.wire.fetch_frame import AnyFetch, AnyPartitionFetch
-from tidemill.core.wire.messages.fetch import FetchRequest
+from tidemill.core.types import new_tuple
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -56,8 +55,6 @@ refused asks again with its next fetch."""
 
 _NOTHING: Final = (True, 2**63, 0)  # worth more than any session
 
-_new = tuple.__new__  # twice as fast as the NamedTuple's own constructor
-
 _Key: TypeAlias = tuple[str, uuid.UUID, int]
 
 
@@ -66,7 +63,7 @@ class Wanted(NamedTuple):
 
     topic: str
     topic_id: uuid.UUID
-    partition: AnyPartitionFetch
+    partition: FetchPartition
 
 
 class Marks(Protocol):
@@ -119,7 +116,7 @@ class _SessionPartition:
         self.last_stable_offset = -1
         self.log_start_offset = -1
 
-    def tell(self, answer: AnyPartitionAnswer) -> bool:
+    def tell(self, answer: PartitionData) -> bool:
         """Whether `answer` is news for the client, which knows it from now on."""
         known = (self.high_watermark, self.last_stable_offset, self.log_start_offset)
         now = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
@@ -134,7 +131,7 @@ class _SessionPartition:
             or answer.preferred_read_replica >= 0
         )
 
-    def quieten(self, answer: AnyPartitionAnswer, source: Source | None) -> None:
+    def quieten(self, answer: PartitionData, source: Source | None) -> None:
         """Be quiet if the client has all there is in the log of `source`, which gave that answer."""
         partition = self.wanted.partition
         is_at_end = partition.fetch_offset == answer.high_watermark and partition.last_fetched_epoch < 0
@@ -230,7 +227,7 @@ class FetchSessions:
         """Partitions in all sessions."""
         return self._partitions
 
-    def begin(self, request: AnyFetch, api_version: int, now_ms: int, image: ClusterImage) -> FetchTurn:
+    def begin(self, request: FetchRequest, api_version: int, now_ms: int, image: ClusterImage) -> FetchTurn:
         """What this request reads; raises the errors that make a client start a new session."""
         by_topic_id = api_version >= TOPIC_IDS_FROM
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -258,7 +255,7 @@ class FetchSessions:
             )
         return self._go_on(session, request, now_ms, image)
 
-    def _go_on(self, session: _Session, request: AnyFetch, now_ms: int, image: ClusterImage) -> FetchTurn:
+    def _go_on(self, session: _Session, request: FetchRequest, now_ms: int, image: ClusterImage) -> FetchTurn:
         partitions = session.partitions
         memorable = _take_changes(partitions, request)
         self._count(session)
@@ -287,7 +284,7 @@ class FetchSessions:
     def finish(
         self,
         turn: FetchTurn,
-        data: Sequence[AnyPartitionAnswer],
+        data: Sequence[PartitionData],
         now_ms: int,
         sources: Mapping[int, Source] = _NO_SOURCES,
     ) -> Answer:
@@ -307,7 +304,7 @@ class FetchSessions:
         return Answer(session_id, range(len(data)))
 
     def _answer_in_session(
-        self, turn: FetchTurn, session: _Session, data: Sequence[AnyPartitionAnswer], sources: Mapping[int, Source]
+        self, turn: FetchTurn, session: _Session, data: Sequence[PartitionData], sources: Mapping[int, Source]
     ) -> Answer:
         if session.epoch != turn.epoch_after:
             raise InvalidFetchSessionEpoch(f"fetch session {session.session_id} went on without this request")
@@ -322,7 +319,7 @@ class FetchSessions:
         return Answer(session.session_id, numbers)
 
     def _create(
-        self, turn: FetchTurn, data: Sequence[AnyPartitionAnswer], now_ms: int, sources: Mapping[int, Source]
+        self, turn: FetchTurn, data: Sequence[PartitionData], now_ms: int, sources: Mapping[int, Source]
     ) -> int:
         partitions: dict[_Key, _SessionPartition] = {}
         for number, (wanted, answer) in enumerate(zip(turn.wanted, data, strict=True)):
@@ -420,7 +417,7 @@ def _leadership(image: ClusterImage, wanted: Wanted) -> PartitionImage | None:
     return topic.partitions[number] if topic is not None and 0 <= number < len(topic.partitions) else None
 
 
-def _take_changes(partitions: dict[_Key, _SessionPartition], request: AnyFetch) -> bool:
+def _take_changes(partitions: dict[_Key, _SessionPartition], request: FetchRequest) -> bool:
     """Let the partitions of a session be what the request makes of them; whether they may be remembered.
 
     No names are kept for whoever makes them up.
@@ -440,13 +437,13 @@ def _take_changes(partitions: dict[_Key, _SessionPartition], request: AnyFetch) 
     return memorable
 
 
-def _is_follower(request: AnyFetch) -> bool:
-    return request.replica_id >= 0 or (isinstance(request, FetchRequest) and request.replica_state.replica_id >= 0)
+def _is_follower(request: FetchRequest) -> bool:
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 
-def _wanted(request: AnyFetch) -> list[Wanted]:
+def _wanted(request: FetchRequest) -> list[Wanted]:
     wanted: list[Wanted] = []
     for topic in request.topics:
         name, topic_id = topic.topic, topic.topic_id
-        wanted += [_new(Wanted, (name, topic_id, partition)) for partition in topic.partitions]
+        wanted += [new_tuple(Wanted, (name, topic_id, partition)) for partition in topic.partitions]
     return wanted

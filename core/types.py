@@ -27,8 +27,9 @@ class _NewTuple(Protocol):
 
 
 new_tuple: Final[_NewTuple] = tuple.__new__
-"""Makes a NamedTuple of the values of all its fields in half the time that its own constructor takes: for those made per
-request, per partition or per batch. Nothing checks the number of values."""
+"""Makes a NamedTuple of the values of all its fields in half the time that its own constructor takes.
+
+For those made per request, per partition or per batch. Nothing checks the number of values."""
 
 
 class TopicPartition(NamedTuple):

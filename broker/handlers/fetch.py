@@ -16,8 +16,8 @@ A response holds whole batches only, straight from the files, never decoded. It 
 when a partition has an error to report or when `max_wait_ms` is over. Until then it is parked: it costs a future, a
 timer and one entry per partition, and no other request waits for it except later ones of the same connection.
 
-The requests of consumers take a short way, in which neither the general codec nor its messages occur (`FetchShortcut`);
-both ways meet in `serve`, and nobody can tell from the answer which one was taken.
+Requests take a short way through the dispatcher (`FetchShortcut`); both ways meet in `serve`, and nobody can tell from
+the answer which one was taken.
 
 Bytes that are not in memory are read by threads first, so a consumer far behind holds up nobody else either.
 
@@ -39,14 +39,15 @@ from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.partitions import find_log, find_topic
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
 from tidemill.core.errors import KafkaError, OffsetOutOfRange
-from tidemill.core.types import ZERO_UUID
+from tidemill.core.types import ZERO_UUID, new_tuple
 from tidemill.core.wire.api import ApiKey
-from tidemill.core.wire.fetch_answer import NO_EPOCH, FetchAnswer, PartitionAnswer, TopicAnswer
-from tidemill.core.wire.fetch_frame import AnyFetch, AnyPartitionFetch, read_fetch_frame
-from tidemill.core.wire.framing import RequestHeader, encode_response
+from tidemill.core.wire.codec import DecodeError, decode
+from tidemill.core.wire.framing import decode_request_header, encode_response
 from tidemill.core.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -60,7 +61,12 @@ COPIED_BYTES_MAX = 2**20
 A client can ask for the same piece a thousand times over in one request."""
 
 _FETCH = int(ApiKey.FETCH)
-_new = tuple.__new__  # twice as fast as the NamedTuples' own constructors
+_UNTOLD = PartitionData()  # of what there is never anything to tell
+_NO_EPOCH, _NO_LEADER, _NO_SNAPSHOT = _UNTOLD.diverging_epoch, _UNTOLD.current_leader, _UNTOLD.snapshot_id
+_NO_REPLICA = _UNTOLD.preferred_read_replica
+
+Aborted = tuple[AbortedTransaction, ...] | None
+"""The aborted transactions, of which there are none: an empty list of them, or no list for who reads uncommitted."""
 
 
 Found: TypeAlias = tuple[PartitionLog, PartitionImage]
@@ -70,7 +76,7 @@ Found: TypeAlias = tuple[PartitionLog, PartitionImage]
 class _Read:
     """What was found of the wanted partitions, by their numbers."""
 
-    partitions: dict[int, PartitionAnswer] = field(default_factory=dict)
+    partitions: dict[int, PartitionData] = field(default_factory=dict)
     found: dict[int, Found] = field(default_factory=dict)  # where it was read without an error
     cold: list[Callable[[], None]] = field(default_factory=list)  # what has to be read from the disk first
     size_bytes: int = 0
@@ -93,7 +99,7 @@ class _Fetch:
 
     __slots__ = ("broker", "request", "turn")
 
-    def __init__(self, broker: BrokerServices, request: AnyFetch, turn: FetchTurn) -> None:
+    def __init__(self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn) -> None:
         self.broker = broker
         self.request = request
         self.turn = turn
@@ -103,33 +109,38 @@ class _Fetch:
         request = self.request
         return read.has(request.min_bytes) or request.max_wait_ms <= 0 or self.turn.is_empty
 
-    def answer(self, read: _Read) -> FetchAnswer:
+    def answer(self, read: _Read) -> FetchResponse:
         """The answer; asked for once, because the session takes note of what the client is told."""
         wanted, partitions = self.turn.wanted, read.partitions
         data = [partitions[number] for number in range(len(wanted))]
         sessions = self.broker.fetch_sessions
         session_id, numbers = sessions.finish(self.turn, data, self.broker.clock.now_ms(), read.found)
-        topics: list[TopicAnswer] = []
-        rows: list[PartitionAnswer] = []
-        topic, topic_id = "", None
+        topics: list[FetchableTopicResponse] = []
+        rows: list[PartitionData] = []
+        topic, topic_id = "", ZERO_UUID
         for number in numbers:
             place = wanted[number]
             if place.topic_id is not topic_id or place.topic != topic:
+                if rows:
+                    topics.append(new_tuple(FetchableTopicResponse, (topic, topic_id, tuple(rows))))
                 topic, topic_id = place.topic, place.topic_id
                 rows = []
-                topics.append(_new(TopicAnswer, (topic, topic_id, rows)))
             rows.append(data[number])
-        return FetchAnswer(session_id, topics)
+        if rows:
+            topics.append(new_tuple(FetchableTopicResponse, (topic, topic_id, tuple(rows))))
+        return FetchResponse(session_id=session_id, responses=tuple(topics))
 
 
 def handle(
     broker: BrokerServices, request: FetchRequest, ctx: RequestContext
-) -> "FetchAnswer | asyncio.Future[FetchAnswer]":
+) -> "FetchResponse | asyncio.Future[FetchResponse]":
     """What the general codec has decoded."""
     return serve(broker, request, ctx.api_version)
 
 
-def serve(broker: BrokerServices, request: AnyFetch, api_version: int) -> "FetchAnswer | asyncio.Future[FetchAnswer]":
+def serve(
+    broker: BrokerServices, request: FetchRequest, api_version: int
+) -> "FetchResponse | asyncio.Future[FetchResponse]":
     """Read what is there; if that is not enough yet, park."""
     turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms(), broker.controller.image)
     fetch = _Fetch(broker, request, turn)
@@ -138,7 +149,7 @@ def serve(broker: BrokerServices, request: AnyFetch, api_version: int) -> "Fetch
         return _answer_after_prefetch(fetch, read.cold)
     if fetch.is_enough(read):
         return fetch.answer(read)
-    answer: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
     _Parked(fetch, read, answer)
     return answer
 
@@ -153,28 +164,29 @@ class FetchShortcut:
         self._version = version
 
     def __call__(self, frame: memoryview) -> Exchange | None:
-        """Serve a request that is nothing but rows of numbers; None if there is more to it."""
-        request = read_fetch_frame(frame, self._version)
-        if request is None:
-            return None
-        header = _new(RequestHeader, (_FETCH, self._version, request.correlation_id, request.client_id))
+        """Serve a request without the detours that others need; None if it cannot be read."""
+        try:
+            header, body = decode_request_header(frame)
+            request, _end = decode(FetchRequest, self._version, frame, body)
+        except DecodeError:
+            return None  # the dispatcher meets the same and says it
         exchange = Exchange(header, request, error_response)
         result = serve(self._broker, request, self._version)
-        if isinstance(result, FetchAnswer):
-            exchange.chunks = encode_response(_FETCH, self._version, request.correlation_id, result)
+        if isinstance(result, FetchResponse):
+            exchange.chunks = encode_response(_FETCH, self._version, header.correlation_id, result)
         else:
             exchange.pending = result
         return exchange
 
 
-def _answer_after_prefetch(fetch: _Fetch, cold: list[Callable[[], None]]) -> "asyncio.Future[FetchAnswer]":
+def _answer_after_prefetch(fetch: _Fetch, cold: list[Callable[[], None]]) -> "asyncio.Future[FetchResponse]":
     """Let threads read what is not in memory; nobody else waits for the disk meanwhile."""
-    answer: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
     fetch.broker.logs.prefetch(cold).add_done_callback(lambda _done: _go_on(fetch, answer))
     return answer
 
 
-def _go_on(fetch: _Fetch, answer: "asyncio.Future[FetchAnswer]") -> None:
+def _go_on(fetch: _Fetch, answer: "asyncio.Future[FetchResponse]") -> None:
     if answer.done():
         return
     try:
@@ -201,14 +213,14 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
     """Read partitions, some of them perhaps not for the first time."""
     broker, request, wanted = fetch.broker, fetch.request, fetch.turn.wanted
     budget = min(request.max_bytes, broker.config.fetch_max_bytes)
-    aborts = request.isolation_level == READ_COMMITTED
+    aborted: Aborted = () if request.isolation_level == READ_COMMITTED else None
     partitions = read.partitions
     image: TopicImage | None = None
     topic, topic_id = "", ZERO_UUID
     for number in numbers:
         name, its_id, partition = wanted[number]
         before = partitions.get(number)
-        if before is not None:
+        if before is not None and before.records:
             read.count(before.records, -1)
         try:
             if image is None or its_id is not topic_id or name != topic:  # else that of the one before
@@ -223,10 +235,10 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
                 and not partition_log.closed
             ):
                 read.found[number] = found
-                partitions[number] = _data(partition_log, partition.partition, b"", aborts)
+                partitions[number] = _data(partition_log, partition.partition, b"", aborted)
                 continue
             left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
-            partitions[number] = _read_one(found, partition, number, aborts, left, read, may_block)
+            partitions[number] = _read_one(found, partition, number, aborted, left, read, may_block)
         except KafkaError as error:
             read.answer_now = True
             partitions[number] = _failed(broker, wanted[number], error)
@@ -234,56 +246,59 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
 
 def _read_one(
     found: Found,
-    partition: AnyPartitionFetch,
+    partition: FetchPartition,
     number: int,
-    aborts: bool,
+    aborted: Aborted,
     left: int,
     read: _Read,
     may_block: bool,
-) -> PartitionAnswer:
+) -> PartitionData:
     partition_log, led = found
     if partition.last_fetched_epoch >= 0:
         diverging = _diverging_epoch(partition_log, led.leader_epoch, partition)
         if diverging is not None:
             read.answer_now = True
-            return _data(partition_log, partition.partition, b"", aborts, diverging)
+            return _data(partition_log, partition.partition, b"", aborted, diverging)
     offset = partition.fetch_offset
     records: bytes | memoryview = b""
     if not partition_log.high_watermark < offset <= partition_log.log_end_offset:  # else there, not visible yet
         size_bytes = min(partition.partition_max_bytes, left)
         if not may_block and (cold := partition_log.cold(offset, size_bytes)) is not None:
             read.cold.append(cold)
-            return _data(partition_log, partition.partition, b"", aborts)
+            return _data(partition_log, partition.partition, b"", aborted)
         records = partition_log.read(offset, size_bytes, at_least_one=read.size_bytes == 0)
         read.count(records)
     read.found[number] = found
-    return _data(partition_log, partition.partition, records, aborts)
+    return _data(partition_log, partition.partition, records, aborted)
 
 
 def _data(
     partition_log: PartitionLog,
     partition: int,
     records: bytes | memoryview,
-    aborts: bool,
-    diverging: EpochEndOffset = NO_EPOCH,
-) -> PartitionAnswer:
-    return _new(
-        PartitionAnswer,
+    aborted: Aborted,
+    diverging: EpochEndOffset = _NO_EPOCH,
+) -> PartitionData:
+    return new_tuple(
+        PartitionData,
         (
             partition,
             0,
             partition_log.high_watermark,
             partition_log.last_stable_offset,
             partition_log.log_start_offset,
-            aborts,
-            records,
             diverging,
+            _NO_LEADER,
+            _NO_SNAPSHOT,
+            aborted,
+            _NO_REPLICA,
+            records,
         ),
     )
 
 
 def _diverging_epoch(
-    partition_log: PartitionLog, leader_epoch: int, partition: AnyPartitionFetch
+    partition_log: PartitionLog, leader_epoch: int, partition: FetchPartition
 ) -> EpochEndOffset | None:
     """Where the log of the one who asks ceases to be ours, if it does below the offset asked for (KIP-595).
 
@@ -299,22 +314,21 @@ def _diverging_epoch(
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
 
-def _failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> PartitionAnswer:
+def _failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> PartitionData:
     """An error; one about the offset also says which offsets there are."""
     partition_log = None
     number = wanted.partition.partition
     if isinstance(error, OffsetOutOfRange):
         image = find_topic(broker, wanted.topic, wanted.topic_id)
         partition_log = broker.logs.get(image.name, number)
-    return PartitionAnswer(
+    return PartitionData(
         partition_index=number,
         error_code=error.code,
         high_watermark=-1 if partition_log is None else partition_log.high_watermark,
         last_stable_offset=-1,
         log_start_offset=-1 if partition_log is None else partition_log.log_start_offset,
-        aborts=True,
+        aborted_transactions=(),
         records=b"",
-        diverging_epoch=NO_EPOCH,
     )
 
 
@@ -327,7 +341,7 @@ class _Parked:
 
     __slots__ = ("_fetch", "_is_woken", "_logs", "_read", "_timer", "answer")
 
-    def __init__(self, fetch: _Fetch, read: _Read, answer: "asyncio.Future[FetchAnswer]") -> None:
+    def __init__(self, fetch: _Fetch, read: _Read, answer: "asyncio.Future[FetchResponse]") -> None:
         self._fetch = fetch
         self._read = read
         self._is_woken = False
@@ -368,7 +382,7 @@ class _Parked:
         except Exception as error:  # called by the loop: the client must hear of it all the same
             self.answer.set_exception(error)
 
-    def _leave(self, _answer: "asyncio.Future[FetchAnswer]") -> None:
+    def _leave(self, _answer: "asyncio.Future[FetchResponse]") -> None:
         self._timer.cancel()
         wake = self._wake
         for partition_log in self._logs:
@@ -385,7 +399,7 @@ def _moved(read: _Read) -> list[int]:
     ]
 
 
-def error_response(request: AnyFetch, error: KafkaError, api_version: int) -> FetchResponse:
+def error_response(request: FetchRequest, error: KafkaError, api_version: int) -> FetchResponse:
     """The top-level error code, and before version 7 the same error for every partition."""
     if api_version >= TOP_LEVEL_ERROR_VERSION:
         return FetchResponse(error_code=error.code)

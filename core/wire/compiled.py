@@ -10,7 +10,7 @@ that works; should one of two entries be lost, it is compiled again when it is n
 """
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import import_module
 from struct import Struct
@@ -94,16 +94,15 @@ def _compile(
     file = f"{api.name}.json: {verb} {cls.__name__} {versions}"
     codes: set[str] = set()
     code = compile(function.source(layout, codes), file, "exec")
-    names = _names(cls.__module__, layout, codes) | {"__loader__": function}
+    names = names_for(layout, codes, vars(import_module(cls.__module__))) | {"__loader__": function}
     exec(code, names)
     linecache.lazycache(file, names)
     return dict.fromkeys(range(versions.first, versions.last + 1), names[function.name])
 
 
-def _names(module: str, layout: StructLayout, codes: set[str]) -> dict[str, Any]:
-    """What the compiled source refers to."""
-    names: dict[str, Any] = {"__name__": module, **_PIECES}
-    classes = vars(import_module(module))
+def names_for(layout: StructLayout, codes: set[str], classes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the source of a reader or a writer refers to; `classes` is the module that has the messages."""
+    names: dict[str, Any] = {"__name__": classes["__name__"], **_PIECES}
     for struct in layout.structs():
         cls = classes[struct.name]
         names[struct.name] = cls

@@ -133,7 +133,7 @@ class _Reader:
         self.read_length(code)
         length = "n - 1" if code == "B" else "n"
         value = {
-            "string": 'str(b[o:e], "utf-8")',
+            "string": 'str(b[o:e], "utf-8") if e > o else ""',
             "bytes": "bytes(b[o:e])",
             "records": "memoryview(b)[o:e]",
         }[field.type]
@@ -202,6 +202,12 @@ class _Reader:
 
     def read_one_by_one(self, target: str, field: FieldLayout, flexible: bool) -> None:
         """Read `n` elements of any kind."""
+        self.text.line(f"{target} = ()")
+        with self.text.block("if n:"):
+            self.read_some(target, field, flexible)
+
+    def read_some(self, target: str, field: FieldLayout, flexible: bool) -> None:
+        """Read `n` elements, of which there is one at least."""
         items = self.text.fresh("a")
         self.text.line(f"{items} = []")
         with self.text.block("for _ in range(n):"):

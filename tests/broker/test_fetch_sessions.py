@@ -4,7 +4,7 @@ import itertools
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -370,7 +370,7 @@ def by_name(_: ClusterImage) -> tuple[FetchTopic, int]:
 
 
 def by_id(image: ClusterImage) -> tuple[FetchTopic, int]:
-    return replace(by_name(image)[0], topic="", topic_id=image.topics["t"].topic_id), 13
+    return by_name(image)[0]._replace(topic="", topic_id=image.topics["t"].topic_id), 13
 
 
 def recreated(image: ClusterImage, partitions: int) -> ClusterImage:

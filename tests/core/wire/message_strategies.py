@@ -72,7 +72,7 @@ def structs(schema: ApiSchema, layout: StructLayout) -> st.SearchStrategy[Any]:
     if key not in _CACHE:
         cls = getattr(module_of(schema.name), layout.name)
         fields = {field.name: values(schema, field) for field in (*layout.fields, *layout.tagged)}
-        _CACHE[key] = st.builds(cls, **fields)
+        _CACHE[key] = st.fixed_dictionaries(fields).map(lambda values: cls(**values))
     return _CACHE[key]
 
 
