@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from tidemill.broker.log.identity import read_topic_id
-from tidemill.broker.log.store import DELETE_SUFFIX, parse_partition_folder
+from tidemill.broker.log.partition_folders import DELETE_SUFFIX, parse_partition_folder
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.broker.quorum.store import FOLDER as METADATA_FOLDER
 from tidemill.core.runtime.disk import Directory

@@ -186,7 +186,7 @@ class Broker:
                 continue
             await self._make_logs(topic)
             if old is not None and (every_topic or old.configs != topic.configs):
-                self.logs.apply_config(topic.name, self.log_config(topic))
+                await self.logs.apply_config(topic.name, self.log_config(topic))
 
     def _take_live_settings(self) -> None:
         layers = self.config_layers()

@@ -12,7 +12,7 @@ everything that waits is refused, everything later is refused, and the owner of 
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -21,6 +21,7 @@ from tidemill.core.errors import KafkaStorageError
 log = structlog.get_logger("tidemill.broker.log")
 
 Sync = Callable[[], None]
+_Result = TypeVar("_Result")
 
 
 WHOLE_FROM_FILES = 8
@@ -138,9 +139,12 @@ class Flusher:
         """Leave `flushable` out of later rounds (its files are going away)."""
         self._dirty.pop(flushable, None)
 
-    async def between_rounds(self, call: Sync) -> None:
-        """Run `call` in the flusher's thread, where no round is at work on the files that it closes or renames."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, call)
+    async def between_rounds(self, call: Callable[[], _Result]) -> _Result:
+        """Run `call` in the flusher's thread, where no round is at work on the files that it closes or renames.
+
+        The next round waits for it, and every producer for that, so it has to be short.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def drain(self) -> None:
         """Wait until nothing is left to flush; raises KafkaStorageError after a failure."""

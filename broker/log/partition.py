@@ -96,6 +96,7 @@ class PartitionLog:
         self.segments = segments
         self.closed = False
         self._bases = [segment.base_offset for segment in segments]
+        self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
         self._flusher = flusher
         self._durable_before_visible = durable_before_visible
         self._on_failure = on_failure
@@ -146,7 +147,7 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
-        return sum(segment.size_bytes for segment in self.segments)
+        return self._sealed_bytes + self._active.size_bytes
 
     @property
     def active(self) -> Segment:
@@ -291,6 +292,7 @@ class PartitionLog:
         segment = Segment.create(self.directory, self.log_end_offset)
         self._active.seal()
         self._plan.seal(self._active, self.log_end_offset, self.producers)
+        self._sealed_bytes += self._active.size_bytes
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
         self._active = segment
@@ -481,6 +483,7 @@ class PartitionLog:
         self.changes += count > 0
         gone = self.segments[:count]
         del self.segments[:count], self._bases[:count]
+        self._sealed_bytes -= sum(segment.size_bytes for segment in gone)
         self._plan.rolled = [segment for segment in self._plan.rolled if segment not in gone]
         self._indexed = [segment for segment in self._indexed if segment not in gone]
         return gone
@@ -504,6 +507,7 @@ class PartitionLog:
         self.segments[first : first + len(old)] = new
         self._bases[first : first + len(old)] = [segment.base_offset for segment in new]
         self._indexed = [segment for segment in self._indexed if segment not in old]
+        self._sealed_bytes += sum(each.size_bytes for each in new) - sum(each.size_bytes for each in old)
         return True
 
     def take_index_writes(self) -> Callable[[], None] | None:

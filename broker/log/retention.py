@@ -1,48 +1,53 @@
 """Which old segments of a partition may go
 
-Pure: facts about the segments in, the number to remove out. Segments go from the oldest end only, so the log never
-has a hole, and the active segment never goes: the caller rolls it first when all of it is too old. A segment is too
-old when its newest record is; without any timestamp in it the file's own age counts. Too large is meant as Kafka
-means it: a segment goes as long as what is left is still at least `retention.bytes`.
+Pure: facts about a segment in, its fate out. Segments go from the oldest end only, so the log never has a hole: whoever
+asks stops at the first that stays. The active segment never goes; it is rolled first when all of it is too old. A
+segment is too old when its newest record is. Too large is meant as Kafka means it: a segment goes as long as what is
+left is still at least `retention.bytes`.
+
+How old a segment is has to be read from the disk, so the age comes last, and only of segments whose fate depends on it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from enum import Enum
 
 from .config import LogConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFacts:
-    """What retention needs to know of one segment, oldest first in a sequence; the last is the active one."""
+class Fate(Enum):
+    """What becomes of the oldest segment of a log."""
 
-    base_offset: int
-    end_offset: int
-    size_bytes: int
-    newest_ms: int
+    STAYS = "stays"
+    GOES = "goes"
+    DEPENDS_ON_AGE = "depends on age"
 
 
-def removable(
-    segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int, log_start_offset: int, durable_offset: int
-) -> int:
-    """How many of the oldest segments are to be removed."""
-    count = 0
-    surplus_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
-    for segment in segments[:-1]:
-        if segment.end_offset > durable_offset:
-            break
-        surplus_bytes -= segment.size_bytes
-        too_old = 0 <= config.retention_ms < now_ms - segment.newest_ms
-        too_large = config.retention_bytes >= 0 and surplus_bytes >= 0
-        below_start = segment.end_offset <= log_start_offset
-        if not (below_start or (config.deletes_by_age_or_size and (too_old or too_large))):
-            break
-        count += 1
-    return count
+def fate(end_offset: int, surplus_bytes: int, config: LogConfig, *, log_start_offset: int, durable_offset: int) -> Fate:
+    """The fate of the oldest segment, which ends at `end_offset`; without it `surplus_bytes` more than allowed is left.
+
+    `surplus_bytes` is negative when too little is left.
+    """
+    if end_offset > durable_offset:
+        return Fate.STAYS
+    if end_offset <= log_start_offset:
+        return Fate.GOES
+    if not config.deletes_by_age_or_size:
+        return Fate.STAYS
+    if config.retention_bytes >= 0 and surplus_bytes >= 0:
+        return Fate.GOES
+    return Fate.DEPENDS_ON_AGE if config.retention_ms >= 0 else Fate.STAYS
 
 
-def active_is_due(active: SegmentFacts, config: LogConfig, now_ms: int) -> bool:
-    """Whether everything in the active segment is too old, so that it should be rolled and then removed."""
-    return (
-        config.deletes_by_age_or_size and active.size_bytes > 0 and 0 <= config.retention_ms < now_ms - active.newest_ms
-    )
+def too_old(newest_ms: int, config: LogConfig, now_ms: int) -> bool:
+    """Whether `retention.ms` has passed since the newest record of a segment was written."""
+    return 0 <= config.retention_ms < now_ms - newest_ms
+
+
+def age_needs_proof(newest_ms: int, config: LogConfig, now_ms: int) -> bool:
+    """Whether an age decides something that a wrong one must not decide: to delete records, or to keep them for ever
+    because they seem to come from the future."""
+    return newest_ms > now_ms or too_old(newest_ms, config, now_ms)
+
+
+def active_may_be_due(size_bytes: int, config: LogConfig) -> bool:
+    """Whether the active segment is to be rolled, and then removed, if everything in it is too old."""
+    return config.deletes_by_age_or_size and size_bytes > 0 and config.retention_ms >= 0

@@ -14,6 +14,7 @@ cleaning removes it again.
 """
 
 import contextlib
+import errno
 from collections.abc import Sequence
 
 import structlog
@@ -37,6 +38,19 @@ log = structlog.get_logger("tidemill.broker.log")
 
 SWAP_SUFFIX = ".swap"
 _REPLACED_SUFFIXES = (*INDEX_SUFFIXES, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)  # the log last: its name decides
+
+
+def exchange(directory: Directory, base_offset: int, old_offsets: Sequence[int]) -> None:
+    """All three steps. A disk that is full before anything is decided leaves everything as it was."""
+    try:
+        decide(directory, base_offset)
+    except OSError:
+        discard(directory, base_offset)
+        raise
+    try:
+        finish(directory, base_offset, old_offsets)
+    except OSError as error:  # it cannot be taken back any more, whatever the reason
+        raise OSError(errno.EIO, f"segments half replaced: {error.strerror}") from error
 
 
 def decide(directory: Directory, base_offset: int) -> None:

@@ -18,7 +18,7 @@ from tidemill.broker.log.checkpoints import (
     read_offsets,
 )
 from tidemill.broker.log.identity import META
-from tidemill.broker.log.store import METADATA_FOLDER, parse_partition_folder
+from tidemill.broker.log.partition_folders import METADATA_FOLDER, parse_partition_folder
 from tidemill.broker.quorum.image import ClusterImage, Draft, ImageError
 from tidemill.broker.quorum.store import KAFKA_STATE, MetadataCorruptError, MetadataStore
 from tidemill.broker.tools.audit import segment_bases

@@ -23,6 +23,8 @@ from tidemill.broker.folders import set_aside
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.store import LogStore
+from tidemill.broker.log.threads import LogThreads
+from tidemill.broker.log.turns import TURN_S
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.core.errors import KafkaStorageError
 from tidemill.core.records.batch import BatchView
@@ -82,16 +84,35 @@ class SteppedThread(Executor):
             self._queue.popleft()[0].cancel()
 
 
-class SteppedStore(LogStore):
-    """A log store whose threads are stepped; its file work of all kinds shares one."""
+class FitfulClock(ManualClock):
+    """Time stands still for what is written down; a turn of the event loop is over whenever chance says so."""
 
-    def __init__(self, disk: SimulatedDisk, *, flush_policy: str = "group") -> None:
+    __slots__ = ("_elapsed_s", "_rng")
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(NOW_MS)
+        self._rng, self._elapsed_s = rng, 0.0
+
+    def monotonic(self) -> float:
+        if self._rng.random() < 0.2:
+            self._elapsed_s += TURN_S
+        return self._elapsed_s
+
+
+class SteppedStore(LogStore):
+    """A log store whose threads are stepped."""
+
+    def __init__(self, disk: SimulatedDisk, rng: random.Random, *, flush_policy: str = "group") -> None:
+        self.flush_steps, self.file_steps, self.read_steps = SteppedThread(), SteppedThread(), SteppedThread()
         super().__init__(
-            disk.root, clock=ManualClock(NOW_MS), node_id=1, flush_policy=flush_policy, new_id=lambda: uuid.UUID(int=99)
+            disk.root,
+            clock=FitfulClock(rng),
+            node_id=1,
+            flush_policy=flush_policy,
+            new_id=lambda: uuid.UUID(int=99),
+            threads=LogThreads(flush=self.flush_steps, files=self.file_steps, reads=self.read_steps),
         )
-        self.flush_steps, self.file_steps = SteppedThread(), SteppedThread()
-        self._flush_thread = self._flusher._executor = self.flush_steps  # type: ignore[assignment]
-        self._file_thread = self.file_steps  # type: ignore[assignment]
+        self.steps = (self.flush_steps, self.file_steps, self.read_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +185,7 @@ class LogSimulation:
     async def _life(self, steps: int, *, orderly: bool) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         self._set_aside()
-        store = SteppedStore(self.disk, flush_policy=self.flush_policy)
+        store = SteppedStore(self.disk, self.rng, flush_policy=self.flush_policy)
         store.open_all(lambda _topic: self.config)
         self.check(store)
         self._tasks = set()
@@ -207,7 +228,7 @@ class LogSimulation:
         task.result()
 
     async def _settle(self, store: SteppedStore) -> None:
-        while self._tasks or not (store.flush_steps.idle and store.file_steps.idle):
+        while self._tasks or not all(thread.idle for thread in store.steps):
             self._turn_threads(store)
             self._tasks = {task for task in self._tasks if not task.done() or task.result() is not None}
             await asyncio.sleep(0)
@@ -215,7 +236,7 @@ class LogSimulation:
 
     @staticmethod
     def _turn_threads(store: SteppedStore) -> None:
-        for thread in (store.flush_steps, store.file_steps):
+        for thread in store.steps:
             thread.work()
             thread.notice()
 
@@ -227,9 +248,9 @@ class LogSimulation:
         if choice < 0.45:
             self._append(store)
         elif choice < 0.62:
-            rng.choice((store.flush_steps, store.flush_steps, store.file_steps)).work()
+            rng.choice((store.flush_steps, store.flush_steps, store.file_steps, store.read_steps)).work()
         elif choice < 0.79:
-            rng.choice((store.flush_steps, store.flush_steps, store.file_steps)).notice()
+            rng.choice((store.flush_steps, store.flush_steps, store.file_steps, store.read_steps)).notice()
         elif choice < 0.83:
             self._background(store.checkpoint())
         elif choice < 0.86:

@@ -146,7 +146,7 @@ async def test_groups_are_found_in_a_log_that_was_compacted_even_to_its_last_rec
         partition_log.append_own(nobodys, now_ms=0)
         end = partition_log.log_end_offset
         partition_log.roll()
-        await asyncio.shield(logs._flusher.next_round())
+        await asyncio.shield(logs.flusher.next_round())
         await logs.checkpoint()
         cleaner = LogCleaner(logs, SystemClock(), CleanerSettings())
         assert await cleaner.clean_dirtiest()
@@ -195,9 +195,9 @@ async def test_members_and_offsets_survive_a_restart(tmp_path: Path) -> None:
 
 async def test_many_commits_at_once_share_rounds_of_fsync(tmp_path: Path) -> None:
     async with opened(tmp_path) as (coordinator, logs):
-        before = logs._flusher.rounds
+        before = logs.flusher.rounds
         await asyncio.gather(*(coordinator.commit(commit(coordinator, n, f"g{n}")) for n in range(200)))
-        assert logs._flusher.rounds - before <= 5
+        assert logs.flusher.rounds - before <= 5
         assert len(coordinator.list_groups()) == 200
 
 
@@ -271,7 +271,7 @@ async def test_a_log_that_refuses_is_left_alone_for_a_while(tmp_path: Path) -> N
 
 async def test_a_record_too_large_for_the_topic_is_the_clients_to_make_smaller(tmp_path: Path) -> None:
     async with opened(tmp_path) as (coordinator, logs):
-        logs.apply_config(OFFSETS_TOPIC, LogConfig(max_message_bytes=80))
+        await logs.apply_config(OFFSETS_TOPIC, LogConfig(max_message_bytes=80))
         result = await coordinator.commit(commit(coordinator, 1))
         assert result.errors == (ErrorCode.INVALID_COMMIT_OFFSET_SIZE,)
         assert coordinator.trouble("g") is None, "other requests are fine"

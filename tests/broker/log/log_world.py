@@ -44,13 +44,14 @@ class LogWorld:
 
     def open(self, *, clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0) -> PartitionLog:
         """Open the log as a start of the broker does."""
+        self.flusher = Flusher(InlineExecutor(), self.failures.append)
         loaded = self.load(clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
         return PartitionLog(
             topic_partition=TopicPartition("t", 0),
             topic_id=TOPIC_ID,
             directory=self.directory,
             config=self.config,
-            flusher=Flusher(InlineExecutor(), self.failures.append),
+            flusher=self.flusher,
             durable_before_visible=self.group_commit,
             segments=loaded.segments,
             epochs=loaded.epochs,

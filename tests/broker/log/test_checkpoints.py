@@ -21,7 +21,7 @@ def test_offsets_are_written_as_kafka_writes_them() -> None:
     directory = SimulatedDisk().root
     offsets = {TopicPartition("b", 1): 7, TopicPartition("a.x_y-z", 0): 2**40}
     write_offsets(directory, RECOVERY_POINTS, offsets)
-    assert directory.read(RECOVERY_POINTS) == b"0\n2\na.x_y-z 0 1099511627776\nb 1 7\n"
+    assert directory.read(RECOVERY_POINTS) == b"0\n2\nb 1 7\na.x_y-z 0 1099511627776\n"
     assert read_offsets(directory, RECOVERY_POINTS) == offsets
 
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from tests.broker.log.log_world import NOW_MS, look_up, read_all
 from tidemill.broker.log import cleaner as cleaner_module
-from tidemill.broker.log import store as store_module
+from tidemill.broker.log import swap
 from tidemill.broker.log.checkpoints import CLEANED, read_offsets
 from tidemill.broker.log.cleanable import CleanerMachine
 from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
@@ -482,7 +482,7 @@ async def test_a_failure_after_the_decision_ends_the_folder_and_the_next_start_f
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_module.swap, "finish", broken)
+        patch.setattr(swap, "finish", broken)
         await cleaner.clean_dirtiest()
     assert store.failure is not None and store.failure.errno == errno.EIO
     cleaner.close()

@@ -455,7 +455,7 @@ class History:
     async def restart(self) -> None:
         self.disk.capacity_bytes = None
         await self.log.durable(self.log.log_end_offset - 1)
-        await self.log._flusher.drain()
+        await self.world.flusher.drain()
         self.acknowledged = len(self.appended)
         self.log.detach()
         self.log.finish()

@@ -1,0 +1,89 @@
+"""What a folder's checkpoints say, and how that is kept true
+
+Three files tell a start what it need not find out again: how far each log is durable, where it begins, and how far the
+cleaner has been. Written in the file thread only, where the making of partitions happens too: a checkpoint that was
+asked for before a partition was made again never follows it with what was true of the old one. The logs are asked in
+that thread as well, so that writing costs the event loop nothing; what they say only ever grows, and a newer answer is
+as good as an older one.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidemill.core.runtime.disk import Directory
+from tidemill.core.types import TopicPartition
+
+from .checkpoints import CLEANED, LOG_STARTS, RECOVERY_POINTS, find_offsets, read_offsets, write_offsets
+from .partition import PartitionLog
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class FolderCheckpoints:
+    """The checkpoints as the folder has them."""
+
+    directory: Directory
+    points: Offsets = field(default_factory=dict)
+    starts: Offsets = field(default_factory=dict)
+    cleaned: Offsets = field(default_factory=dict)
+
+    def read(self) -> bool:
+        """Read all of them; False if the cleaner's is missing, so that it may have been anywhere."""
+        self.points = read_offsets(self.directory, RECOVERY_POINTS)
+        self.starts = read_offsets(self.directory, LOG_STARTS)
+        cleaned = find_offsets(self.directory, CLEANED)
+        self.cleaned = cleaned or {}
+        return cleaned is not None
+
+    def correct(self, logs: Iterable[PartitionLog], *, cleaner_known: bool) -> None:
+        """Where a log ends before what the checkpoints say of it, they would pass judgement on what is appended now.
+
+        The cleaner's is there from the first start on, or a lost one could not be told from one that never was.
+        """
+        if not cleaner_known:
+            self._write_cleaned(self.cleaned)
+        ends = ((each.topic_partition, each.log_end_offset) for each in logs)
+        if any(max(self.points.get(key, 0), self.starts.get(key, 0)) > end for key, end in ends):
+            self.write(logs)
+
+    def write(self, logs: Iterable[PartitionLog]) -> None:
+        """Write down how far `logs` are durable and where they begin."""
+        points, starts = {}, {}
+        for each in logs:
+            points[each.topic_partition] = each.recovery_point
+            starts[each.topic_partition] = each.log_start_offset
+        self._write(points, starts)
+
+    def _write(self, points: Offsets, starts: Offsets) -> None:
+        if points != self.points:
+            write_offsets(self.directory, RECOVERY_POINTS, points)
+        if starts != self.starts:
+            write_offsets(self.directory, LOG_STARTS, starts)
+        self.points, self.starts = points, starts
+
+    def forget(self, gone: Collection[TopicPartition]) -> None:
+        """Take out what is said of earlier partitions of the same names.
+
+        After a crash their offsets would hide records of the new ones, or pass what was never durable for durable.
+        """
+        stale = set(gone)
+        if not stale.isdisjoint(self.points) or not stale.isdisjoint(self.starts):
+            self._write(_without(self.points, stale), _without(self.starts, stale))
+        if not stale.isdisjoint(self.cleaned):
+            self._write_cleaned(_without(self.cleaned, stale))
+
+    def note_cleaned(
+        self, topic_partition: TopicPartition, offset: int, is_there: Callable[[TopicPartition], bool]
+    ) -> None:
+        """Remember how far the cleaner has been in one log, and forget it of logs that are not there any more."""
+        offsets = {**self.cleaned, topic_partition: offset}
+        self._write_cleaned({key: offset for key, offset in offsets.items() if is_there(key)})
+
+    def _write_cleaned(self, offsets: Offsets) -> None:
+        write_offsets(self.directory, CLEANED, offsets)
+        self.cleaned = offsets
+
+
+def _without(offsets: Mapping[TopicPartition, int], keys: set[TopicPartition]) -> Offsets:
+    return {key: offset for key, offset in offsets.items() if key not in keys}

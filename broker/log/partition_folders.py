@@ -1,0 +1,156 @@
+"""Folders of partitions, made and taken away
+
+A folder is called `topic-partition` and names its topic's id in `partition.metadata`, which is the first file in it
+and the last to go: so a start always knows whose it is. A topic that is deleted loses its folders by renaming them to
+`….-delete`; what is in them is removed later. Where a full disk has no room for the new name, the folder is emptied and
+removed on the spot.
+
+Everything here blocks and belongs to a thread: making to the file thread, retiring to the flusher's.
+"""
+
+import errno
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from tidemill.core.errors import KafkaStorageError
+from tidemill.core.runtime.disk import DISK_FULL, Directory
+from tidemill.core.types import TopicPartition
+
+from .identity import PARTITION_METADATA, write_topic_id
+from .segment import Segment
+from .threads import CREATE_THREADS
+
+DELETE_SUFFIX = "-delete"
+METADATA_FOLDER = "__cluster_metadata-0"  # looks like a partition, but the metadata quorum looks after it itself
+_NAME_MAX = 255  # bytes of a file name on every file system we know
+_UNIQUE_BYTES = 1 + 32 + len(DELETE_SUFFIX)
+
+
+def parse_partition_folder(name: str) -> TopicPartition | None:
+    """The partition whose folder is called `name`; None for folders of anything else."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isdigit() or (len(number) > 1 and number[0] == "0"):
+        return None
+    return TopicPartition(topic, int(number))
+
+
+def find_partition_folders(directory: Directory) -> Iterator[tuple[TopicPartition, Directory]]:
+    """Every partition in a data folder; what deletions left behind is removed."""
+    for name in directory.list():
+        if name == METADATA_FOLDER or not directory.is_directory(name):
+            continue
+        if name.endswith(DELETE_SUFFIX):
+            directory.remove_tree(name)
+            continue
+        topic_partition = parse_partition_folder(name)
+        if topic_partition is not None:
+            yield topic_partition, directory.subdirectory(name)
+
+
+def name_of_deleted(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
+    """What the folder of a deleted partition is called until it is removed."""
+    return f"{str(topic_partition)[: _NAME_MAX - _UNIQUE_BYTES]}.{unique.hex}{DELETE_SUFFIX}"
+
+
+class PartitionFolders:
+    """Makes and retires the folders of partitions in one data folder."""
+
+    def __init__(self, directory: Directory, forget: Callable[[Sequence[TopicPartition]], None]) -> None:
+        self._directory = directory
+        self._forget = forget
+        self._undeleted: set[str] = set()  # folders of deleted partitions that still have their names
+
+    def make(self, topic_partitions: Sequence[TopicPartition], topic_id: uuid.UUID) -> list[tuple[Directory, Segment]]:
+        """Folders with an empty log each, all of them durable or none there; raises KafkaStorageError."""
+        where = f"{self._directory.path}/{topic_partitions[0]}"
+        try:
+            for topic_partition in topic_partitions:
+                self._make_way(str(topic_partition))
+        except OSError as error:
+            raise KafkaStorageError(f"cannot make {where}: what is there cannot be removed: {error}") from error
+        try:
+            self._forget(topic_partitions)
+            made = self._make_all(topic_partitions, topic_id)
+            self._directory.sync()
+        except OSError as error:
+            for topic_partition in topic_partitions:
+                self._undo(str(topic_partition))
+            raise KafkaStorageError(f"cannot make {where}: {error.strerror}") from error
+        return made
+
+    def _make_all(self, keys: Sequence[TopicPartition], topic_id: uuid.UUID) -> list[tuple[Directory, Segment]]:
+        if len(keys) == 1:
+            return [self._make_one(keys[0], topic_id)]
+        with ThreadPoolExecutor(max_workers=CREATE_THREADS) as pool:  # their syncs share the disk's journal
+            return list(pool.map(partial(self._make_one, topic_id=topic_id), keys))
+
+    def _make_one(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> tuple[Directory, Segment]:
+        folder = self._directory.subdirectory(str(topic_partition))
+        write_topic_id(folder, topic_id)
+        segment = Segment.create(folder, 0)
+        folder.sync()
+        return folder, segment
+
+    def _make_way(self, name: str) -> None:
+        """A new log never takes up files that are there: they would come back as its own with the next start."""
+        if not self._directory.exists(name):
+            return
+        if name not in self._undeleted:
+            raise FileExistsError(errno.EEXIST, "a folder that this broker did not make", name)
+        self._empty(name)
+
+    def _undo(self, name: str) -> None:
+        if self._directory.exists(name):
+            try:
+                self._directory.remove_tree(name)
+            except OSError:
+                self._undeleted.add(name)
+
+    def retire(self, renames: Sequence[tuple[str, str]]) -> OSError | None:
+        """Give folders, whose files are closed, the names of deleted ones; returns the last error.
+
+        A folder that keeps its name makes way when it is made again, or with the next start.
+        """
+        failure = None
+        renamed = False
+        for name, deleted in renames:
+            self._undeleted.add(name)
+            try:
+                renamed |= self._retire_one(name, deleted)
+            except OSError as error:
+                failure = error
+        if renamed:
+            try:
+                self._directory.sync()
+            except OSError as error:
+                failure = error
+        return failure
+
+    def _retire_one(self, name: str, deleted: str) -> bool:
+        try:
+            self._directory.rename(name, deleted)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            self._empty(name)  # there is no room for a name, and soon there will be
+            return False
+        self._undeleted.discard(name)
+        return True
+
+    def _empty(self, name: str) -> None:
+        """Remove the folder of a partition so that it names its topic until nothing else is in it."""
+        folder = self._directory.subdirectory(name)
+        for each in folder.list():
+            if each != PARTITION_METADATA and not folder.is_directory(each):
+                folder.remove(each)
+        folder.sync()
+        self._directory.remove_tree(name)
+        self._directory.sync()
+        self._undeleted.discard(name)
+
+    def remove_deleted(self, deleted: str) -> None:
+        """Remove a retired folder for good, if it has not gone at once."""
+        if self._directory.exists(deleted):
+            self._directory.remove_tree(deleted)

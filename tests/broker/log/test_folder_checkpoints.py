@@ -1,0 +1,56 @@
+"""Checkpoints of a folder, kept true"""
+
+from tests.broker.log.log_world import NOW_MS, LogWorld, batch
+from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.checkpoints import CLEANED, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
+from tidemill.broker.log.folder_checkpoints import FolderCheckpoints
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.core.types import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+async def log_with(count: int) -> PartitionLog:
+    log = LogWorld(SimulatedDisk().root).open()
+    for _ in range(count):
+        await log.durable(log.append(batch(1), now_ms=NOW_MS).last_offset)
+    return log
+
+
+async def test_what_logs_say_is_written_and_only_when_it_has_changed() -> None:
+    disk = SimulatedDisk()
+    checkpoints, log = FolderCheckpoints(disk.root), await log_with(3)
+    log.advance_log_start(2)
+    checkpoints.write([log])
+    assert read_offsets(disk.root, RECOVERY_POINTS) == {T0: 3} == checkpoints.points
+    assert read_offsets(disk.root, LOG_STARTS) == {T0: 2} == checkpoints.starts
+    syncs = disk.syncs
+    checkpoints.write([log])
+    assert disk.syncs == syncs
+    again = FolderCheckpoints(disk.root)
+    assert not again.read()
+    assert (again.points, again.starts, again.cleaned) == (checkpoints.points, checkpoints.starts, {})
+
+
+async def test_a_checkpoint_beyond_the_end_of_its_log_is_corrected_at_start() -> None:
+    disk = SimulatedDisk()
+    write_offsets(disk.root, RECOVERY_POINTS, {T0: 9})
+    checkpoints, log = FolderCheckpoints(disk.root), await log_with(3)
+    cleaner_known = checkpoints.read()
+    checkpoints.correct([log], cleaner_known=cleaner_known)
+    assert read_offsets(disk.root, RECOVERY_POINTS) == {T0: 3}
+    assert disk.root.exists(CLEANED)
+    assert checkpoints.read()
+
+
+def test_an_earlier_partition_of_the_same_name_is_forgotten_everywhere() -> None:
+    disk = SimulatedDisk()
+    for name in (RECOVERY_POINTS, LOG_STARTS, CLEANED):
+        write_offsets(disk.root, name, {T0: 5, T1: 6})
+    checkpoints = FolderCheckpoints(disk.root)
+    assert checkpoints.read()
+    checkpoints.forget([T1])
+    for name in (RECOVERY_POINTS, LOG_STARTS, CLEANED):
+        assert read_offsets(disk.root, name) == {T0: 5}
+    checkpoints.note_cleaned(T1, 7, lambda key: key == T1)
+    assert read_offsets(disk.root, CLEANED) == {T1: 7} == checkpoints.cleaned

@@ -1,0 +1,83 @@
+"""No upkeep of the data folder keeps the event loop for long, however many logs and segments there are"""
+
+import gc
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.log.crowded_folder import LoopWatch, watched_loop, write_clean_stop
+from tests.broker.log.log_world import NOW_MS
+from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.store import LogStore
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.disk import OsDirectory
+
+TURN_MS_MAX = 50
+"""What an ordinary client may have to wait because of somebody else."""
+
+SCALE = int(os.environ.get("TIDEMILL_CROWD", "1"))
+"""Times the number of segments."""
+
+TOPICS = {"deep": (1, 5000 * SCALE), "wide": (40 * SCALE, 3)}
+KEEP = LogConfig(retention_ms=-1, file_delete_delay_ms=0)
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[LogStore]:
+    store = LogStore(OsDirectory(tmp_path), clock=SystemClock(), node_id=1)
+    write_clean_stop(store.directory, TOPICS)
+    store.open_all(lambda _topic: KEEP)
+    gc.collect()
+    gc.freeze()
+    yield store
+    await store.close()
+    gc.unfreeze()
+    shutil.rmtree(tmp_path)  # more files than others should have to clean up
+
+
+def told(watch: LoopWatch, what: str) -> None:
+    print(f"{what}: longest turn {watch.longest_busy_ms:.1f} ms busy, {watch.longest_ms:.1f} ms on the wall")
+
+
+async def use(store: LogStore, config: LogConfig) -> None:
+    for topic in TOPICS:
+        await store.apply_config(topic, config)
+
+
+async def test_retention_that_keeps_everything_and_then_nearly_nothing(store: LogStore) -> None:
+    await use(store, LogConfig(retention_ms=DAY_MS, file_delete_delay_ms=60_000))
+    for _ in range(2):
+        async with watched_loop() as watch:
+            assert await store.enforce_retention(NOW_MS) == 0
+        told(watch, "retention, nothing to do")
+        assert watch.longest_busy_ms < TURN_MS_MAX
+    await use(store, LogConfig(retention_ms=500, file_delete_delay_ms=60_000))
+    async with watched_loop() as watch:
+        removed = await store.enforce_retention(NOW_MS)
+    told(watch, f"retention of {removed} segments")
+    assert removed == sum(partitions * (segments - 1) for partitions, segments in TOPICS.values())
+    for log in store:
+        assert log.log_start_offset == log.segments[0].base_offset == log.log_end_offset - 1
+    assert watch.longest_busy_ms < TURN_MS_MAX
+
+
+async def test_checkpoints_and_the_deletion_of_a_topic(store: LogStore) -> None:
+    async with watched_loop() as watch:
+        await store.checkpoint()
+        await store.delete("deep")
+        await store.delete("wide")
+    told(watch, "a checkpoint, and two topics deleted")
+    assert store.partitions() == []
+    assert watch.longest_busy_ms < TURN_MS_MAX
+
+
+async def test_a_topic_of_many_partitions_is_made(store: LogStore) -> None:
+    async with watched_loop() as watch:
+        await store.create_many("new", uuid.UUID(int=7), range(50 * SCALE), KEEP)
+    told(watch, "a topic made")
+    assert watch.longest_busy_ms < TURN_MS_MAX
