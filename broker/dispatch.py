@@ -39,6 +39,7 @@ from tidemill.core.wire.framing import RequestHeader, decode_request_header, enc
 from tidemill.core.wire.message import Buffer
 
 if TYPE_CHECKING:
+    from tidemill.broker.admission import Admission
     from tidemill.broker.config import BrokerConfig
     from tidemill.broker.fetch_sessions import FetchSessions
     from tidemill.broker.groups.coordinator import GroupCoordinator
@@ -125,6 +126,10 @@ class BrokerServices(Protocol):
     @property
     def logs(self) -> "LogStore":
         """The partitions stored here."""
+
+    @property
+    def admission(self) -> "Admission":
+        """The way of produced batches into them."""
 
     @property
     def controller(self) -> "Controller":

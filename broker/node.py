@@ -23,6 +23,7 @@ from typing import Final
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
+from tidemill.broker.admission import Admission
 from tidemill.broker.config import BrokerConfig, ListenAddress
 from tidemill.broker.dispatch import Dispatcher, Route
 from tidemill.broker.fetch_sessions import FetchSessions
@@ -85,6 +86,7 @@ class Broker:
         self.logs = logs
         self.controller = controller
         self.groups = groups
+        self.admission = Admission()
         self.cleaner = LogCleaner(logs, clock, cleaner_settings(self.config_layers()))
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _new_session_id)
         self.producer_ids = ProducerIds(controller.allocate_producer_ids)
@@ -275,6 +277,7 @@ async def open_broker(
         async with _running(broker, new_uuid):
             yield broker
     finally:
+        broker.admission.close()
         controller.close()
         await logs.close()
 

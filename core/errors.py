@@ -31,6 +31,9 @@ class KafkaError(Exception):
         cls.code = code
         _BY_CODE[code] = cls
 
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """Of a batch that is refused for some of its records: their places in it, and what is wrong with each (KIP-467)."""
+
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").rstrip("."))
 

@@ -8,22 +8,23 @@ batch itself is judged by the log as always. What is remembered is about one ima
 replaced (a topic deleted or made anew, another leader, other settings) everything is looked up again. Settings that the
 log obeys are read from the log each time.
 
-Whatever is unusual in a request, or is refused, is left to the general handler, which then says what is wrong: acks=0,
-transactional ids and batches, unknown topics, bad batches. A request with several batches goes to `produce_several`.
+What is unusual about a request is left to the general handler, which then says what is wrong with it: acks=0,
+transactional ids, unknown topics. A request with several batches goes to `produce_several`.
 """
 
 import struct
+from collections.abc import Sequence
 
+from tidemill.broker.admission import ACKS_ALL, ACKS_LEADER, Outcome, Place, find_place
 from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange
-from tidemill.broker.handlers.produce_several import SeveralBatches, failed_partition, named
-from tidemill.broker.log.partition import PartitionLog
-from tidemill.broker.partitions import find_log, find_topic
-from tidemill.broker.quorum.image import ClusterImage, PartitionImage
+from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_exchange, named, produce_response
+from tidemill.broker.handlers.produce_several import SeveralBatches
+from tidemill.broker.log.partition import AppendResult
+from tidemill.broker.quorum.image import ClusterImage
 from tidemill.core.errors import KafkaError
-from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.framing import RequestHeader, encode_response
-from tidemill.core.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tidemill.core.wire.messages.produce import ProduceResponse
 from tidemill.core.wire.produce_frame import (
     FLEXIBLE_FROM,
     LOG_START_OFFSET_FROM,
@@ -44,53 +45,27 @@ _new_header = tuple.__new__  # twice as fast as the NamedTuple's own constructor
 _CORRELATION_ID = struct.Struct(">i")
 _CORRELATION_ID_AT = 4
 _MARKS = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)  # occur in no response by themselves
-_ACKS_LEADER, _ACKS_ALL = 1, -1
 
 
 class KnownPrefix:
     """Where requests with a certain prefix go."""
 
-    __slots__ = (
-        "_head",
-        "_pack",
-        "_size",
-        "_tail",
-        "_with_start",
-        "image",
-        "in_sync",
-        "index",
-        "leader_epoch",
-        "log",
-        "name",
-        "needs_all",
-        "topic_id",
-    )
+    __slots__ = ("_asked", "_head", "_pack", "_size", "_tail", "_with_start", "acks", "image", "place")
 
-    def __init__(
-        self,
-        image: ClusterImage,
-        partition_log: PartitionLog,
-        partition: PartitionImage,
-        frame: ProduceFrame,
-        version: int,
-    ) -> None:
+    def __init__(self, image: ClusterImage, place: Place, frame: ProduceFrame, version: int) -> None:
         self.image = image
-        self.log = partition_log
-        topic, ((self.index, _, _),) = frame.topics[0]
-        self.leader_epoch = partition.leader_epoch
-        self.in_sync = len(partition.isr)
-        self.needs_all = frame.acks == _ACKS_ALL
-        self.name, self.topic_id = named(topic, version)
+        self.place = place
+        self.acks = frame.acks
+        topic, ((index, _, _),) = frame.topics[0]
+        self._asked: tuple[AskedTopic] = ((*named(topic, version), (index,)),)
         self._with_start = version >= LOG_START_OFFSET_FROM
         self._take_apart(version)
 
     def _take_apart(self, version: int) -> None:
         """Let the general codec encode a response, and find the three numbers in it that change."""
         base_offset, append_time, log_start = _MARKS
-        answer = PartitionProduceResponse(
-            index=self.index, base_offset=base_offset, log_append_time_ms=append_time, log_start_offset=log_start
-        )
-        response = b"".join(encode_response(ApiKey.PRODUCE, version, 0, self._response(answer)))
+        stored = AppendResult(base_offset, base_offset, append_time, log_start, duplicate=False)
+        response = b"".join(encode_response(ApiKey.PRODUCE, version, 0, self.response([stored])))
         numbers = struct.pack(">3q", *_MARKS) if self._with_start else struct.pack(">2q", *_MARKS[:2])
         at = response.rindex(numbers)
         self._size, self._head, self._tail = response[:4], response[8:at], response[at + len(numbers) :]
@@ -105,23 +80,24 @@ class KnownPrefix:
             )
         return self._pack(self._size, correlation_id, self._head, base_offset, append_time_ms, self._tail)
 
-    def _response(self, answer: PartitionProduceResponse) -> ProduceResponse:
-        topic = TopicProduceResponse(name=self.name, topic_id=self.topic_id, partition_responses=(answer,))
-        return ProduceResponse(responses=(topic,))
+    def response(self, outcomes: Sequence[Outcome]) -> ProduceResponse:
+        """The response to a batch of any outcome."""
+        return produce_response(self._asked, (self.place.log,), outcomes)
 
     @staticmethod
     def error_response(known: "KnownPrefix", error: KafkaError, _api_version: int) -> ProduceResponse:
         """What a stored batch gets that does not become durable after all."""
-        return known._response(failed_partition(known.index, error))
+        return all_failed(known._asked, error)
 
 
 class ProduceMemo:
     """The prefixes that one connection uses in one version: a `tidemill.broker.dispatch.Shortcut`."""
 
-    __slots__ = ("_broker", "_flexible", "_known", "_prefix_end", "_several", "_version")
+    __slots__ = ("_admit", "_broker", "_flexible", "_known", "_prefix_end", "_several", "_version")
 
     def __init__(self, broker: BrokerServices, version: int) -> None:
         self._broker = broker
+        self._admit = broker.admission.admit
         self._version = version
         self._flexible = version >= FLEXIBLE_FROM
         self._known: dict[bytes, KnownPrefix] = {}
@@ -129,12 +105,12 @@ class ProduceMemo:
         self._several = SeveralBatches(broker, version)
 
     def __call__(self, frame: memoryview) -> Exchange | None:
-        """Serve a request whose answer is certain to be a good one; None if it is not."""
+        """Serve a request with a batch for a partition that there is; None if it is another."""
         broker = self._broker
         known = self._known.get(bytes(frame[PREFIX_AT : self._prefix_end]))
         if known is None or known.image is not broker.controller.image:
             found = read_produce_frame(frame, self._version)
-            if found is None or found.acks not in (_ACKS_LEADER, _ACKS_ALL):
+            if found is None or found.acks not in (ACKS_LEADER, ACKS_ALL):
                 return None
             if not found.has_one_batch:
                 return self._several(frame, found, self._header(frame))
@@ -145,26 +121,15 @@ class ProduceMemo:
         if span is None:
             return None
         start, end = span
-        log = known.log
-        if (
-            end - start < HEADER_BYTES
-            or frame[start + ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT
-            or (known.needs_all and known.in_sync < log.config.min_insync_replicas)
-        ):
-            return None
-        try:
-            base_offset, last_offset, append_time_ms, log_start_offset, _ = log.append(
-                frame[start:end],
-                now_ms=broker.clock.now_ms(),
-                leader_epoch=known.leader_epoch,
-                produce_version=self._version,
-            )
-        except KafkaError:
-            return None  # nothing has changed; the general handler meets the same and says it
-        pending = log.pending(last_offset)
+        outcome = self._admit(known.place, frame[start:end], known.acks, broker.clock.now_ms(), self._version)
         header = self._header(frame)
         exchange = Exchange(header, known, KnownPrefix.error_response)
+        if type(outcome) is not AppendResult:
+            answer_exchange(exchange, (known.place.log,), (outcome,), known.response)
+            return exchange
+        base_offset, last_offset, append_time_ms, log_start_offset, _ = outcome
         chunks: Chunks = [known.respond(header[2], base_offset, append_time_ms, log_start_offset)]
+        pending = known.place.log.pending(last_offset)
         if pending is None:
             exchange.chunks = chunks
         else:
@@ -191,12 +156,9 @@ class ProduceMemo:
         return known
 
     def _look_up(self, image: ClusterImage, found: ProduceFrame) -> KnownPrefix | None:
-        name, ((index, _, _),) = found.topics[0]
+        topic, ((index, _, _),) = found.topics[0]
         try:
-            topic = find_topic(self._broker, *named(name, self._version))
-            partition_log, partition = find_log(self._broker, topic, index)
+            place = find_place(self._broker, *named(topic, self._version), index)
         except KafkaError:
             return None
-        if topic.internal:
-            return None
-        return KnownPrefix(image, partition_log, partition, found, self._version)
+        return KnownPrefix(image, place, found, self._version)

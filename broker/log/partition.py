@@ -8,11 +8,10 @@ What lies below the log start has been deleted, what lies at or beyond the high 
 Under `flush.policy=group` the high watermark is what is durable: a consumer (or a mirror) never sees a record that a
 power cut could still take back. Under `os` it follows the log end, as on an Apache Kafka node without replicas.
 
-`append` checks the header and CRC of a batch, asks the producer states whether it is new, stamps offset and leader
-epoch into the caller's bytes and writes them. Nothing is changed when it raises. Records are looked at only where
-somebody wants it: in topics that are to be compacted, where one without a key could never be; in those with a codec of
-their own (`recode`); and everywhere under `log.record.validation=records`. Not here: who may append, acks, waiting for
-replicas.
+An append judges the header and CRC of a batch, asks the producer states whether it is new, stamps offset and leader
+epoch into the caller's bytes and writes them. Nothing is changed when it raises. Where records have to be looked at
+(`examination`) somebody may do so elsewhere between the judging and the storing. Not here: who may append, acks,
+waiting for replicas.
 """
 
 import asyncio
@@ -28,28 +27,28 @@ from tidemill.core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageE
 from tidemill.core.records.batch import (
     CODEC_MASK,
     HEADER_BYTES,
+    TIMESTAMP_TYPE_BIT,
     BatchHeader,
-    BatchView,
     set_create_time,
     stamp,
     stamp_append_time,
 )
-from tidemill.core.records.validate import validate_produced_batch, validate_records
+from tidemill.core.records.validate import NO_TIMESTAMP, validate_produced_batch
 from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory
 from tidemill.core.types import TopicPartition
 
 from .config import LONG_MAX, LogConfig
 from .epochs import LeaderEpochs
+from .examination import Examination
 from .flush_plan import FlushPlan, LogPosition
 from .flusher import Flusher, FlushWork
 from .lookup import LogView
 from .producers import KeptBatch, ProducerStates
-from .recode import recoded, wanted_codec
+from .recode import wanted_codec
 from .segment import Segment
 
 log = structlog.get_logger("tidemill.broker.log")
 
-NO_TIMESTAMP = -1
 HOT_BYTES = 64 * 2**20  # of the newest data; a consumer within once or twice of this is spared the look for cold pages
 INDEXES_KEPT_MAX = 4  # of sealed segments: as many consumers that are behind read without loading indexes in turn
 
@@ -126,6 +125,7 @@ class PartitionLog:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._append_time, self._walks_records = config.append_time, config.walks_records  # asked for each batch
+        self._walks_times = config.walks_records and config.message_timestamp_before_max_ms < LONG_MAX
         self._codec = wanted_codec(config)
         self._plan_roll()
 
@@ -171,22 +171,44 @@ class PartitionLog:
     ) -> AppendResult:
         """Judge and store one record batch of a client; raises KafkaError and then nothing has changed.
 
-        `data` is stamped in place when it can be written to, else a copy is.
+        `data` is stamped in place when it can be written to, else a copy is. If its records have to be looked at, that
+        is done here and now, whatever it costs; see `try_append`.
         """
-        self._check_open()
+        found = self.try_append(data, now_ms, leader_epoch, produce_version)
+        return self.append_examined(found, found.run()) if isinstance(found, Examination) else found
+
+    def try_append(
+        self, data: ByteBuffer, now_ms: int, leader_epoch: int = 0, produce_version: int = 13
+    ) -> AppendResult | Examination:
+        """The same, but if the batch's records have to be looked at first nothing is stored and this is returned."""
+        if self.closed or self._flusher.failure is not None:
+            self._check_open()
         config = self._config
         batch = validate_produced_batch(data, config.max_message_bytes, produce_version)
-        if (
-            self._append_time
-            or batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms
-            or now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms
+        times = codec = None
+        if self._append_time:
+            if batch.timestamp_type:
+                raise InvalidTimestamp("a producer cannot send a batch with append times")
+        elif (
+            batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or (now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms and batch.base_timestamp >= 0)
+            or self._walks_times  # the header has the first and the latest; another may be older
         ):
-            self._judge_timestamps(batch, now_ms)
-        if self._walks_records:
-            validate_records(BatchView(data), compacted=config.compacted)
+            times = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
         if self._codec is not None and batch.attributes & CODEC_MASK != self._codec:
-            data = recoded(data, self._codec, config)
+            codec = self._codec
+        if self._walks_records or times is not None or codec is not None:
+            return Examination(data, batch, config, now_ms, leader_epoch, times, codec)
         return self._store(data, batch, now_ms, leader_epoch)
+
+    def append_examined(self, examination: Examination, data: ByteBuffer) -> AppendResult:
+        """Store what `try_append` wanted to have examined, `data` being the outcome of that.
+
+        The settings must be those it was made with; anything else may have changed meanwhile.
+        """
+        assert examination.config is self._config
+        self._check_open()
+        return self._store(data, examination.batch, examination.now_ms, examination.leader_epoch)
 
     def append_own(self, data: ByteBuffer, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
         """Store one batch that a coordinator of this broker has made: its times and records are taken as they are."""
@@ -212,8 +234,13 @@ class PartitionLog:
         header = bytes(data[:HEADER_BYTES])
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
-        append_time = self._stamp(data, batch, now_ms, leader_epoch)
-        max_timestamp = append_time if append_time != NO_TIMESTAMP else batch.max_timestamp
+        append_time, max_timestamp = NO_TIMESTAMP, batch.max_timestamp
+        if self._append_time:
+            append_time = max_timestamp = now_ms
+            stamp_append_time(data, 0, now_ms)
+        elif batch.attributes & TIMESTAMP_TYPE_BIT:
+            set_create_time(data)
+        stamp(data, 0, base_offset, leader_epoch)
         try:
             self._write(data, max_timestamp, last_offset, now_ms)
         except KafkaStorageError:
@@ -230,31 +257,6 @@ class PartitionLog:
         """The answer to a batch that is stored already."""
         append_time = original.timestamp if self._append_time else NO_TIMESTAMP
         return AppendResult(original.base_offset, original.last_offset, append_time, self.log_start_offset, True)
-
-    def _stamp(self, data: bytearray | memoryview, batch: BatchHeader, now_ms: int, leader_epoch: int) -> int:
-        """Write into the batch what the broker decides; returns the append time, -1 where the producer's time holds."""
-        append_time = NO_TIMESTAMP
-        if self._append_time:
-            append_time = now_ms
-            stamp_append_time(data, 0, now_ms)
-        elif batch.timestamp_type:
-            set_create_time(data)
-        stamp(data, 0, self.log_end_offset, leader_epoch)
-        return append_time
-
-    def _judge_timestamps(self, batch: BatchHeader, now_ms: int) -> None:
-        config = self.config
-        if config.append_time:
-            if batch.timestamp_type:
-                raise InvalidTimestamp("a producer cannot send a batch with append times")
-        elif batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
-            raise InvalidTimestamp(
-                f"timestamp {batch.max_timestamp} is more than {config.message_timestamp_after_max_ms} ms ahead"
-            )
-        elif now_ms - batch.base_timestamp > config.message_timestamp_before_max_ms and batch.base_timestamp >= 0:
-            raise InvalidTimestamp(
-                f"timestamp {batch.base_timestamp} is more than {config.message_timestamp_before_max_ms} ms old"
-            )
 
     def _write(self, data: ByteBuffer, max_timestamp: int, last_offset: int, now_ms: int) -> None:
         config, active = self._config, self._active

@@ -2,13 +2,13 @@
 
 With `compression.type=producer`, the default, batches stay the bytes that arrived. Any other value is a promise about
 everything in the topic, so a batch of another codec is compressed anew as it comes in. Its header keeps all it says but
-codec, length and CRC; its records are walked on the way, since nothing else would look at them before a consumer does.
+codec, length and CRC; its records have been walked before (`examination`), since nothing else would look at them before
+a consumer does.
 """
 
 from tidemill.core.errors import MessageTooLarge
-from tidemill.core.records.batch import HEADER_BYTES, BatchView, with_records
+from tidemill.core.records.batch import HEADER_BYTES, with_records
 from tidemill.core.records.compression import CODECS, compress
-from tidemill.core.records.validate import validate_records
 from tidemill.core.runtime.disk import ByteBuffer
 
 from .config import LogConfig
@@ -25,14 +25,19 @@ def wanted_codec(config: LogConfig) -> int | None:
     return CODECS["none" if name == _UNCOMPRESSED else name]
 
 
-def recoded(batch: ByteBuffer, codec: int, config: LogConfig) -> bytearray:
-    """`batch` with its records compressed by `codec`; raises InvalidRecord or MessageTooLarge."""
-    records = validate_records(BatchView(batch), compacted=config.compacted)
+def recoded(batch: ByteBuffer, records: bytes | memoryview, codec: int, config: LogConfig) -> bytearray:
+    """`batch` with these, its records, compressed by `codec`; raises MessageTooLarge."""
+    if codec == CODECS["none"]:
+        _check_size(len(records), config)  # before they are copied
     levels = {CODECS["gzip"]: config.compression_gzip_level, CODECS["zstd"]: config.compression_zstd_level}
-    found = with_records(batch[:HEADER_BYTES], compress(codec, records, levels.get(codec)), codec)
-    if len(found) > config.max_message_bytes:
+    packed = compress(codec, records, levels.get(codec))
+    _check_size(len(packed), config)
+    return with_records(batch[:HEADER_BYTES], packed, codec)
+
+
+def _check_size(records_bytes: int, config: LogConfig) -> None:
+    if HEADER_BYTES + records_bytes > config.max_message_bytes:
         raise MessageTooLarge(
-            f"record batch of {len(found)} bytes with compression.type={config.compression_type}; "
+            f"record batch of {HEADER_BYTES + records_bytes} bytes with compression.type={config.compression_type}; "
             f"the topic allows {config.max_message_bytes}"
         )
-    return found

@@ -49,21 +49,26 @@ class ColumnReader:
         self._columns = columns
         self._walk: _Walk = self._walk_first
 
-    def read(self, header: BatchHeader, data: bytes) -> RecordColumns:
-        """The columns of the records that fill the uncompressed `data`; raises CorruptMessage if they do not."""
+    def read(self, header: BatchHeader, data: bytes | memoryview) -> RecordColumns:
+        """The columns of the records that fill the uncompressed `data`; raises CorruptMessage if they do not.
+
+        A view will do where no keys, values or headers are wanted.
+        """
         count = header.record_count
         columns, at = self._walk(header, data, 0, 0, count)
         if at != len(data) or count < 0:
             raise _bytes_behind(header, data, at)
         return columns
 
-    def parts(self, header: BatchHeader, data: bytes, part_records: int = PART_RECORDS) -> Iterable[RecordColumns]:
+    def parts(
+        self, header: BatchHeader, data: bytes | memoryview, part_records: int = PART_RECORDS
+    ) -> Iterable[RecordColumns]:
         """The same in parts of so many records at most, so that one who has seen enough need not read on."""
         if header.record_count <= part_records:
             return (self.read(header, data),)
         return self._parts(header, data, part_records)
 
-    def _parts(self, header: BatchHeader, data: bytes, part_records: int) -> Iterator[RecordColumns]:
+    def _parts(self, header: BatchHeader, data: bytes | memoryview, part_records: int) -> Iterator[RecordColumns]:
         at = 0
         for first in range(0, header.record_count, part_records):
             columns, at = self._walk(header, data, at, first, min(first + part_records, header.record_count))
@@ -71,12 +76,14 @@ class ColumnReader:
         if at != len(data):
             raise _bytes_behind(header, data, at)
 
-    def _walk_first(self, header: BatchHeader, data: bytes, at: int, first: int, end: int) -> tuple[RecordColumns, int]:
+    def _walk_first(
+        self, header: BatchHeader, data: bytes | memoryview, at: int, first: int, end: int
+    ) -> tuple[RecordColumns, int]:
         self._walk = _compile(self._columns)
         return self._walk(header, data, at, first, end)
 
 
-def _bytes_behind(header: BatchHeader, data: bytes, at: int) -> CorruptMessage:
+def _bytes_behind(header: BatchHeader, data: bytes | memoryview, at: int) -> CorruptMessage:
     return CorruptMessage(f"{len(data) - at} bytes behind the {header.record_count} records of the batch")
 
 
@@ -101,7 +108,7 @@ def read_headers(data: bytes, at: int) -> tuple[Headers, int]:
     return tuple(headers), at
 
 
-_Walk = Callable[[BatchHeader, bytes, int, int, int], tuple[RecordColumns, int]]
+_Walk = Callable[[BatchHeader, bytes | memoryview, int, int, int], tuple[RecordColumns, int]]
 """`(header, data, at, first, end) -> columns, at`: record number `first`, which begins at `at`, to number `end`."""
 
 # Left the column that a line is for, after a ~ the one without which it is needed; `n = varint` is inlined.

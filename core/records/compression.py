@@ -7,6 +7,7 @@ bounded: a batch that would grow past `max_bytes` is refused while at most that 
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import CorruptMessage, MessageTooLarge, UnsupportedCompressionType
@@ -16,6 +17,7 @@ CODEC_NAMES = {number: name for name, number in CODECS.items()}
 
 _GZIP_LEVEL = 6  # what -1 stands for
 _GZIP_WINDOW_BITS = 31  # a gzip wrapper around a 32 KiB window
+_GZIP_INPUT_BYTES, _GZIP_OUTPUT_BYTES = 64 * 1024, 2**20  # at a time
 _ZSTD_LEVEL = 3
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # magic, version, oldest compatible version
 _XERIAL_MAGIC = _XERIAL_HEADER[:8]
@@ -67,10 +69,36 @@ def decompress(codec: str | int, data: bytes | memoryview, max_bytes: int) -> by
             raise _too_large(number, max_bytes)
         return bytes(data)
     if number == 1:
-        return _decompress_gzip(data, max_bytes)
+        return b"".join(_gunzip(data, max_bytes))
     if number == 2:
         return _decompress_snappy(data, max_bytes)
     return _decompress_frames(number, data, max_bytes)
+
+
+def decompress_into(codec: str | int, data: bytes | memoryview, room: memoryview) -> int:
+    """Decompress `data` into `room`, with the same errors; returns how many bytes it is.
+
+    For what may be large: no object of that size is made on the way, and while a codec writes other threads run.
+    """
+    number = codec_number(codec)
+    if number == 1:
+        at = 0
+        for part in _gunzip(data, len(room)):
+            room[at : at + len(part)] = part
+            at += len(part)
+        return at
+    if number == 2:
+        return _unsnappy_into(data, room)
+    if number == 0:
+        if len(data) > len(room):
+            raise _too_large(number, len(room))
+        room[: len(data)] = data
+        return len(data)
+    into = _cramjam().lz4.decompress_into if number == 3 else _cramjam().zstd.decompress_into
+    try:
+        return int(into(data, room))
+    except _cramjam().DecompressionError as error:
+        raise (_too_large(number, len(room)) if _FULL in str(error) else _corrupt(number, error)) from error
 
 
 def _too_large(number: int, max_bytes: int) -> MessageTooLarge:
@@ -105,33 +133,46 @@ def _compress_lz4(data: bytes | memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_gzip(data: bytes | memoryview, max_bytes: int) -> bytes:
-    """Read one or more gzip members."""
-    parts: list[bytes] = []
-    room = max_bytes
-    rest = bytes(data)
-    while rest or not parts:
-        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+def _gunzip(data: bytes | memoryview, max_bytes: int) -> Iterator[bytes]:
+    """What one or more gzip members hold, in pieces; a member that ends leaves little behind that must be copied."""
+    source, begin, room = memoryview(data), 0, max_bytes
+    member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    while True:
+        piece = source[begin : begin + _GZIP_INPUT_BYTES]
         try:
-            part = member.decompress(rest, room + 1)
+            part = member.decompress(piece, min(_GZIP_OUTPUT_BYTES, room + 1))
         except zlib.error as error:
             raise _corrupt(1, error) from error
         if len(part) > room:
             raise _too_large(1, max_bytes)
-        if not member.eof:
-            raise _corrupt(1, "it ends too early")
-        parts.append(part)
+        yield part
         room -= len(part)
-        rest = member.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        begin += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
+        if member.eof:
+            if begin == len(source):
+                return
+            member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        elif not part and begin == len(source):
+            raise _corrupt(1, "it ends too early")
 
 
 def _decompress_snappy(data: bytes | memoryview, max_bytes: int) -> bytes:
-    """Read xerial framing if its magic is there, else one raw block."""
-    if data[:8] != _XERIAL_MAGIC:
-        return _snappy_block(bytes(data), max_bytes, max_bytes)
     parts: list[bytes] = []
     room = max_bytes
+    for block in _snappy_blocks(data):
+        room -= _claimed_size(block, room, max_bytes)
+        try:
+            parts.append(bytes(_cramjam().snappy.decompress_raw(block)))
+        except _cramjam().DecompressionError as error:
+            raise _corrupt(2, error) from error
+    return b"".join(parts)
+
+
+def _snappy_blocks(data: bytes | memoryview) -> Iterator[bytes]:
+    """The blocks of xerial framing if its magic is there, else the one raw block."""
+    if data[:8] != _XERIAL_MAGIC:
+        yield bytes(data)
+        return
     at = len(_XERIAL_HEADER)
     end = len(data)
     if end < at:
@@ -143,25 +184,23 @@ def _decompress_snappy(data: bytes | memoryview, max_bytes: int) -> bytes:
         at += 4
         if not 0 <= size <= end - at:
             raise _corrupt(2, f"block of {size} bytes, {end - at} are left")
-        part = _snappy_block(bytes(data[at : at + size]), room, max_bytes)
-        parts.append(part)
-        room -= len(part)
+        yield bytes(data[at : at + size])
         at += size
-    return b"".join(parts)
 
 
-def _snappy_block(block: bytes, room: int, max_bytes: int) -> bytes:
+def _claimed_size(block: bytes, room: int, max_bytes: int) -> int:
+    """How large a block will be, which it says itself."""
     if not block:
         raise _corrupt(2, "an empty block")
     try:
         claimed: int = _cramjam().snappy.decompress_raw_len(block)
-        if claimed > _SNAPPY_RATIO_MAX * len(block):
-            raise _corrupt(2, f"{len(block)} bytes cannot hold {claimed}")
-        if claimed > room:
-            raise _too_large(2, max_bytes)
-        return bytes(_cramjam().snappy.decompress_raw(block))
     except _cramjam().DecompressionError as error:
         raise _corrupt(2, error) from error
+    if claimed > _SNAPPY_RATIO_MAX * len(block):
+        raise _corrupt(2, f"{len(block)} bytes cannot hold {claimed}")
+    if claimed > room:
+        raise _too_large(2, max_bytes)
+    return claimed
 
 
 def _decompress_frames(number: int, data: bytes | memoryview, max_bytes: int) -> bytes:
@@ -181,3 +220,14 @@ def _decompress_frames(number: int, data: bytes | memoryview, max_bytes: int) ->
             continue
         with memoryview(output) as view:
             return bytes(view[:length])
+
+
+def _unsnappy_into(data: bytes | memoryview, room: memoryview) -> int:
+    at = 0
+    for block in _snappy_blocks(data):
+        size = _claimed_size(block, len(room) - at, len(room))
+        try:
+            at += int(_cramjam().snappy.decompress_raw_into(block, room[at : at + size])) if size else 0
+        except _cramjam().DecompressionError as error:
+            raise _corrupt(2, error) from error
+    return at

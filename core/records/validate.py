@@ -7,7 +7,16 @@ topics that need it: it walks over the records and catches counts, lengths and o
 Not here: what depends on the topic or on time (timestamp bounds, timestamp type, sequence numbers).
 """
 
-from ..errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge, UnsupportedCompressionType
+from collections.abc import Iterator
+
+from ..errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+    UnsupportedCompressionType,
+)
 from .batch import (
     ATTRIBUTES_AT,
     BATCH_LENGTH_AT,
@@ -18,18 +27,21 @@ from .batch import (
     MAGIC_AT,
     MAGIC_V2,
     BatchHeader,
-    BatchView,
     header_fields,
 )
-from .columns import ColumnReader
-from .compression import CODECS, decompress
+from .columns import ColumnReader, RecordColumns
+from .compression import CODECS
 from .crc import crc32c
-from .record import DECOMPRESSED_BYTES_MAX
 
 BATCH_BYTES_MAX = 1048588  # max.message.bytes of Kafka: 1 MiB and the 12 bytes before the counted part
 ZSTD_PRODUCE_VERSION = 7
 _ZSTD = CODECS["zstd"]
 _JUDGED = ColumnReader("offsets", "keyless", "headers")
+_JUDGED_WITH_TIMES = ColumnReader("timestamps", "offsets", "keyless", "headers")
+_NO_KEY = "no key, which a compacted topic needs"
+NO_TIMESTAMP = -1  # what a record has that its producer gave none
+RECORD_ERRORS_MAX = 10_000
+"""Records that one error names, as many as librdkafka puts into a batch; each of them is an object in the answer."""
 _new_header = tuple.__new__  # see `batch`
 
 
@@ -108,28 +120,77 @@ def _other_codec(codec: int, produce_version: int) -> KafkaError:
     return UnsupportedCompressionType(f"unknown compression codec {codec}")
 
 
-def validate_records(view: BatchView, *, compacted: bool = False, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Walk over the records of a produced batch, check what the header cannot show and return them uncompressed.
+def validate_records(
+    header: BatchHeader, data: bytes | memoryview, *, compacted: bool = False, times: tuple[int, int] | None = None
+) -> None:
+    """Walk over the uncompressed records of a produced batch and check what its header cannot show.
 
     Records that cannot be read behind a checksum that matches were sent like that: InvalidRecord, which a producer does
-    not retry, and not CorruptMessage, which it does.
+    not retry, and not CorruptMessage, which it does. Where they can be read the error names those at fault: without a
+    key if the topic is to be compacted; with a time that is not within `times`, if these have to be judged.
     """
+    first = 0
+    faults = _Faults()
     try:
-        data = decompress(view.codec, view.records_bytes(), max_bytes)
-        number = view.base_offset
-        for columns in _JUDGED.parts(view, data):
-            end = number + len(columns.offsets)
-            if columns.offsets != [*range(number, end)]:
-                raise _other_offset(columns.offsets, number, view.base_offset)
-            if compacted and True in columns.keyless:
-                index = number - view.base_offset + columns.keyless.index(True)
-                raise InvalidRecord(f"record {index} has no key, which a compacted topic needs")
-            number = end
+        for columns in (_JUDGED if times is None else _JUDGED_WITH_TIMES).parts(header, data):
+            end = first + len(columns.offsets)
+            if columns.offsets != [*range(first, end)]:
+                raise _other_offset(columns.offsets, first)
+            if times is not None:
+                faults.note_times(columns, first, times, compacted)
+            elif compacted and True in columns.keyless:
+                faults.note_keys(columns, first)
+            first = end
     except CorruptMessage as error:
         raise InvalidRecord(str(error)) from error
-    return data
+    if faults.count:
+        raise faults.error(header.record_count)
+    if times is not None and header.max_timestamp > times[1]:
+        raise InvalidTimestamp(f"the largest timestamp is said to be {header.max_timestamp}, which no record has")
 
 
-def _other_offset(offsets: list[int], first: int, base_offset: int) -> KafkaError:
+class _Faults:
+    """The records of a batch that cannot be stored; one that has no key is not asked for its time."""
+
+    __slots__ = ("count", "late", "named")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.named: list[tuple[int, str]] = []
+        self.late = False  # or early: some record's time is at fault
+
+    def note_keys(self, columns: RecordColumns, first: int) -> None:
+        self._note((number, _NO_KEY) for number, missing in enumerate(columns.keyless, first) if missing)
+
+    def note_times(self, columns: RecordColumns, first: int, times: tuple[int, int], compacted: bool) -> None:
+        self._note(self._judged(columns, first, times, compacted))
+
+    def _judged(
+        self, columns: RecordColumns, first: int, times: tuple[int, int], compacted: bool
+    ) -> Iterator[tuple[int, str]]:
+        low, high = times
+        for number, (time, keyless) in enumerate(zip(columns.timestamps, columns.keyless, strict=True), first):
+            if keyless and compacted:
+                yield number, _NO_KEY
+            elif not low <= time <= high and time != NO_TIMESTAMP:
+                self.late = True
+                yield number, f"timestamp {time} is not within [{low}, {high}]"
+
+    def _note(self, faults: Iterator[tuple[int, str]]) -> None:
+        for fault in faults:
+            self.count += 1
+            if len(self.named) < RECORD_ERRORS_MAX:
+                self.named.append(fault)
+
+    def error(self, record_count: int) -> KafkaError:
+        """What the producer gets; Kafka too calls the batch late as soon as one record is."""
+        number, reason = self.named[0]
+        text = f"{self.count} of {record_count} records cannot be stored; the first is record {number}: {reason}"
+        error = InvalidTimestamp(text) if self.late else InvalidRecord(text)
+        error.record_errors = tuple(self.named)
+        return error
+
+
+def _other_offset(offsets: list[int], first: int) -> KafkaError:
     offset, due = next((offset, due) for due, offset in enumerate(offsets, first) if offset != due)
-    return InvalidRecord(f"record {due - base_offset} has offset delta {offset - base_offset}")
+    return InvalidRecord(f"record {due} has offset delta {offset}")

@@ -116,7 +116,7 @@ async def test_changed_settings_are_obeyed_at_once(tmp_path: Path, key: str, val
         )
         assert result.error is None
         assert (await produce(client, topic, batch)).error_code == code
-        assert served.count == 1
+        assert served.count == 2
 
 
 async def test_pipelined_requests_are_answered_in_order_when_only_some_take_the_short_way(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def all_at_once(image: dict[str, TopicImage], version: int) -> list[ProduceReque
     """What the short way has to serve, batches that the log refuses included."""
     plain, longer = image["plain"], image["a-much-longer-name"]
     a, b = (0, records(b"a")), (1, records(b"b"))
+    transactional = records(b"tx", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
     to_all: list[tuple[TopicImage, Batches]] = [(image[name], [a, b]) for name in TOPICS if name != "careful"]
     return [
         several(version, (plain, [a, b])),
@@ -72,6 +73,10 @@ def all_at_once(image: dict[str, TopicImage], version: int) -> list[ProduceReque
         *(several(version, (plain, [(0, idempotent(n)), (1, idempotent(n))])) for n in (0, 1, 1, 7, 2)),
         several(version, (plain, [(0, idempotent(3)), (0, idempotent(4)), (0, idempotent(3)), (0, idempotent(9))])),
         several(version, (plain, [a, b]), (longer, [])),
+        several(version, (plain, [a, (1, b"")])),
+        several(version, (plain, [a, (1, b"short")])),
+        several(version, (plain, [a, (1, transactional)])),
+        several(version, (plain, [a]), (image["careful"], [b])),
         several(version, (plain, [])),
         several(version, (unknown_topic(), [])),
         several(version),
@@ -82,16 +87,11 @@ def left_alone(image: dict[str, TopicImage], version: int) -> list[ProduceReques
     """What the general handler has to judge, and of which it stores what is good."""
     plain = image["plain"]
     a, b = (0, records(b"a")), (1, records(b"b"))
-    transactional = records(b"tx", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
     return [
         several(version, (plain, [a, (2, records(b"x"))])),
         several(version, (plain, [a, (-1, records(b"x"))])),
         several(version, (plain, [a]), (unknown_topic(), [b])),
-        several(version, (plain, [a, (1, b"")])),
         several(version, (plain, [a, (1, None)])),
-        several(version, (plain, [a, (1, b"short")])),
-        several(version, (plain, [a, (1, transactional)])),
-        several(version, (plain, [a]), (image["careful"], [b])),
         several(version, (plain, [a, b]), acks=7),
         several(version, (plain, [a, b]), transactional_id="t"),
     ]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.core.errors import CorruptMessage, MessageTooLarge, UnsupportedCompressionType
-from tidemill.core.records.compression import CODECS, codec_number, compress, decompress
+from tidemill.core.records.compression import CODECS, codec_number, compress, decompress, decompress_into
 
 COMPRESSED = [name for name in CODECS if name != "none"]
 TEXT = b'{"id":1,"name":"user"}' * 10_000  # several blocks of any framing
@@ -62,6 +62,31 @@ def test_nonsense_raises_only_kafka_errors(codec: str, data: bytes, start: int) 
     for hostile in (data, packed[:start] + data):
         with suppress(CorruptMessage, MessageTooLarge):
             assert len(decompress(codec, hostile, 10_000)) <= 10_000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=60)
+@given(data=st.binary(max_size=60), start=st.integers(0, 200), room=st.integers(0, 5000), large=st.booleans())
+def test_into_a_room_goes_what_would_be_returned(codec: str, data: bytes, start: int, room: int, large: bool) -> None:
+    """Damaged or not, too large or not: the same bytes or the same error."""
+    packed = compress(codec, TEXT if large else TEXT[:3000])
+    room = len(TEXT) + room - 2500 if large else room
+    for sent in (packed, packed[:start] + data):
+        filled = memoryview(bytearray(room))
+        try:
+            expected: bytes | type = decompress(codec, sent, room)
+        except (CorruptMessage, MessageTooLarge) as error:
+            expected = type(error)
+        try:
+            found: bytes | type = bytes(filled[: decompress_into(codec, sent, filled)])
+        except (CorruptMessage, MessageTooLarge) as error:
+            found = type(error)
+        assert found == expected
+
+
+def test_many_empty_gzip_members_may_be_there_too() -> None:
+    members = gzip.compress(b"", mtime=0) * 50_000
+    assert decompress("gzip", members, 10) == b""
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])

@@ -1,19 +1,27 @@
 """Produced batches are accepted whole or refused with the error a producer expects"""
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.records.record_strategies import record_lists
-from tidemill.core.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge, UnsupportedCompressionType
+from tidemill.core.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+    UnsupportedCompressionType,
+)
 from tidemill.core.records import batch as at
 from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.crc import crc32c
 from tidemill.core.records.record import NewRecord, decode_records
-from tidemill.core.records.validate import validate_produced_batch, validate_records
+from tidemill.core.records.validate import RECORD_ERRORS_MAX, validate_produced_batch, validate_records
 
 RECORDS = [NewRecord(1000, b"k", b"v"), NewRecord(1001, None, b"w")]
 GOOD = build_batch(RECORDS, producer_id=4, producer_epoch=0, base_sequence=0)
@@ -94,10 +102,65 @@ def test_any_flipped_byte_is_noticed_or_harmless() -> None:
 
 
 def test_records_are_checked_when_asked() -> None:
-    view = BatchView(GOOD)
-    assert validate_records(view) == GOOD[at.HEADER_BYTES :]
-    with pytest.raises(InvalidRecord, match="record 1 has no key"):
-        validate_records(view, compacted=True)
+    header, data = batch_of(GOOD)
+    validate_records(header, data)
+    with pytest.raises(InvalidRecord, match="the first is record 1: no key"):
+        validate_records(header, data, compacted=True)
+
+
+def batch_of(batch: bytes | bytearray) -> tuple[at.BatchHeader, bytes]:
+    """Header and uncompressed records."""
+    view = BatchView(batch)
+    return view, bytes(view.records_bytes())
+
+
+def faulty(records: list[NewRecord], **demands: Any) -> KafkaError:
+    """What a batch of these records is refused with."""
+    with pytest.raises(KafkaError) as caught:
+        validate_records(*batch_of(build_batch(records)), **demands)
+    return caught.value
+
+
+def test_every_record_without_a_key_is_named() -> None:
+    records = [NewRecord(5, None if number in (1, 3, 1500) else b"k", b"v") for number in range(2000)]
+    error = faulty(records, compacted=True)
+    assert isinstance(error, InvalidRecord)
+    assert error.record_errors == tuple((number, "no key, which a compacted topic needs") for number in (1, 3, 1500))
+    assert str(error).startswith("3 of 2000 records cannot be stored")
+
+
+def test_every_record_out_of_time_is_named_and_makes_the_batch_late() -> None:
+    times = {0: 9, 2: 10, 3: 20, 4: 21, 6: -1}
+    records = [NewRecord(times.get(number, 15), b"k", b"v") for number in range(7)]
+    error = faulty(records, times=(10, 20))
+    assert isinstance(error, InvalidTimestamp)
+    assert error.record_errors == (
+        (0, "timestamp 9 is not within [10, 20]"),
+        (4, "timestamp 21 is not within [10, 20]"),
+    )
+
+
+def test_a_record_without_a_key_is_not_asked_for_its_time() -> None:
+    """The batch is late if any record is, wherever it stands: so Kafka answers."""
+    both = [NewRecord(15, None, b"v"), NewRecord(1, None, b"v"), NewRecord(1, b"k", b"v"), NewRecord(15, b"k", b"v")]
+    error = faulty(both, times=(10, 20), compacted=True)
+    assert isinstance(error, InvalidTimestamp)
+    assert [number for number, _ in error.record_errors] == [0, 1, 2]
+    assert isinstance(faulty(both[:2], times=(10, 20), compacted=True), InvalidRecord)
+
+
+def test_no_more_records_are_named_than_a_batch_of_librdkafka_has() -> None:
+    error = faulty([NewRecord(5, None, b"")] * (RECORD_ERRORS_MAX + 1), compacted=True)
+    assert len(error.record_errors) == RECORD_ERRORS_MAX
+    assert str(error).startswith(f"{RECORD_ERRORS_MAX + 1} of {RECORD_ERRORS_MAX + 1} records")
+
+
+def test_a_header_that_says_a_time_which_no_record_has() -> None:
+    lying = bytearray(build_batch([NewRecord(15, b"k", b"v")]))
+    struct.pack_into(">q", lying, at.MAX_TIMESTAMP_AT, 99)
+    with pytest.raises(InvalidTimestamp) as caught:
+        validate_records(*batch_of(lying), times=(10, 20))
+    assert caught.value.record_errors == ()
 
 
 def test_offset_deltas_that_lie_are_found() -> None:
@@ -106,9 +169,8 @@ def test_offset_deltas_that_lie_are_found() -> None:
     lying[61 + 3] = 0x0A  # the offset delta becomes 5, the header still says one record at 0
     struct.pack_into(">I", lying, at.CRC_AT, crc32c(lying[at.ATTRIBUTES_AT :]))
     validate_produced_batch(lying)
-    view = BatchView(lying)
     with pytest.raises(InvalidRecord, match="record 0 has offset delta 5"):
-        validate_records(view)
+        validate_records(*batch_of(lying))
 
 
 @given(record_lists, st.data())
@@ -121,8 +183,10 @@ def test_records_are_refused_exactly_when_they_cannot_be_read(records: list[NewR
         readable = [record.offset for record in decode_records(view)] == list(range(view.record_count))
     except CorruptMessage:
         readable = False
-    if readable:
-        assert validate_records(view) == batch[at.HEADER_BYTES :]
-    else:
-        with pytest.raises(InvalidRecord):
-            validate_records(view)
+    for form in (bytes, memoryview):
+        header, data = batch_of(batch)
+        if readable:
+            validate_records(header, form(data))
+        else:
+            with pytest.raises(InvalidRecord):
+                validate_records(header, form(data))

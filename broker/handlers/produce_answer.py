@@ -1,0 +1,184 @@
+"""What is said to a Produce request, whichever way it was read
+
+versions: 3-13, as in `produce`
+  8  which records of a refused batch are at fault (KIP-467)
+
+Every batch of a request comes to an outcome: where it is stored, or the error that says why it is not. The answer is
+due when all outcomes are known and, unless the producer wants no answer, what was stored is durable. A round of fsync
+covers everything that was appended before it began, so the first log that has something to wait for speaks for all.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from tidemill.broker.admission import Outcome
+from tidemill.broker.dispatch import Exchange
+from tidemill.broker.log.partition import AppendResult, PartitionLog
+from tidemill.core.errors import KafkaError
+from tidemill.core.records.validate import RECORD_ERRORS_MAX
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.framing import encode_response
+from tidemill.core.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tidemill.core.wire.primitives import uuid_from_bytes
+from tidemill.core.wire.produce_frame import TOPIC_ID_FROM
+
+AskedTopic = tuple[str, uuid.UUID, Sequence[int]]
+"""Name, topic id and partitions as a request has them; the response says them back."""
+
+Logs = Sequence[PartitionLog | None]
+"""Of each batch of a request, the log it was for; None where none was found."""
+
+Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]
+
+
+def named(topic: bytes, version: int) -> tuple[str, uuid.UUID]:
+    """Name and topic id as a request has them, from the bytes that name the topic in it."""
+    if version >= TOPIC_ID_FROM:
+        return "", uuid_from_bytes(topic)
+    return topic.decode(), ZERO_UUID
+
+
+def produce_response(topics: Iterable[AskedTopic], logs: Logs, outcomes: Sequence[Outcome]) -> ProduceResponse:
+    """The response that says all `outcomes`, of which there is one for each partition that `topics` name."""
+    responses = []
+    number = 0
+    room = RECORD_ERRORS_MAX  # a batch of few bytes may have as many: not more in a response than in one batch
+    for name, topic_id, indexes in topics:
+        rows = []
+        for index in indexes:
+            rows.append(_partition_response(index, logs[number], outcomes[number], room))
+            room -= len(rows[-1].record_errors)
+            number += 1
+        responses.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=tuple(rows)))
+    return ProduceResponse(responses=tuple(responses))
+
+
+def all_failed(topics: Iterable[AskedTopic], error: KafkaError) -> ProduceResponse:
+    """The same error for every partition of a request."""
+    asked = list(topics)
+    count = sum(len(indexes) for _, _, indexes in asked)
+    return produce_response(asked, [None] * count, [error] * count)
+
+
+def _partition_response(
+    index: int, partition_log: PartitionLog | None, outcome: Outcome, room: int
+) -> PartitionProduceResponse:
+    if isinstance(outcome, AppendResult):
+        return PartitionProduceResponse(
+            index=index,
+            base_offset=outcome.base_offset,
+            log_append_time_ms=outcome.append_time_ms,
+            log_start_offset=outcome.log_start_offset,
+        )
+    faults = outcome.record_errors
+    return PartitionProduceResponse(
+        index=index,
+        error_code=outcome.code,
+        base_offset=-1,
+        # as Kafka has it: the log was found and is fine, records were not
+        log_start_offset=partition_log.log_start_offset if faults and partition_log is not None else -1,
+        record_errors=tuple(
+            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=reason)
+            for number, reason in faults[:room]
+        ),
+        error_message=str(outcome) or None,
+    )
+
+
+def durable(logs: Logs, outcomes: Sequence[Outcome]) -> "asyncio.Future[None] | None":
+    """What to wait for before these outcomes may be said; None if they may be at once. Raises KafkaStorageError."""
+    for partition_log, outcome in zip(logs, outcomes, strict=True):
+        if partition_log is not None and isinstance(outcome, AppendResult):
+            pending = partition_log.pending(outcome.last_offset)
+            if pending is not None:
+                return pending
+    return None
+
+
+class _Later:
+    """One answer that is due later, a future of its own request: the client may go away.
+
+    Then the batches that are not stored yet are not wanted any more; see `tidemill.broker.admission`.
+    """
+
+    __slots__ = ("_logs", "_outcomes", "_respond", "_waiting", "answer")
+
+    def __init__(self, logs: Logs, outcomes: Outcomes, respond: Callable[[Sequence[Outcome]], Any]) -> None:
+        self._logs = logs
+        self._outcomes = outcomes
+        self._respond = respond
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting = [outcome for outcome in outcomes if asyncio.isfuture(outcome)]
+        self.answer.add_done_callback(self._left)
+
+    def begin(self) -> None:
+        """Wait for the batches that have no outcome yet."""
+        if self._waiting:
+            asyncio.gather(*self._waiting, return_exceptions=True).add_done_callback(self._settled)
+        else:
+            self._settled(None)
+
+    def _left(self, answer: "asyncio.Future[Any]") -> None:
+        if answer.cancelled():
+            for outcome in self._waiting:
+                outcome.cancel()
+
+    def _settled(self, _all: object) -> None:
+        """All outcomes are known."""
+        if self.answer.done():
+            return
+        try:
+            outcomes = [
+                outcome.result() if isinstance(outcome, asyncio.Future) else outcome for outcome in self._outcomes
+            ]
+            pending = durable(self._logs, outcomes) if self._logs else None
+            if pending is None:
+                self.answer.set_result(self._respond(outcomes))
+            else:
+                pending.add_done_callback(partial(self._durable, outcomes))
+        except Exception as error:
+            self.answer.set_exception(error)
+
+    def _durable(self, outcomes: Sequence[Outcome], pending: "asyncio.Future[None]") -> None:
+        if self.answer.done():
+            return
+        try:
+            pending.result()
+            self.answer.set_result(self._respond(outcomes))
+        except Exception as error:
+            self.answer.set_exception(error)
+
+
+def answer_exchange(
+    exchange: Exchange, logs: Logs, outcomes: Outcomes, respond: Callable[[Sequence[Outcome]], ProduceResponse]
+) -> None:
+    """Answer a request of which not everything is stored, at once if that can be."""
+    if any(map(asyncio.isfuture, outcomes)):
+        exchange.pending = answer_later(logs, outcomes, respond)
+        return
+    settled = cast(Sequence[Outcome], outcomes)
+    header = exchange.header
+    chunks = encode_response(header.api_key, header.api_version, header.correlation_id, respond(settled))
+    pending = durable(logs, settled)
+    if pending is None:
+        exchange.chunks = chunks
+    else:
+        exchange.after, exchange.due = pending, chunks
+
+
+def answer_later(logs: Logs, outcomes: Outcomes, respond: Callable[[Sequence[Outcome]], Any]) -> "asyncio.Future[Any]":
+    """What `respond` makes of all outcomes, once they are known and what was stored is durable.
+
+    Without `logs` nothing has to be. The future has an error if that could not be made durable.
+    """
+    later = _Later(logs, outcomes, respond)
+    later.begin()
+    return later.answer

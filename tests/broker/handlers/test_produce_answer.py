@@ -1,0 +1,86 @@
+"""What is said to batches of every outcome"""
+
+import asyncio
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.broker.broker_world import broker_and_client
+from tests.broker.handlers.data_path import make_topic, produce, produce_request, records
+from tidemill.broker.handlers import produce_answer
+from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_later, produce_response
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import InvalidRecord, KafkaStorageError
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.wire.api import ApiKey
+
+NOW_MS = 1_700_000_000_000
+ASKED: list[AskedTopic] = [("a", uuid.UUID(int=1), (4, 2)), ("b", uuid.UUID(int=2), (0,))]
+
+
+def refused(count: int) -> InvalidRecord:
+    error = InvalidRecord("some")
+    error.record_errors = tuple((number, "why") for number in range(count))
+    return error
+
+
+def test_a_response_names_so_many_records_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of a hundred bytes may have thousands of them, and a request thousands of such batches."""
+    monkeypatch.setattr(produce_answer, "RECORD_ERRORS_MAX", 5)
+    response = produce_response(ASKED, (None,) * 3, [refused(3)] * 3)
+    rows = [row for topic in response.responses for row in topic.partition_responses]
+    assert [len(row.record_errors) for row in rows] == [3, 2, 0]
+    assert [(row.index, row.error_code) for row in rows] == [(n, ErrorCode.INVALID_RECORD) for n in (4, 2, 0)]
+
+
+def test_all_failed_is_said_for_every_partition() -> None:
+    response = all_failed(ASKED, KafkaStorageError("gone"))
+    assert [(topic.name, [row.index for row in topic.partition_responses]) for topic in response.responses] == [
+        ("a", [4, 2]),
+        ("b", [0]),
+    ]
+
+
+async def test_an_answer_that_cannot_be_made_is_an_error_of_its_own() -> None:
+    waiting = asyncio.get_running_loop().create_future()
+    answer = answer_later((), [waiting], lambda _outcomes: 1 // 0)
+    waiting.set_result(refused(1))
+    with pytest.raises(ZeroDivisionError):
+        await answer
+
+
+async def test_whoever_leaves_takes_what_waits_with_him() -> None:
+    waiting = asyncio.get_running_loop().create_future()
+    answer = answer_later((), [refused(1), waiting], list)
+    answer.cancel()
+    await asyncio.sleep(0)
+    assert waiting.cancelled()
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_the_records_at_fault_are_named(tmp_path: Path, version: int) -> None:
+    """As Apache Kafka 4.3.1 does it: tests/integration/test_record_errors.py asks both."""
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, cleanup_policy="compact")
+        batch = build_batch([NewRecord(NOW_MS, None if n in (1, 3) else b"k", b"v") for n in range(5)])
+        for _ in range(2):
+            answer = await produce(client, topic, batch, version=version)
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+            if version >= 8:
+                assert [row.batch_index for row in answer.record_errors] == [1, 3]
+                assert (answer.error_message or "").startswith("2 of 5 records cannot be stored")
+                assert answer.log_start_offset == 0
+            else:
+                assert answer.record_errors == ()
+
+
+async def test_the_rest_of_a_request_is_stored(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=2, cleanup_policy="compact")
+        keyed = build_batch([NewRecord(NOW_MS, b"k", b"v")])
+        for _ in range(2):
+            response = await client.ask(ApiKey.PRODUCE, 9, produce_request(topic, {0: records(b"x"), 1: keyed}, 9))
+            codes = [row.error_code for row in response.responses[0].partition_responses]
+            assert codes == [ErrorCode.INVALID_RECORD, 0]
