@@ -303,13 +303,15 @@ class Controller:
     def want_snapshot_when_due(self) -> None:
         """Let `keep_snapshots` write one if the log has grown enough or the last is old enough."""
         now_ms = self._clock.now_ms()
-        last = self._store.snapshot
-        if now_ms < self._snapshot_not_before_ms or (last and last.offset_end == self._image.offset):
+        if now_ms < self._snapshot_not_before_ms or self._snapshot_is_current():
             return
         rules = self._snapshots
         too_old = rules.max_interval_ms and now_ms - self._snapshot_from_ms >= rules.max_interval_ms
         if too_old or self._store.bytes_since_snapshot >= rules.max_bytes:
             self._snapshot_wanted.set()
+
+    def _snapshot_is_current(self) -> bool:
+        return self._store.snapshot is not None and self._store.snapshot.offset_end == self._image.offset
 
     async def keep_snapshots(self) -> None:
         """Write a snapshot whenever one is wanted, until cancelled; the owner runs this beside `run`."""
@@ -326,6 +328,8 @@ class Controller:
 
     async def _write_snapshot(self) -> None:
         async with self._turn:
+            if self._snapshot_is_current():
+                return  # wanted once more while the last was being written
             which = await self._in_thread(self._store.roll)
             image, removed = self._image, dict(self._removed)
         self._snapshot_from_ms = now_ms = self._clock.now_ms()

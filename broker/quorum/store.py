@@ -370,6 +370,7 @@ class MetadataStore:
 
         For a worker thread. Raises OSError or SnapshotStopped, and then all is as before.
         """
+        assert which != self.snapshot, "what it replaces would be itself, and what it falls back to would go"
         part = which.name + PART_SUFFIX
         try:
             size_bytes = self._write_part(part, encode(records, epoch=which.epoch, now_ms=now_ms), stopped)

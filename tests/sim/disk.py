@@ -5,7 +5,8 @@ fall back to what was synced, except that of everything written since any sector
 (the end of the very last write up to any byte) and the file may have any length in between; names fall back to what the
 directory last synced, except that a prefix of the changes since (they are journaled in order) may have happened.
 `capacity_bytes` makes it full (a new name needs room too, unless a name went from its folder before), `fail_sync` makes
-fsync fail, `cut_power_in` lets only so many more changes happen and
+fsync fail (and with `forgets_after_failed_sync` the sectors that it was to write count as written afterwards, as Linux
+takes them: a later fsync does not write them), `cut_power_in` lets only so many more changes happen and
 then raises PowerCut from within whatever the program is doing, and from everything it tries afterwards.
 """
 
@@ -31,6 +32,7 @@ class SimulatedDisk:
         self.cut_power_in: int | None = None
         self.written_last: _Inode | None = None
         self.fail_sync: OSError | None = None
+        self.forgets_after_failed_sync = False
         self.syncs = 0
         self.root = SimulatedDirectory(self, "/disk")
 
@@ -79,6 +81,22 @@ class _Inode:
     def used_bytes(self) -> int:
         return max(len(self.written), self.room_end)
 
+    def fill_to(self, size_bytes: int) -> None:
+        """Zeros up to there, if the file is shorter."""
+        before = len(self.written)
+        if size_bytes > before:
+            self.written.extend(bytes(size_bytes - before))
+            self.dirty.update(range(before // SECTOR_BYTES, (size_bytes - 1) // SECTOR_BYTES + 1))
+
+    def sync(self) -> None:
+        """Everything but what a failed sync has forgotten."""
+        durable = bytearray(self.durable[: len(self.written)].ljust(len(self.written), b"\0"))
+        for sector in self.dirty:
+            start = sector * SECTOR_BYTES
+            durable[start : start + SECTOR_BYTES] = self.written[start : start + SECTOR_BYTES]
+        self.durable = bytes(durable)
+        self.dirty.clear()
+
     def crash(self, rng: random.Random) -> None:
         low, high = sorted((len(self.durable), len(self.written)))
         length = rng.choice((low, high, rng.randint(low, high)))
@@ -116,8 +134,7 @@ class SimulatedFile:
         written = self._inode.written
         room = self._room(max(0, position + len(data) - self._inode.used_bytes))
         short = data[: max(0, len(data) - room)] if room else data
-        if position > len(written):
-            written.extend(bytes(position - len(written)))
+        self._inode.fill_to(position)
         written[position : position + len(short)] = short
         if short:
             first, last = position // SECTOR_BYTES, (position + len(short) - 1) // SECTOR_BYTES
@@ -156,18 +173,19 @@ class SimulatedFile:
     def truncate(self, size_bytes: int) -> None:
         self._check()
         self._disk.change()
-        written = self._inode.written
         self._inode.room_end = 0
-        if size_bytes <= len(written):
-            del written[size_bytes:]
-        else:
-            written.extend(bytes(size_bytes - len(written)))
+        del self._inode.written[size_bytes:]
+        self._inode.fill_to(size_bytes)
 
     def sync(self) -> None:
         self._check()
-        self._disk.sync()
-        self._inode.durable = bytes(self._inode.written)
-        self._inode.dirty.clear()
+        try:
+            self._disk.sync()
+        except OSError:
+            if self._disk.forgets_after_failed_sync:
+                self._inode.dirty.clear()
+            raise
+        self._inode.sync()
         if self._disk.written_last is self._inode:
             self._disk.written_last = None
 

@@ -69,6 +69,23 @@ def test_a_full_disk_takes_a_new_name_only_where_another_was() -> None:
     assert disk.root.list() == ["g", "h"]
 
 
+def test_what_a_failed_sync_forgot_is_not_written_by_the_next() -> None:
+    disk = SimulatedDisk()
+    disk.forgets_after_failed_sync = True
+    file = disk.root.create("f")
+    disk.root.sync()
+    file.write_at(0, b"a" * 600)
+    disk.fail_sync = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(OSError):
+        file.sync()
+    disk.fail_sync = None
+    file.write_at(600, b"b" * 600)
+    file.sync()
+    assert disk.root.read("f") == b"a" * 600 + b"b" * 600
+    disk.crash(random.Random(1))
+    assert disk.root.read("f") == bytes(512) + b"a" * 88 + b"b" * 600, "whole sectors are written"
+
+
 def test_a_closed_file_cannot_be_used() -> None:
     file = SimulatedDisk().root.create("f")
     file.close()

@@ -319,6 +319,29 @@ async def test_decisions_go_on_while_a_snapshot_is_written() -> None:
     assert make(disk).image == image
 
 
+async def test_a_snapshot_that_is_wanted_twice_is_written_once() -> None:
+    disk = SimulatedDisk()
+    calls = 0
+    writing, go_on = threading.Event(), threading.Event()
+
+    def still_there(removed: Mapping[uuid.UUID, str]) -> Collection[uuid.UUID]:
+        nonlocal calls
+        calls += 1
+        writing.set()
+        go_on.wait(20)
+        return removed
+
+    async with running(disk, snapshots=SnapshotRules(max_bytes=1), still_there=still_there) as controller:
+        await until(writing.is_set)
+        controller.want_snapshot_when_due()
+        go_on.set()
+        await until(lambda: snapshots(disk))
+        await asyncio.sleep(0.05)
+        assert calls == 1
+        await controller.create_topics([NewTopic(name="a")])
+        await until(lambda: len(snapshots(disk)) == 2)
+
+
 async def test_topics_that_are_gone_are_known_for_as_long_as_they_have_files() -> None:
     disk = SimulatedDisk()
     with_files: set[uuid.UUID] = set()
