@@ -129,7 +129,7 @@ def payloads(dump: str) -> list[dict[str, object]]:
 
 def test_our_metadata_and_group_files_are_read_by_kafkas_dump_tool(classpath: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    settings = {"offsets.topic.num.partitions": "1"}
+    settings = {"offsets.topic.num.partitions": "1", "metadata.log.max.record.bytes.between.snapshots": "400"}
     broker = services.broker("dumped", data, settings=settings, log=tmp_path / "broker.log").start()
     try:
         address = broker.facts["address"]
@@ -141,14 +141,24 @@ def test_our_metadata_and_group_files_are_read_by_kafkas_dump_tool(classpath: st
         assert consumer.consume(1, timeout=60)
         consumer.commit(asynchronous=False)
         consumer.close()
+        broker.kill()
+        broker.restart()  # out of order: with new leaderships
     finally:
         broker.stop()
     segment = "00000000000000000000.log"
-    metadata = payloads(
-        tool(classpath, DUMP, "--files", str(data / "__cluster_metadata-0" / segment), "--cluster-metadata-decoder")
+    folder = data / "__cluster_metadata-0"
+    files = sorted(folder.glob("*.log")), sorted(folder.glob("*.checkpoint"))
+    log_kinds, snapshot_kinds = (
+        {
+            str(record["type"])
+            for file in each
+            for record in payloads(tool(classpath, DUMP, "--files", str(file), "--cluster-metadata-decoder"))
+        }
+        for each in files
     )
-    kinds = {str(record["type"]) for record in metadata}
-    assert {"REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD"} <= kinds
+    everything = {"REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD"}
+    assert everything | {"PARTITION_CHANGE_RECORD"} <= log_kinds | snapshot_kinds
+    assert everything <= snapshot_kinds
     groups = payloads(
         tool(classpath, DUMP, "--files", str(data / "__consumer_offsets-0" / segment), "--offsets-decoder")
     )
