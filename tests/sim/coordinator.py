@@ -227,6 +227,7 @@ class CoordinatorSimulation:
             if orderly:
                 await self._end_in_order()
         finally:
+            self.disk.cut_power_in = 0  # what is cancelled from here on changes nothing any more
             for thread in self._threads:
                 thread.end()
 
@@ -326,6 +327,8 @@ class CoordinatorSimulation:
         self.answered.check()
 
     async def _close(self) -> None:
+        while "cleaner" in self._busy:  # noqa: ASYNC110 - a node ends its cleaner first, and so does this world
+            await asyncio.sleep(0)
         with contextlib.suppress(OSError):  # a disk that failed cannot be left in order
             await self._store.close()
 
