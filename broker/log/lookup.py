@@ -13,6 +13,7 @@ A batch that is damaged is passed over: it was reported when it was found, or wi
 """
 
 import contextlib
+import mmap
 from bisect import bisect_right
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import TypeAlias
 from tidemill.core.errors import CorruptMessage
 from tidemill.core.records.batch import HEADER_BYTES, BatchHeader, crc_matches, plausible_size, read_header
 from tidemill.core.records.columns import ColumnReader, RecordColumns
-from tidemill.core.records.compression import decompress
+from tidemill.core.records.compression import CODECS, decompress_into
 from tidemill.core.records.record import DECOMPRESSED_BYTES_MAX
 from tidemill.core.runtime.disk import File
 
@@ -38,6 +39,7 @@ Search: TypeAlias = Generator[bool, None, Found]
 
 _HEADERS_PER_STEP = 300
 _RECORDS_PER_STEP = 1000
+_COPIED_BYTES_MAX = 2**20  # a bytes object is walked faster than a mapping, and so much is copied in no time
 _SEGMENTS_PER_STEP = 50  # of each a file may have to be opened
 
 _TIMES = ColumnReader("timestamps", "offsets")
@@ -178,5 +180,14 @@ def _times(file: File, position: int, header: BatchHeader) -> Iterator[RecordCol
     with contextlib.suppress(CorruptMessage):
         batch = file.read_at(position, header.size_bytes)
         if len(batch) == header.size_bytes and crc_matches(batch, 0, header):
-            records = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], DECOMPRESSED_BYTES_MAX)
-            yield from _TIMES.parts(header, records, _RECORDS_PER_STEP)
+            yield from _TIMES.parts(header, _expanded(header, batch), _RECORDS_PER_STEP)
+
+
+def _expanded(header: BatchHeader, batch: bytes) -> bytes | memoryview:
+    """The records uncompressed; in a mapping, whose pages are handed out while other threads have the interpreter."""
+    packed = memoryview(batch)[HEADER_BYTES:]
+    if header.codec == CODECS["none"]:
+        return batch[HEADER_BYTES:] if len(batch) <= _COPIED_BYTES_MAX else packed
+    room = memoryview(mmap.mmap(-1, DECOMPRESSED_BYTES_MAX, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    records = room[: decompress_into(header.codec, packed, room)]
+    return bytes(records) if len(records) <= _COPIED_BYTES_MAX else records

@@ -110,6 +110,7 @@ class Ticker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await asyncio.sleep(0.01)  # it shall see the last turn too
         self._task.cancel()
 
     async def _tick(self) -> None:
