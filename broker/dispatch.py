@@ -1,4 +1,4 @@
-"""The way from a request frame to its response
+"""The dispatcher, which makes a response of every request frame
 
 A `Route` says which handler serves an API key, in which versions, and how that API says "error". The dispatcher
 decodes the header, finds the route, decodes the request and calls the handler. Whatever goes wrong then, on any of the

@@ -1,4 +1,4 @@
-"""The addresses that clients are told
+"""Advertised addresses, where clients are told to connect
 
 A client must be told an address that it can reach. `advertised.listeners` says so explicitly, per listener; without it
 the address that the client has just connected to is one that works.

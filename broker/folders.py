@@ -1,4 +1,4 @@
-"""Partition folders against the cluster image, before any is opened
+"""Check of partition folders against the cluster image at the start
 
 The image says which partitions live here; the disk may say otherwise after a crash or a restored backup. A folder of
 a topic whose removal is in the metadata log is on its way out and gets the suffix that the log store removes. A

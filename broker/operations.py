@@ -1,4 +1,4 @@
-"""What a client may do with a resource, as a number of bits
+"""Authorized operations of a resource, as the bits that answers carry
 
 Clients may ask with a description which operations they are allowed to do. There is no authorization here yet, so
 everybody is allowed everything that the kind of resource knows, which is what Apache Kafka answers without an

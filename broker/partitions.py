@@ -1,4 +1,4 @@
-"""From what a request names to the log that holds it
+"""Look-up of the topic and the log that a request names
 
 Clients name a topic by name or, in newer versions, by id; they may say which leader epoch they believe in. This is
 the one place that turns those into a topic of the cluster image and a local log, and that says what is wrong

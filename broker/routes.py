@@ -1,4 +1,4 @@
-"""The table of everything this broker answers
+"""The route table: every API that this broker answers
 
 One row per API, brought by the handler module of its family. What is not in this table is neither advertised nor
 served.

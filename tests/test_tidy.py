@@ -37,13 +37,11 @@ MACHINES = "importlinter:contract:pure-machines"
 
 PRIVATE_NAMES: dict[str, int] = {
     "tests/broker/groups/group_world.py": 1,
-    "tests/broker/groups/test_coordinator.py": 11,
+    "tests/broker/groups/test_coordinator.py": 8,
     "tests/broker/groups/test_deadlines.py": 1,
     "tests/broker/handlers/test_produce.py": 7,
     "tests/broker/handlers/test_produce_memo.py": 4,
     "tests/broker/handlers/test_produce_several.py": 5,
-    "tests/broker/log/test_partition.py": 1,
-    "tests/broker/log/test_store.py": 2,
     "tests/broker/quorum/test_controller.py": 1,
     "tests/connect/plugins/postgres/test_source.py": 1,
     "tests/connect/plugins/postgres/test_transport.py": 1,
@@ -60,7 +58,6 @@ PRIVATE_NAMES: dict[str, int] = {
     "tests/mirror/test_flow.py": 2,
     "tests/mirror/test_map_store.py": 6,
     "tests/sim/log_cleaner.py": 1,
-    "tests/sim/log_store.py": 1,
     "tests/sim/test_disk.py": 4,
     "tests/spark_sink/tables/test_delta.py": 2,
     "tests/spark_sink/test_envelope.py": 3,
