@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.broker.log.log_world import NOW_MS, payload, read_all
 from tests.sim.disk import PowerCut, SimulatedDisk
-from tests.sim.log_store import SteppedStore
+from tests.sim.log_store import SteppedStore, SteppedThread
 from tests.sim.metadata import ShuffledThreads
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.groups.coordinator import GroupCoordinator
@@ -70,7 +70,7 @@ class EpochSimulation:
     async def _life(self, steps: int) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         self.threads = ShuffledThreads(self.rng)
-        self.logs = SteppedStore(self.disk, flush_policy=CONFIG.flush_policy)
+        self.logs = SteppedStore(self.disk, self.rng, flush_policy=CONFIG.flush_policy)
         controller = self._controller()
         open_metadata(self.disk.root, controller)
         broker = self._broker(controller)
@@ -89,7 +89,11 @@ class EpochSimulation:
             if self.rng.random() < 0.3:
                 await self._stop_in_order(controller, owned)
         finally:
-            self.threads.end()
+            for thread in self._threads():
+                thread.end()
+
+    def _threads(self) -> tuple[SteppedThread, ...]:
+        return self.threads, self.logs.flush_steps, self.logs.file_steps, self.logs.read_steps
 
     def _controller(self) -> Controller:
         return Controller(
@@ -135,7 +139,7 @@ class EpochSimulation:
             task.result()
 
     def _turn_threads(self) -> None:
-        for thread in (self.threads, self.logs.flush_steps, self.logs.file_steps):
+        for thread in self._threads():
             thread.work()
             thread.notice()
 

@@ -11,8 +11,7 @@ import contextlib
 import copy
 import random
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from tests.sim.disk import PowerCut, SimulatedDisk
@@ -36,32 +35,10 @@ class ShuffledThreads(SteppedThread):
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
         self._rng = rng
-        self._over = False
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        future = super().submit(call, *args, **kwargs)
-        if self._over:
-            future.cancel()
-        return future
 
     def work(self) -> None:
-        if not self._queue:
-            return
-        self._queue.rotate(self._rng.randrange(len(self._queue)))
-        future, _ = self._queue[0]
-        try:
-            super().work()
-        except PowerCut:
-            future.cancel()
-            raise
-
-    def end(self) -> None:
-        """The process is over: what was not done never will be."""
-        self._over = True
-        while self._done:
-            self.notice()
-        for future, _ in self._queue:
-            future.cancel()
+        self._queue.rotate(self._rng.randrange(len(self._queue) or 1))
+        super().work()
 
 
 class Ledger:
