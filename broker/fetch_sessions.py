@@ -34,13 +34,13 @@ from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.broker.quorum.metadata import TOPIC_NAME_LENGTH_MAX
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidemill.core.types import new_tuple
-from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from tidemill.core.wire.messages.fetch import SINCE, FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
-TOPIC_IDS_FROM: Final = 13
+TOPIC_IDS_FROM: Final = SINCE["FetchTopic.topic_id"]
 """From this version on topics are asked for by id; a session does one or the other."""
 
 EVICTION_MS: Final = 120_000

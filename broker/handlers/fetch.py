@@ -44,6 +44,7 @@ from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.codec import DecodeError, decode
 from tidemill.core.wire.framing import decode_request_header, encode_response
 from tidemill.core.wire.messages.fetch import (
+    SINCE,
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -54,7 +55,7 @@ from tidemill.core.wire.messages.fetch import (
 )
 
 READ_COMMITTED = 1
-TOP_LEVEL_ERROR_VERSION = 7
+TOP_LEVEL_ERROR_VERSION = SINCE["FetchResponse.error_code"]
 
 COPIED_BYTES_MAX = 2**20
 """Of small pieces in one answer, which wait in memory until the client takes them; large ones stay in the page cache.

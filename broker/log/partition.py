@@ -35,7 +35,7 @@ from tidemill.core.records.batch import (
 )
 from tidemill.core.records.validate import NO_TIMESTAMP, validate_produced_batch
 from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory
-from tidemill.core.types import TopicPartition
+from tidemill.core.types import TopicPartition, new_tuple
 
 from .config import LONG_MAX, LogConfig
 from .epochs import LeaderEpochs
@@ -61,9 +61,6 @@ class AppendResult(NamedTuple):
     append_time_ms: int  # -1 unless the broker's clock stamps records
     log_start_offset: int
     duplicate: bool
-
-
-_new_tuple = tuple.__new__  # twice as fast as the NamedTuples' own constructors, and used for each batch
 
 
 class PartitionLog:
@@ -162,7 +159,7 @@ class PartitionLog:
     def _end(self) -> LogPosition:
         active = self._active
         latest, _ = active.indexes.latest
-        return _new_tuple(LogPosition, (self.log_end_offset, active.base_offset, active.size_bytes, latest))
+        return new_tuple(LogPosition, (self.log_end_offset, active.base_offset, active.size_bytes, latest))
 
     # -- appending
 
@@ -251,7 +248,7 @@ class PartitionLog:
         if idempotent:
             self.producers.update(batch, base_offset, max_timestamp, now_ms)
         self._advance(last_offset + 1, len(data))
-        return _new_tuple(AppendResult, (base_offset, last_offset, append_time, self.log_start_offset, False))
+        return new_tuple(AppendResult, (base_offset, last_offset, append_time, self.log_start_offset, False))
 
     def _found(self, original: KeptBatch) -> AppendResult:
         """The answer to a batch that is stored already."""

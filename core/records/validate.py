@@ -17,6 +17,7 @@ from ..errors import (
     MessageTooLarge,
     UnsupportedCompressionType,
 )
+from ..types import new_tuple
 from .batch import (
     ATTRIBUTES_AT,
     BATCH_LENGTH_AT,
@@ -42,7 +43,6 @@ _NO_KEY = "no key, which a compacted topic needs"
 NO_TIMESTAMP = -1  # what a record has that its producer gave none
 RECORD_ERRORS_MAX = 10_000
 """Records that one error names, as many as librdkafka puts into a batch; each of them is an object in the answer."""
-_new_header = tuple.__new__  # see `batch`
 
 
 def validate_produced_batch(
@@ -75,7 +75,7 @@ def validate_produced_batch(
         raise _other_count(count, delta)
     if producer_id >= 0 and sequence < 0:
         raise InvalidRecord(f"producer id {producer_id} with the sequence number {sequence}")
-    return _new_header(BatchHeader, fields)
+    return new_tuple(BatchHeader, fields)
 
 
 def _too_few_bytes(data: bytes | bytearray | memoryview | None) -> KafkaError:

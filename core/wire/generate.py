@@ -106,6 +106,19 @@ def structs_in_order(schema: ApiSchema) -> list[StructSchema]:
     return list(ordered.values())
 
 
+def since_source(schema: ApiSchema) -> list[str]:
+    """Return the table of versions for an API with rows, whose common requests are also read by hand."""
+    if not any(struct.is_row for struct in schema.structs.values()):
+        return []
+    rows = [
+        f'    "{struct.name}.{field.name}": {field.versions.first},'
+        for struct in structs_in_order(schema)
+        for field in struct.fields
+        if field.versions.first > schema.versions.first
+    ]
+    return ["", "", "SINCE = {", *rows, "}", '"""The first version of each field that did not exist from the start."""']
+
+
 def messages_source(schema: ApiSchema) -> str:
     """Return the module with the classes of one API."""
     text = "\n".join(line for struct in structs_in_order(schema) for line in class_source(schema, struct))
@@ -121,9 +134,8 @@ def messages_source(schema: ApiSchema) -> str:
         "from ..message import Message, unfrozen_twin, wire_struct",
         "",
         "",
-        "",
     ]
-    return "\n".join(head) + text.rstrip("\n") + "\n"
+    return "\n".join([*head, text.rstrip("\n"), *since_source(schema), ""])
 
 
 def _title(schema: ApiSchema) -> str:

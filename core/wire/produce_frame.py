@@ -17,16 +17,20 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tidemill.core.types import new_tuple
+
+from .api import ApiKey, api
+from .messages.produce import SINCE
 from .primitives import read_uvarint, uvarint, uvarint_tail
 
 PREFIX_AT = 8
 """Behind API key, version and correlation id: what a producer repeats begins here."""
 
-VERSION_MIN, VERSION_MAX = 3, 13
-LOG_START_OFFSET_FROM = 5
-ERROR_MESSAGE_FROM = 8
-FLEXIBLE_FROM = 9
-TOPIC_ID_FROM = 13
+_PRODUCE = api(ApiKey.PRODUCE)
+FLEXIBLE_FROM = _PRODUCE.flexible_from
+LOG_START_OFFSET_FROM = SINCE["PartitionProduceResponse.log_start_offset"]
+ERROR_MESSAGE_FROM = SINCE["PartitionProduceResponse.error_message"]
+TOPIC_ID_FROM = SINCE["TopicProduceData.topic_id"]
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -45,8 +49,6 @@ _ROW = struct.Struct(">i2xqq").pack
 _ROW_WITH_START = struct.Struct(">i2xqqq").pack  # log start offset
 _ROW_WITH_MESSAGE = struct.Struct(">i2xqqq4xh").pack  # log start offset, no record errors, no message
 _FLEXIBLE_ROW = struct.Struct(">i2xqqqB2x").pack  # the same and no tags
-
-_new_tuple = tuple.__new__  # twice as fast as the NamedTuples' own constructors, once per topic
 
 Span = tuple[int, int, int]
 """Of one partition: its index, the first byte of its batch and the byte behind it."""
@@ -81,7 +83,7 @@ class ProduceFrame(NamedTuple):
 
 def read_produce_frame(frame: bytes | memoryview, version: int) -> ProduceFrame | None:
     """The parts of `frame`, a Produce request of `version`; None for anything but the plain form."""
-    if not VERSION_MIN <= version <= VERSION_MAX:
+    if not _PRODUCE.serves(version):
         return None
     try:
         at = _behind_client_id(frame)
@@ -151,7 +153,7 @@ def _read_old(frame: bytes | memoryview, at: int) -> ProduceFrame | None:
             if size < 0:
                 return None
             spans.append((index, start, at))
-        topics.append(_new_tuple(TopicSpans, (topic, spans)))
+        topics.append(new_tuple(TopicSpans, (topic, spans)))
     return ProduceFrame(acks, timeout_ms, topics, prefix_end) if at == len(frame) else None
 
 
@@ -187,7 +189,7 @@ def _read_flexible(frame: bytes | memoryview, at: int, *, by_id: bool) -> Produc
         if frame[at]:
             return None
         at += 1
-        topics.append(_new_tuple(TopicSpans, (topic, spans)))
+        topics.append(new_tuple(TopicSpans, (topic, spans)))
     if frame[at] or at + 1 != len(frame):
         return None
     return ProduceFrame(acks, timeout_ms, topics, prefix_end)

@@ -289,3 +289,31 @@ class FetchResponse(Message):
 
 
 _FetchResponse = unfrozen_twin(FetchResponse)
+
+
+SINCE = {
+    "FetchPartition.current_leader_epoch": 9,
+    "FetchPartition.last_fetched_epoch": 12,
+    "FetchPartition.log_start_offset": 5,
+    "FetchPartition.replica_directory_id": 17,
+    "FetchPartition.high_watermark": 18,
+    "FetchTopic.topic_id": 13,
+    "ForgottenTopic.topic": 7,
+    "ForgottenTopic.topic_id": 13,
+    "FetchRequest.cluster_id": 12,
+    "FetchRequest.replica_state": 15,
+    "FetchRequest.session_id": 7,
+    "FetchRequest.session_epoch": 7,
+    "FetchRequest.forgotten_topics_data": 7,
+    "FetchRequest.rack_id": 11,
+    "PartitionData.log_start_offset": 5,
+    "PartitionData.diverging_epoch": 12,
+    "PartitionData.current_leader": 12,
+    "PartitionData.snapshot_id": 12,
+    "PartitionData.preferred_read_replica": 11,
+    "FetchableTopicResponse.topic_id": 13,
+    "FetchResponse.error_code": 7,
+    "FetchResponse.session_id": 7,
+    "FetchResponse.node_endpoints": 16,
+}
+"""The first version of each field that did not exist from the start."""

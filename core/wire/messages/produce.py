@@ -173,3 +173,15 @@ class ProduceResponse(Message):
 
 
 _ProduceResponse = unfrozen_twin(ProduceResponse)
+
+
+SINCE = {
+    "TopicProduceData.topic_id": 13,
+    "PartitionProduceResponse.log_start_offset": 5,
+    "PartitionProduceResponse.record_errors": 8,
+    "PartitionProduceResponse.error_message": 8,
+    "PartitionProduceResponse.current_leader": 10,
+    "TopicProduceResponse.topic_id": 13,
+    "ProduceResponse.node_endpoints": 10,
+}
+"""The first version of each field that did not exist from the start."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.core.wire import generate
+from tidemill.core.wire.messages.fetch import SINCE as FETCH_SINCE
 from tidemill.core.wire.schema import load_schemas, parse_field
 
 
@@ -53,3 +54,10 @@ def test_types_and_defaults_of_fields(line: str, annotation: str, default: str) 
 def test_the_table_lists_every_api_in_order_of_key() -> None:
     text = generate.table_source(load_schemas())
     assert text.index('(0, "Produce", "produce", 3, 13, 9)') < text.index('(1, "Fetch", "fetch", 4, 18, 12)')
+
+
+def test_an_api_with_rows_says_when_its_fields_began() -> None:
+    assert FETCH_SINCE["FetchTopic.topic_id"] == 13
+    assert "FetchTopic.topic" not in FETCH_SINCE
+    found = {schema.name for schema in load_schemas() if "SINCE" in generate.messages_source(schema)}
+    assert found == {"Fetch", "Produce"}

@@ -186,3 +186,11 @@ def test_the_windows_are_those_we_promise() -> None:
         "ListConfigResources": "0-1",
         "DescribeTopicPartitions": "0-0",
     }
+
+
+def test_rows_are_named_among_the_structs() -> None:
+    schema = parse_api({**document(), "rows": ["Thing"]})
+    assert schema.structs["Thing"].is_row
+    assert not schema.request.is_row
+    with pytest.raises(SchemaError, match=r"no structs \['Other'\] to be rows"):
+        parse_api({**document(), "rows": ["Thing", "Other"]})
