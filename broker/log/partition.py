@@ -29,6 +29,7 @@ from tidemill.core.records.batch import (
     HEADER_BYTES,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
+    pack_header,
     set_create_time,
     stamp,
     stamp_append_time,
@@ -228,7 +229,6 @@ class PartitionLog:
                 return self._found(original)
         if type(data) is not bytearray and (type(data) is not memoryview or data.readonly):
             data = bytearray(data)
-        header = bytes(data[:HEADER_BYTES])
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
         append_time, max_timestamp = NO_TIMESTAMP, batch.max_timestamp
@@ -241,7 +241,7 @@ class PartitionLog:
         try:
             self._write(data, max_timestamp, last_offset, now_ms)
         except KafkaStorageError:
-            data[:HEADER_BYTES] = header  # the caller may look at it again, to say what is wrong
+            data[:HEADER_BYTES] = pack_header(batch)  # the caller may try again with it
             raise
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
             self._plan.epochs = True
