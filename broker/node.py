@@ -168,10 +168,12 @@ class Broker:
 
     async def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Make the logs what the image says; a log that cannot be made now is tried again later."""
+        changed = sorted(after.topics.changed_since(before.topics))
         gone = [
-            topic.name
-            for topic in before.topics.values()
-            if (now := after.topics.get(topic.name)) is None or now.topic_id != topic.topic_id
+            name
+            for name in changed
+            if (old := before.topics.get(name)) is not None
+            and ((now := after.topics.get(name)) is None or now.topic_id != old.topic_id)
         ]
         self.groups.image_changed(after, frozenset(gone))  # before anything that waits: offsets are judged by the image
         for name in gone:
@@ -182,10 +184,10 @@ class Broker:
         every_topic = before.broker_configs != after.broker_configs
         if every_topic:
             self._take_live_settings()
-        for topic in after.topics.values():
+        for topic in [
+            after.topics[name] for name in (after.topics if every_topic else changed) if name in after.topics
+        ]:
             old = before.topics.get(topic.name)
-            if old is topic and not every_topic:
-                continue
             await self._make_logs(topic)
             if old is not None and (every_topic or old.configs != topic.configs):
                 await self.logs.apply_config(topic.name, self.log_config(topic))

@@ -7,14 +7,13 @@ import logging
 import os
 import shutil
 import uuid
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.broker.broker_world import broker_and_client, running_broker
-from tests.broker.handlers.data_path import fetch_request, make_topic, produce, records
+from tests.broker.handlers.data_path import make_topic, produce, records
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.broker.log.identity import FolderRefused
@@ -26,7 +25,7 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaStorageError
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.wire.api import ApiKey
-from tidemill.core.wire.messages.fetch import PartitionData
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from tidemill.core.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidemill.core.wire.messages.metadata import MetadataRequest
 
@@ -225,10 +224,10 @@ async def test_every_answer_carries_the_leader_epoch_that_a_stop_out_of_order_be
         await produce(client, topic, records(b"after"))
 
         async def fetched(current: int) -> PartitionData:
-            request = fetch_request(topic, {0: 0}, 12)
-            (row,) = request.topics[0].partitions
-            rows = (replace(row, current_leader_epoch=current),)
-            request = replace(request, topics=(replace(request.topics[0], partitions=rows),))
+            row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20, current_leader_epoch=current)
+            request = FetchRequest(
+                max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=(FetchTopic(topic="t", partitions=(row,)),)
+            )
             found: PartitionData = (await client.ask(ApiKey.FETCH, 12, request)).responses[0].partitions[0]
             return found
 
