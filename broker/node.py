@@ -34,6 +34,7 @@ from tidemill.broker.live_settings import cleaner_settings, producer_id_expirati
 from tidemill.broker.log.cleaner import LogCleaner
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
+from tidemill.broker.log.turns import Turns
 from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.producer_ids import ProducerIds
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
@@ -201,7 +202,9 @@ class Broker:
 
     async def make_missing_logs(self) -> None:
         """Make the logs of all partitions that live here and have none."""
+        turns = Turns(self.clock.monotonic)
         for topic in list(self.controller.image.topics.values()):
+            await turns.give_way()
             await self._make_logs(topic)
 
     async def _make_logs(self, topic: TopicImage) -> None:
@@ -211,9 +214,15 @@ class Broker:
             current = self.controller.image.topics.get(topic.name)
             return current is not None and current.topic_id == topic.topic_id
 
-        local = [partition.partition for partition in topic.partitions if self.node_id in partition.replicas]
+        missing = [
+            partition.partition
+            for partition in topic.partitions
+            if self.node_id in partition.replicas and self.logs.get(topic.name, partition.partition) is None
+        ]
+        if not missing:
+            return
         try:
-            await self.logs.create_many(topic.name, topic.topic_id, local, self.log_config(topic), still_wanted)
+            await self.logs.create_many(topic.name, topic.topic_id, missing, self.log_config(topic), still_wanted)
         except KafkaError as error:
             log.error("partitions have no log", topic=topic.name, reason=str(error))
 

@@ -57,7 +57,6 @@ PRIVATE_NAMES: dict[str, int] = {
     "tests/core/wire/test_codec.py": 1,
     "tests/mirror/test_flow.py": 2,
     "tests/mirror/test_map_store.py": 6,
-    "tests/sim/log_cleaner.py": 1,
     "tests/sim/test_disk.py": 4,
     "tests/spark_sink/tables/test_delta.py": 2,
     "tests/spark_sink/test_envelope.py": 3,

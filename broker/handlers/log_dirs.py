@@ -16,6 +16,7 @@ import structlog
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.turns import Turns
 from tidemill.broker.partitions import find_log, find_topic
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
@@ -49,7 +50,7 @@ async def describe_log_dirs(
         failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=folder)
         return DescribeLogDirsResponse(results=(failed,))
     space = await asyncio.to_thread(_space, folder)
-    topics = _sizes(broker.logs) if request.topics is None else _sizes(_named(broker, request))
+    topics = await _sizes(broker, broker.logs if request.topics is None else _named(broker, request))
     return DescribeLogDirsResponse(
         results=(
             DescribeLogDirsResult(
@@ -78,9 +79,13 @@ def _named(broker: BrokerServices, request: DescribeLogDirsRequest) -> Iterable[
     return (partition_log for partition_log in found if partition_log is not None)
 
 
-def _sizes(logs: Iterable[PartitionLog]) -> tuple[DescribeLogDirsTopic, ...]:
+async def _sizes(broker: BrokerServices, logs: Iterable[PartitionLog]) -> tuple[DescribeLogDirsTopic, ...]:
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+    turns = Turns(broker.clock.monotonic)
     for partition_log in logs:
+        await turns.give_way()
+        if partition_log.closed:
+            continue
         place = partition_log.topic_partition
         topics[place.topic].append(
             DescribeLogDirsPartition(partition_index=place.partition, partition_size=partition_log.size_bytes)

@@ -14,8 +14,8 @@ A log that cannot be cleaned (a corrupt batch, a full disk) is logged, is writte
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -36,8 +36,10 @@ from .offset_map import OffsetMap
 from .pacer import Pacer
 from .partition import PartitionLog
 from .segment import Segment
-from .segment_age import newest_of
+from .segment_age import age_in_memory, age_on_disk
+from .segment_files import segment_name
 from .store import LogStore
+from .turns import Turns
 
 log = structlog.get_logger("tidemill.broker.log")
 
@@ -60,7 +62,9 @@ class CleanerSettings:
 class LogCleaner:
     """Compacts the logs of a folder; `close` it before the folder."""
 
-    def __init__(self, store: LogStore, clock: Clock, settings: CleanerSettings) -> None:
+    def __init__(
+        self, store: LogStore, clock: Clock, settings: CleanerSettings, *, thread: Executor | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
@@ -68,7 +72,7 @@ class LogCleaner:
         self._pace = Pacer(settings.io_bytes_per_second_max, clock.monotonic)
         self._changed = asyncio.Event()
         self._reported: Mapping[TopicPartition, CleaningFailure] | None = None  # as the folder has it
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-cleaner")
+        self._thread = thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-cleaner")
 
     @property
     def settings(self) -> CleanerSettings:
@@ -114,29 +118,71 @@ class LogCleaner:
         """Clean the log that needs it most; False if none is due."""
         if self._store.failure is not None:
             return False
-        logs = {each.topic_partition: each for each in self._store if each.config.compacted and not each.closed}
+        turns, logs = Turns(self._clock.monotonic), dict[TopicPartition, PartitionLog]()
+        for each in self._store:
+            await turns.give_way()
+            if each.config.compacted and not each.closed:
+                logs[each.topic_partition] = each
         self._machine.keep_only(logs)
-        chosen = self._machine.choose(self._states(logs.values()), self._clock.now_ms())
+        states = await self._states(logs.values(), turns)
+        chosen = await self._in_thread(partial(self._machine.choose, states, self._clock.now_ms()))
         if chosen is not None:
             await self._try(logs[chosen.topic_partition], chosen)
         if self._machine.failures != self._reported:
             await self._write_report()
         return chosen is not None
 
-    def _states(self, logs: Iterable[PartitionLog]) -> Iterator[LogState]:
+    async def _states(self, logs: Iterable[PartitionLog], turns: Turns) -> list[LogState]:
         """The logs that may be tried; one that cannot even be looked at has failed."""
-        now_ms = self._clock.now_ms()
+        now_ms, states = self._clock.now_ms(), list[LogState]()
         for each in logs:
-            if self._machine.rests(each.topic_partition, now_ms):
+            await turns.give_way()
+            if self._machine.rests(each.topic_partition, now_ms) or each.closed:
                 continue
             try:
-                yield _state(self._store, each)
+                states.append(await self._state(each, turns))
             except Exception as error:
-                self._failed(each.topic_partition, error)
+                if not each.closed:
+                    self._failed(each.topic_partition, error)
+        return states
+
+    async def _state(self, partition_log: PartitionLog, turns: Turns) -> LogState:
+        """A log as it is now: what changes while its segments are gone over only makes less of it cleanable."""
+        store, key, config = self._store, partition_log.topic_partition, partition_log.config
+        log_start_offset, cleaned_offset = partition_log.log_start_offset, store.cleaned_offset(key)
+        stable_offset = min(
+            partition_log.last_stable_offset, partition_log.settled_offset, store.checkpointed_offset(key)
+        )
+        first_dirty, states = cleaned_offset or 0, list[SegmentState]()
+        needs_times = config.min_compaction_lag_ms > 0 or config.max_compaction_lag_ms < LONG_MAX
+        segments = tuple(partition_log.segments)
+        for segment in segments:
+            await turns.give_way()
+            oldest_ms = newest_ms = -1
+            if needs_times and segment.next_offset > first_dirty and segment is not segments[-1]:
+                oldest_ms, newest_ms = await self._in_thread(_times_of(segment))
+            states.append(
+                SegmentState(
+                    base_offset=segment.base_offset,
+                    size_bytes=segment.size_bytes,
+                    oldest_ms=oldest_ms,
+                    newest_ms=newest_ms,
+                )
+            )
+        return LogState(
+            topic_partition=key,
+            config=config,
+            segments=tuple(states),
+            log_start_offset=log_start_offset,
+            stable_offset=stable_offset,
+            cleaned_offset=cleaned_offset,
+        )
 
     async def _try(self, partition_log: PartitionLog, chosen: Cleanable) -> None:
         key = chosen.topic_partition
         old = [segment for segment in partition_log.segments if segment.base_offset < chosen.uncleanable]
+        if partition_log.closed or not old:
+            return  # while the choice was made it was deleted, or retention took what was to be cleaned
         try:
             await self._clean(partition_log, chosen, old)
         except Exception as error:
@@ -243,38 +289,21 @@ def _source(segment: Segment) -> SourceSegment:
     return SourceSegment(base_offset=segment.base_offset, size_bytes=segment.size_bytes, dense=segment.dense)
 
 
-def _state(store: LogStore, partition_log: PartitionLog) -> LogState:
-    config, key = partition_log.config, partition_log.topic_partition
-    ages_matter = config.min_compaction_lag_ms > 0
-    firsts_matter = config.max_compaction_lag_ms < LONG_MAX
-    cleaned_offset = store.cleaned_offset(key)
-    first_dirty = cleaned_offset or 0
-    segments = []
-    for segment in partition_log.segments:
-        dirty = segment.next_offset > first_dirty
-        segments.append(
-            SegmentState(
-                base_offset=segment.base_offset,
-                size_bytes=segment.size_bytes,
-                oldest_ms=_first_timestamp(segment) if firsts_matter and dirty else -1,
-                newest_ms=newest_of(segment) if ages_matter and dirty else -1,
-            )
-        )
-    return LogState(
-        topic_partition=key,
-        config=config,
-        segments=tuple(segments),
-        log_start_offset=partition_log.log_start_offset,
-        stable_offset=min(
-            partition_log.last_stable_offset, partition_log.settled_offset, store.checkpointed_offset(key)
-        ),
-        cleaned_offset=cleaned_offset,
-    )
+def _times_of(segment: Segment) -> Callable[[], tuple[int, int]]:
+    """What reads the oldest and the newest time of a segment, on files of its own; raises OSError if they have gone."""
+    directory, base_offset = segment.directory, segment.base_offset
+    known, find_newest = age_in_memory(segment), age_on_disk(segment, lambda _newest_ms: False)
 
+    def read() -> tuple[int, int]:
+        file = directory.open(segment_name(base_offset))
+        try:
+            data = file.read_at(0, HEADER_BYTES)
+        finally:
+            file.close()
+        newest_ms = (known or find_newest().age).newest_ms
+        if len(data) < HEADER_BYTES:
+            return -1, newest_ms
+        header = read_header(data)
+        return (header.max_timestamp if plausible_size(header) else -1), newest_ms
 
-def _first_timestamp(segment: Segment) -> int:
-    data = segment.file.read_at(0, min(HEADER_BYTES, segment.size_bytes))
-    if len(data) < HEADER_BYTES:
-        return -1
-    header = read_header(data)
-    return header.max_timestamp if plausible_size(header) else -1
+    return read

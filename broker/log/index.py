@@ -1,11 +1,11 @@
 """Sparse maps from offset and from time to a place in a segment
 
-Both indexes have at most one entry per `index.interval.bytes` of log and both can be rebuilt from the batch headers,
-so they are a convenience, never a truth. In memory they are two columns of machine integers, searched by bisection;
-on disk they are Kafka's own files: 8 bytes per entry of the offset index (last offset of a batch relative to the
-segment's base, position of that batch), 12 per entry of the time index (largest timestamp so far, relative last
-offset of the batch that has it). All positions are batch boundaries, which is what lets a fetch response be cut
-without looking at the log.
+Both indexes have at most one entry per `index.interval.bytes` of log, and both can be made anew from the headers of the
+batches: losing them costs time only, and where they contradict the log, the log is right. In memory they are two
+columns of machine integers, searched by bisection; on disk they are Kafka's own files: 8 bytes per entry of the offset
+index (last offset of a batch relative to the segment's base, position of that batch), 12 per entry of the time index
+(largest timestamp so far, relative last offset of the batch that has it). All positions are batch boundaries, which is
+what lets a fetch response be cut without looking at the log.
 """
 
 import struct

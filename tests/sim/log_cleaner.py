@@ -6,7 +6,7 @@ at its offset and with its value, nothing is there that was not written, and the
 """
 
 from tests.broker.log.log_world import NOW_MS, payload, read_all
-from tests.sim.log_store import Appended, LogSimulation, Promises, SteppedStore, SteppedThread
+from tests.sim.log_store import Appended, FitfulClock, LogSimulation, Promises, SteppedStore, SteppedThread
 from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import PartitionLog
@@ -15,7 +15,6 @@ from tidemill.core.errors import KafkaStorageError
 from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, Record, decode_records
-from tidemill.core.runtime.clock import ManualClock
 
 KEYS = 12
 
@@ -58,8 +57,8 @@ class CleaningSimulation(LogSimulation):
 
     def _begin_cleaner(self, store: SteppedStore) -> None:
         self._cleaned_store, self._steps = store, SteppedThread()
-        self._cleaner = LogCleaner(store, ManualClock(NOW_MS), CleanerSettings(dedupe_buffer_bytes=1))
-        self._cleaner._thread = self._steps  # type: ignore[assignment]
+        settings = CleanerSettings(dedupe_buffer_bytes=1)
+        self._cleaner = LogCleaner(store, FitfulClock(self.rng), settings, thread=self._steps)
         self._cleaning = False
         replace = store.replace_segments
 
