@@ -8,6 +8,9 @@ Fields that a version does not have are dropped; a null where the version knows 
 struct.error), which `tidemill.core.wire.codec` turns into `EncodeError`.
 """
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
 from .schema import FieldLayout, StructLayout
 from .source_text import STRUCT_CODES, SourceText, default_name, length_code, struct_name
 
@@ -151,17 +154,30 @@ class _Writer:
 
     def write_rows(self, element: str, items: str, layout: StructLayout, out: str) -> None:
         """Write rows, each taken apart; one in which all that has a length is empty goes out in one pack."""
-        targets = ", ".join(f"{element}_{name}" for name in layout.names)
+        place = f"{element}_"
+        targets = ", ".join(f"{place}{name}" for name in layout.names)
         with self.text.block(f"for {targets}, in {items}:"):
-            empty = _empty(f"{element}_", layout)
-            if empty:
+            *others, last = layout.fields
+            empty = _empty(place, layout, others)
+            if empty and last.type == "records":
                 with self.text.block(f"if {' and '.join(empty)}:"):
-                    self.run = [_number(f"{element}_", field, layout.flexible) for field in layout.fields]
-                    self.run += [("0", "B")] * layout.flexible
-                    self.flush(out)
-                    self.text.line("continue")
-            self.write_fields(f"{element}_", layout, out)
+                    with self.text.block(f"if not {place}{last.name}:"):
+                        self.write_numbers(place, layout, layout.fields, out)
+                    self.run = [_number(place, field, layout.flexible) for field in others]
+                    there = replace(last, nullable=False)
+                    self.write_bytes(f"{place}{last.name}", there, layout.flexible, out)
+                    self.write_numbers(place, layout, (), out)
+            elif empty := _empty(place, layout, layout.fields):
+                with self.text.block(f"if {' and '.join(empty)}:"):
+                    self.write_numbers(place, layout, layout.fields, out)
+            self.write_fields(place, layout, out)
             self.flush(out)
+
+    def write_numbers(self, place: str, layout: StructLayout, fields: Iterable[FieldLayout], out: str) -> None:
+        """Write `fields`, which end the row, as a run of numbers; there are no tags. Go on with the next row."""
+        self.run = [_number(place, field, layout.flexible) for field in fields] + [("0", "B")] * layout.flexible
+        self.flush(out)
+        self.text.line("continue")
 
     def write_tags(self, place: str, layout: StructLayout, out: str) -> None:
         """Write the tag section: only fields that differ from their default."""
@@ -198,11 +214,11 @@ def _is_number(field: FieldLayout) -> bool:
     return field.type in STRUCT_CODES and not field.array
 
 
-def _empty(place: str, layout: StructLayout) -> list[str]:
-    """The conditions under which a row is a run of numbers; none if it never is, or always."""
-    if not all(_is_number(f) or f.array or f.type in ("bytes", "records") or f.nullable for f in layout.fields):
+def _empty(place: str, layout: StructLayout, fields: Sequence[FieldLayout]) -> list[str]:
+    """The conditions under which `fields` of a row are a run of numbers without tags; none if never, or always."""
+    if not all(_is_number(f) or f.array or f.type in ("bytes", "records") or f.nullable for f in fields):
         return []
-    return [f"not {place}{f.name}" for f in layout.fields if not _is_number(f)] + _all_same(place, layout)
+    return [f"not {place}{f.name}" for f in fields if not _is_number(f)] + _all_same(place, layout)
 
 
 def _number(place: str, field: FieldLayout, flexible: bool) -> tuple[str, str]:
