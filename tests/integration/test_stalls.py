@@ -1,0 +1,80 @@
+"""Small requests that ask for much work keep nobody else waiting
+
+The attacks of `benchmarks.hostile`, against a broker whose event loop is watched, beside a client that writes a record
+at a time. The figures go into the report of the test (`-rA`, or the properties of a JUnit report).
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.hostile import ATTACKS, BROKER_SETTINGS, ordinary, prepare, summary, under_attack
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+TURN_MS_MAX = 50.0
+P99_MS_MAX = 20.0
+SECONDS = 4.0
+
+
+class WatchedBroker:
+    """A broker of its own process that tells how long the turns of its loop are."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self.address = self._line()
+
+    def longest_turn_ms(self) -> float:
+        """Since the last call."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+    def _line(self) -> str:
+        """The next line that is not a line of the log."""
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline():
+            if line[:1].isdigit() and " " not in line.strip():
+                return line.strip()
+        raise AssertionError("the broker ended")
+
+
+@contextmanager
+def watched_broker(data: Path, settings: dict[str, str]) -> Iterator[WatchedBroker]:
+    program = Path(__file__).with_name("watched_broker.py")
+    values = {"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", **settings}
+    command = [sys.executable, str(program), *(f"{key}={value}" for key, value in values.items())]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield WatchedBroker(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("validation", ["header", "records"])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_costly_request_keeps_nobody_else_waiting(
+    name: str, validation: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    if validation == "records" and "million" not in name:
+        pytest.skip("only batches that come in are validated")
+    with watched_broker(tmp_path, {**BROKER_SETTINGS, "log.record.validation": validation}) as broker:
+        prepare(broker.address, name)
+        broker.longest_turn_ms()
+        with under_attack(broker.address, name, SECONDS) as attack:
+            waits = summary(ordinary(broker.address, attack))
+        turn_ms = broker.longest_turn_ms()
+    report = {"longest turn, ms": round(turn_ms, 1), **waits}
+    record_property(name, report)
+    print(f"{name}, log.record.validation={validation}: {report}")
+    assert turn_ms < TURN_MS_MAX
+    assert waits["p99_ms"] < P99_MS_MAX
