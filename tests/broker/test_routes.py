@@ -1,7 +1,6 @@
 """The list of served APIs: the windows that clients need, an error for every request, an answer to any request."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +81,13 @@ EVERY_VERSION = [
 
 def error_codes(value: Any) -> Iterator[int]:
     """Every error code anywhere in a response."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
         for item in value:
             yield from error_codes(item)
-    elif isinstance(value, Message):
-        for field in fields(value):  # type: ignore[arg-type]  # every message class is a dataclass
-            inner = getattr(value, field.name)
-            if field.name == "error_code":
+    elif isinstance(value, Message | tuple):
+        for name in value._fields if isinstance(value, tuple) else value.__slots__:  # a row or a message
+            inner = getattr(value, name)
+            if name == "error_code":
                 yield inner
             else:
                 yield from error_codes(inner)

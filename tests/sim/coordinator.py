@@ -220,8 +220,8 @@ class CoordinatorSimulation:
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: set[str] = set()
         self._stopping = False
-        self._store = SteppedStore(self.disk)
-        self._threads = (self._store.flush_steps, self._store.file_steps, loop.steps)
+        self._store = SteppedStore(self.disk, self.rng)
+        self._threads = (*self._store.steps, loop.steps)
         try:
             await self._run(steps)
             if orderly:
@@ -340,7 +340,7 @@ class CoordinatorSimulation:
             self.disk.capacity_bytes = None
         choice = rng.random()
         if choice < 0.45:
-            thread = rng.choice((self._threads[0], self._threads[0], self._threads[1], self._threads[2]))
+            thread = rng.choice((self._threads[0], *self._threads))
             thread.work()
             if rng.random() < 0.7:
                 thread.notice()
