@@ -24,6 +24,7 @@ class Hold(enum.Enum):
     """Why no request of a connection may start for now, whatever else there is room for."""
 
     EXCLUSIVE = "a request must be answered before the next may start"
+    TURN_IS_OVER = "other clients come first, then the rest of this one's requests"
     CLIENT_IS_SLOW = "the client does not take its answers"
     ENDING = "the connection or the broker is about to end"
 

@@ -14,6 +14,7 @@ Not here: what a request means (`dispatch`, `handlers`), which clients are let i
 
 import asyncio
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -22,6 +23,7 @@ import structlog
 from tidemill.broker.answer_queue import AnswerQueue, Hold
 from tidemill.broker.dispatch import Dispatcher, DropConnection, Exchange, Peer, Shortcuts, UnservedRequest
 from tidemill.broker.input_buffer import FrameRefused, InputBuffer
+from tidemill.broker.log.turns import Turns
 from tidemill.broker.server_limits import RequestMemory, ServerLimits
 
 log = structlog.get_logger("tidemill.broker.connection")
@@ -39,6 +41,7 @@ class Listener(Protocol):
     limits: ServerLimits
     memory: RequestMemory
     stopping: bool
+    monotonic: Callable[[], float]
     drained: asyncio.Event
 
     def enter(self, connection: "Connection", client_host: str) -> int:
@@ -194,7 +197,10 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._advance)
 
     def _start_requests(self) -> None:
+        """As many as may, but no more than a short turn of them: a thousand may lie here, each of them costly."""
         incoming, answers = self.incoming, self.answers
+        answers.let_go(Hold.TURN_IS_OVER)
+        turn: Turns | None = None
         while not incoming.is_empty:
             if not answers.may_start():
                 self._send()  # what is answered already makes room for more
@@ -203,6 +209,12 @@ class Connection(asyncio.BufferedProtocol):
             frame = incoming.next_frame()
             if frame is not None:
                 self._start(frame)
+                if turn is None:
+                    turn = None if incoming.is_empty else Turns(self._server.monotonic)
+                elif turn.over:
+                    answers.hold(Hold.TURN_IS_OVER)
+                    self._advance_soon()
+                    return
             elif not incoming.announced_bytes or not self._begin_large():
                 return
 

@@ -459,6 +459,7 @@ async def _listen(broker: Broker) -> None:
             limits=limits,
             memory=memory,
             counts=counts,
+            monotonic=broker.clock.monotonic,
         )
         try:
             await server.__aenter__()

@@ -22,6 +22,7 @@ Not here: how one connection is served (`connection`, and its machines `input_bu
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -30,6 +31,7 @@ from tidemill.broker.answer_queue import Hold
 from tidemill.broker.connection import Connection
 from tidemill.broker.dispatch import Dispatcher, Exchange
 from tidemill.broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
+from tidemill.core.runtime.clock import SystemClock
 
 log = structlog.get_logger("tidemill.broker.server")
 
@@ -56,12 +58,14 @@ class Server:
         limits: ServerLimits | None = None,
         memory: RequestMemory | None = None,
         counts: ConnectionCounts | None = None,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self.listener = listener
         self.limits = limits or ServerLimits()
         self.memory = memory or RequestMemory(self.limits.queued_max_request_bytes)
         self.counts = counts or ConnectionCounts()
+        self.monotonic = monotonic or SystemClock().monotonic
         self.connections: set[Connection] = set()
         self.connections_made = 0
         self.stopping = False

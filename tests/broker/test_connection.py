@@ -1,6 +1,7 @@
 """One connection over a real socket: frames, order, limits, back-pressure"""
 
 import asyncio
+import itertools
 import random
 import socket
 import struct
@@ -67,6 +68,27 @@ async def test_pipelined_requests_are_answered_in_order(connect: Any) -> None:
     for number in range(500):
         correlation_id, response = await client.response()
         assert (correlation_id, response.error_code) == (number, number)
+
+
+async def test_a_burst_of_requests_gives_way_to_others_and_loses_nothing(stage: Stage) -> None:
+    """By a clock that goes on a millisecond with every request."""
+    monotonic = lambda: len(stage.started) / 1000  # noqa: E731
+    async with Server(stage.dispatcher, host="127.0.0.1", port=0, limits=LIMITS, monotonic=monotonic) as server:
+        client = await Client.of(server)
+        burst = [heartbeat(number) for number in range(1000)]
+        client.writer.write(b"".join(burst) + later(1000) + heartbeat(1001))
+        seen = [0]
+        async with asyncio.timeout(20):
+            while len(stage.started) < 1002:
+                await asyncio.sleep(0)  # one turn of everybody
+                seen.append(len(stage.started))
+        assert max(after - before for before, after in itertools.pairwise(seen)) <= 10
+        for number in range(1000):
+            assert (await client.response())[0] == number
+        stage.futures[1000].set_result(left())
+        assert (await client.response(ApiKey.LEAVE_GROUP))[0] == 1000
+        assert (await client.response())[0] == 1001
+        client.writer.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
