@@ -86,6 +86,8 @@ class ClusterImage:
     offset: int = 0
     topics: SharedMap[str, TopicImage] = field(default_factory=SharedMap)
     topic_names: SharedMap[uuid.UUID, str] = field(default_factory=SharedMap)
+    underscored: SharedMap[str, str] = field(default_factory=SharedMap)
+    """Topics with an underscore in their names, by what `dotted_name` makes of these."""
     brokers: MappingProxyType[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     broker_configs: MappingProxyType[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     partition_count: int = 0
@@ -95,6 +97,11 @@ class ClusterImage:
         """The topic with this id, if it exists."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
+
+
+def dotted_name(name: str) -> str:
+    """What topics are told apart by in the names of metrics, where a dot and an underscore are the same."""
+    return name.replace("_", ".")
 
 
 def apply(image: ClusterImage, record: MetadataRecord) -> ClusterImage:
@@ -115,6 +122,7 @@ class Draft:
     def __init__(self, image: ClusterImage) -> None:
         self.topics = image.topics.draft()
         self.topic_names = image.topic_names.draft()
+        self.underscored = image.underscored.draft()
         self.brokers = image.brokers.copy()
         self.partition_count = image.partition_count
         self.removed: dict[uuid.UUID, str] = {}  # topics that went, by id
@@ -171,6 +179,7 @@ class Draft:
             offset=self._offset if offset is None else offset,
             topics=self.topics.freeze(),
             topic_names=self.topic_names.freeze(),
+            underscored=self.underscored.freeze(),
             brokers=MappingProxyType(self.brokers),
             broker_configs=MappingProxyType(self._broker_configs),
             partition_count=self.partition_count,
@@ -182,6 +191,8 @@ class Draft:
             raise ImageError(f"topic {record.name!r} exists already")
         self.topics[record.name] = TopicImage(name=record.name, topic_id=record.topic_id)
         self.topic_names[record.topic_id] = record.name
+        if "_" in record.name:
+            self.underscored[dotted_name(record.name)] = record.name
 
     def _topic(self, topic_id: uuid.UUID) -> TopicImage:
         name = self.topic_names.get(topic_id)
@@ -237,6 +248,9 @@ class Draft:
         topic = self._topic(record.topic_id)
         del self.topics[topic.name]
         del self.topic_names[topic.topic_id]
+        dotted = dotted_name(topic.name)
+        if self.underscored.get(dotted) == topic.name:  # a log that Kafka wrote may hold two that look the same
+            del self.underscored[dotted]
         self.partition_count -= len(topic.partitions)
         self.removed[topic.topic_id] = topic.name
 

@@ -15,9 +15,8 @@ import enum
 import re
 import uuid
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Final, TypeAlias, TypeVar
 
 from tidemill.broker.config import BROKER_CONFIG, NO_EFFECT
@@ -32,6 +31,7 @@ from tidemill.broker.quorum.image import (
     TopicImage,
     apply,
     apply_batch,
+    dotted_name,
 )
 from tidemill.broker.quorum.records import (
     BrokerEndpoint,
@@ -293,7 +293,7 @@ def _new_topic(image: ClusterImage | Draft, topic: NewTopic, rules: Rules) -> li
     check_topic_name(topic.name)
     if topic.name in image.topics:
         raise _error(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
-    rival = _rival(topic.name, image.topics)
+    rival = _rival(topic.name, image)
     if rival is not None:
         raise _error(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -328,16 +328,10 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def _rival(name: str, topics: Collection[str]) -> str | None:
+def _rival(name: str, image: ClusterImage | Draft) -> str | None:
     """A topic that Kafka takes for the same as `name`, because only dots and underscores differ."""
-    parts = re.split(r"[._]", name)
-    signs = len(parts) - 1
-    if 2**signs > len(topics):
-        same = (other for other in topics if re.split(r"[._]", other) == parts)
-    else:  # mostly one or two: not worth a look at every topic
-        spelled = ("".join(map("".join, zip(parts, (*row, ""), strict=True))) for row in product("._", repeat=signs))
-        same = (other for other in spelled if other in topics)
-    return next(same, None)
+    dotted = dotted_name(name)
+    return dotted if dotted in image.topics else image.underscored.get(dotted)
 
 
 def _checked_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
@@ -529,7 +523,7 @@ def _alter_configs(image: ClusterImage, request: AlterConfigs) -> Result:
 def _changed_configs(image: ClusterImage, resource: ResourceChange) -> list[ConfigRecord]:
     table, before = _current_configs(image, resource)
     names = [change.name for change in resource.changes]
-    for name in _repeated(names):
+    for name in sorted(_repeated(names)):
         raise _error(ErrorCode.INVALID_REQUEST, f"configuration {name!r} is changed more than once")
     if resource.replace:
         names += [name for name in before if name not in names]

@@ -3,7 +3,8 @@
 An image of the cluster holds every topic, and each decision makes a new image. A `SharedMap` keeps its entries in many
 small dictionaries, its shards; a `MapDraft` copies only the shards that it writes to, so the next image costs as much
 as what became different and shares the rest with the one before. A small map is one shard and keeps the order in which
-its keys came; a large one has no order.
+its keys came; a large one has an order that follows from what was done to it, in every process: texts find their shard
+by a CRC, for Python's hash of them is another one in each process.
 
 A draft that writes to one shard again and again copies it once: a whole log is replayed into one draft.
 """
@@ -11,6 +12,7 @@ A draft that writes to one shard again and again copies it once: a whole log is 
 from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar, overload
+from zlib import crc32
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -18,6 +20,11 @@ DefaultT = TypeVar("DefaultT")
 
 SHARD_ENTRIES: Final = 64
 """Entries per shard, on average, from which on there are twice as many shards."""
+
+
+def _place(key: object) -> int:
+    """What says in which shard a key is."""
+    return crc32(key.encode()) if isinstance(key, str) else hash(key)
 
 
 class SharedMap(Mapping[KeyT, ValueT]):
@@ -63,7 +70,7 @@ class SharedMap(Mapping[KeyT, ValueT]):
         }
 
     def __getitem__(self, key: KeyT) -> ValueT:
-        return self._shards[hash(key) & self._mask][key]
+        return self._shards[(crc32(key.encode()) if isinstance(key, str) else hash(key)) & self._mask][key]
 
     @overload
     def get(self, key: KeyT, /) -> ValueT | None: ...
@@ -71,10 +78,10 @@ class SharedMap(Mapping[KeyT, ValueT]):
     def get(self, key: KeyT, /, default: ValueT | DefaultT) -> ValueT | DefaultT: ...
     def get(self, key: KeyT, /, default: Any = None) -> Any:  # `Mapping` would raise and catch KeyError
         """The value of `key`, or `default`."""
-        return self._shards[hash(key) & self._mask].get(key, default)
+        return self._shards[(crc32(key.encode()) if isinstance(key, str) else hash(key)) & self._mask].get(key, default)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._shards[hash(key) & self._mask]
+        return key in self._shards[(crc32(key.encode()) if isinstance(key, str) else hash(key)) & self._mask]
 
     def __len__(self) -> int:
         return self._count
@@ -132,13 +139,13 @@ class MapDraft(Collection[KeyT], Generic[KeyT, ValueT]):
 
     def get(self, key: KeyT) -> ValueT | None:
         """The value of `key`, if there is one."""
-        return self._shards[hash(key) & self._mask].get(key)
+        return self._shards[_place(key) & self._mask].get(key)
 
     def __getitem__(self, key: KeyT) -> ValueT:
-        return self._shards[hash(key) & self._mask][key]
+        return self._shards[_place(key) & self._mask][key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._shards[hash(key) & self._mask]
+        return key in self._shards[_place(key) & self._mask]
 
     def __len__(self) -> int:
         return self._count
@@ -147,7 +154,7 @@ class MapDraft(Collection[KeyT], Generic[KeyT, ValueT]):
         return chain.from_iterable(self._shards)
 
     def __setitem__(self, key: KeyT, value: ValueT) -> None:
-        shard = self._own(hash(key) & self._mask)
+        shard = self._own(_place(key) & self._mask)
         before = len(shard)
         shard[key] = value
         self._count += len(shard) - before
@@ -155,7 +162,7 @@ class MapDraft(Collection[KeyT], Generic[KeyT, ValueT]):
             self._split()
 
     def __delitem__(self, key: KeyT) -> None:
-        del self._own(hash(key) & self._mask)[key]
+        del self._own(_place(key) & self._mask)[key]
         self._count -= 1
 
     def _own(self, number: int) -> dict[KeyT, ValueT]:
@@ -169,8 +176,8 @@ class MapDraft(Collection[KeyT], Generic[KeyT, ValueT]):
         high = len(self._shards)
         upper: list[dict[KeyT, ValueT]] = []
         for number, shard in enumerate(self._shards):
-            moved = {key: value for key, value in shard.items() if hash(key) & high}
-            self._shards[number] = {key: value for key, value in shard.items() if not hash(key) & high}
+            moved = {key: value for key, value in shard.items() if _place(key) & high}
+            self._shards[number] = {key: value for key, value in shard.items() if key not in moved}
             upper.append(moved)
         self._shards += upper
         self._mask = len(self._shards) - 1

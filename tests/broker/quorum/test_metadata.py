@@ -1,6 +1,7 @@
 """The metadata machine: every rule, and replay equal to live state under random requests."""
 
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tidemill.broker.quorum.metadata import (
     with_topic_ids,
 )
 from tidemill.broker.quorum.records import BrokerEndpoint, ConfigRecord, decode_record, encode_record
+from tidemill.broker.quorum.shared_map import MapDraft
 from tidemill.core.error_code import ErrorCode
 
 RULES = Rules()
@@ -158,6 +160,28 @@ def test_no_two_topics_differ_only_in_dots_and_underscores(name: str, refused: b
     assert codes((result,)) == [ErrorCode.TOPIC_ALREADY_EXISTS if name == "a.b" else expected]
     _, results = create(cluster(), NewTopic(name="x.y"), NewTopic(name="x_y"))
     assert codes(results) == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_a_name_that_looks_the_same_is_free_again_when_its_topic_is_gone() -> None:
+    image, _ = create(cluster(), NewTopic(name="a_b.c"))
+    _, (refused,) = create(image, NewTopic(name="a.b_c"))
+    assert "'a_b.c'" in str(refused.error)
+    image, _ = run(image, DeleteTopics(topics=(TopicRef(name="a_b.c"),)))
+    image, (made,) = create(image, NewTopic(name="a.b_c"))
+    assert made.error is None
+    assert codes(create(image, NewTopic(name="a_b_c"))[1]) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_a_new_name_is_judged_without_a_walk_over_all_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of names with many dots come in one request, and there may be a hundred thousand topics."""
+    image, _ = create(cluster(), *(NewTopic(name=f"o-{n}") for n in range(200)))
+
+    def walked(_draft: object) -> Iterator[str]:
+        raise AssertionError("walked over all topics")
+
+    monkeypatch.setattr(MapDraft, "__iter__", walked)
+    _, (result,) = create(image, NewTopic(name="_" * 200))
+    assert result.error is None
 
 
 def test_validate_only_answers_and_changes_nothing() -> None:

@@ -1,6 +1,9 @@
 """Maps that share what did not change, beside plain dictionaries."""
 
+import os
 import random
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Mapping
 
@@ -73,3 +76,24 @@ def test_a_change_copies_little_of_much() -> None:
         tracemalloc.stop()
     assert after.changed_since(before) == {"1"}
     assert peak < 30_000, "a dictionary of 20 000 keys takes a megabyte"
+
+
+def test_the_order_of_its_keys_is_the_same_in_every_process() -> None:
+    program = (
+        "from tidemill.broker.quorum.shared_map import SharedMap\n"
+        "draft = SharedMap({f'topic-{n}': n for n in range(1000)}).draft()\n"
+        "del draft['topic-7']\n"
+        "draft['again'] = 1\n"
+        "print(list(draft.freeze()), list(draft.freeze().items()))"
+    )
+    orders = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(orders) == 1
