@@ -4,6 +4,8 @@ The image says which partitions live here; the disk may say otherwise after a cr
 a topic whose removal is in the metadata log is on its way out and gets the suffix that the log store removes. A
 folder of a topic that the metadata log never heard of may be somebody's data: it is set aside under a name that is
 not opened, never deleted. What is missing is made by the caller.
+
+Where there are partitions and not one decision, it is the metadata log that is missing: nothing is moved then.
 """
 
 import uuid
@@ -27,6 +29,23 @@ class Moved(NamedTuple):
     name: str
     new_name: str
     reason: str
+
+
+def lost_decisions(data: Directory, image: ClusterImage) -> str | None:
+    """What to say when there are partitions but no decision at all in the metadata log; None when all is well.
+
+    The first decision is on the disk before the first partition is made, so no crash leaves a folder like that.
+    """
+    if image.offset > 0:
+        return None
+    partitions = [name for name in data.list() if _names_a_topic(data, name)]
+    if not partitions:
+        return None
+    return (
+        f"The metadata log {data.path}/{METADATA_FOLDER} is missing or empty, but partitions are there, "
+        f"{partitions[0]} among {len(partitions)}. Restore the folder from a backup; starting without it would forget "
+        "topics. To begin without them, move their folders away."
+    )
 
 
 def set_aside(
@@ -75,6 +94,12 @@ def still_there(
             found.add(partition.topic)
     data.sync()
     return [topic_id for topic_id, topic in removed.items() if topic in found]
+
+
+def _names_a_topic(data: Directory, name: str) -> bool:
+    if name == METADATA_FOLDER or parse_partition_folder(name) is None or not data.is_directory(name):
+        return False
+    return read_topic_id(data.subdirectory(name)) is not None
 
 
 def _belongs(image: ClusterImage, partition: TopicPartition, topic_id: uuid.UUID) -> bool:

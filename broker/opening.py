@@ -2,7 +2,7 @@
 
 The order is the point, because a crash may come between any two steps:
 
-    1. the metadata log is replayed
+    1. the metadata log is replayed; where it is missing beside partitions, the start ends here
     2. after a stop out of order every partition led here gets a new leader epoch, on the disk
     3. folders of partitions that the image does not have make room
     4. the logs are opened, which uses up the mark of a stop in order
@@ -19,12 +19,13 @@ from collections.abc import Callable
 
 import structlog
 
-from tidemill.broker.folders import set_aside
+from tidemill.broker.folders import lost_decisions, set_aside
 from tidemill.broker.log.checkpoints import was_closed_in_order
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.controller import Controller
 from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.quorum.store import MetadataCorruptError
 from tidemill.core.runtime.disk import Directory
 
 log = structlog.get_logger("tidemill.broker.node")
@@ -33,6 +34,9 @@ log = structlog.get_logger("tidemill.broker.node")
 def open_metadata(data: Directory, controller: Controller) -> None:
     """Replay the metadata log and begin new leaderships where that is due; raises MetadataCorruptError, OSError."""
     controller.load()
+    lost = lost_decisions(data, controller.image)
+    if lost is not None:
+        raise MetadataCorruptError(lost)
     if was_closed_in_order(data):
         return
     begun = controller.begin_leaderships()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemill.broker.folders import lost_decisions
 from tidemill.broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANED,
@@ -20,7 +21,7 @@ from tidemill.broker.log.checkpoints import (
 from tidemill.broker.log.identity import META
 from tidemill.broker.log.partition_folders import METADATA_FOLDER, parse_partition_folder
 from tidemill.broker.quorum.image import ClusterImage, Draft, ImageError
-from tidemill.broker.quorum.store import KAFKA_STATE, MetadataCorruptError, MetadataStore
+from tidemill.broker.quorum.store import KAFKA_ASIDE, KAFKA_STATE, MetadataCorruptError, MetadataStore
 from tidemill.broker.tools.audit import segment_bases
 from tidemill.core.runtime.disk import is_locked
 from tidemill.core.runtime.overlay import OverlayDirectory
@@ -136,10 +137,15 @@ def _metadata(data: OverlayDirectory) -> tuple[str | None, ClusterImage]:
     """Why the metadata log cannot be replayed, None if it can or is not ours; and what it says, as far as it can."""
     draft = Draft(ClusterImage())
     if not data.is_directory(METADATA_FOLDER):
-        return None, draft.freeze()
+        image = draft.freeze()
+        return None if data.is_directory(KAFKA_ASIDE) else lost_decisions(data, image), image
     try:
-        loaded = MetadataStore(data).load(draft.apply_all)
+        store = MetadataStore(data)
+        loaded = store.load(draft.apply_all)
     except (MetadataCorruptError, ImageError) as error:
         problem = None if data.subdirectory(METADATA_FOLDER).exists(KAFKA_STATE) else str(error)
         return problem, draft.freeze()
-    return "; ".join(loaded.damaged) or None, draft.freeze()
+    image = draft.freeze(store.offset_end)
+    if loaded.damaged:
+        return f"{'; '.join(loaded.damaged)}; a start takes the one before it and the log behind that", image
+    return lost_decisions(data, image), image

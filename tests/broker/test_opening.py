@@ -4,6 +4,8 @@ import itertools
 import random
 import uuid
 
+import pytest
+
 from tests.sim.disk import PowerCut, SimulatedDisk
 from tidemill.broker.log.checkpoints import write_clean_shutdown
 from tidemill.broker.log.config import LogConfig
@@ -11,7 +13,8 @@ from tidemill.broker.log.store import LogStore
 from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.quorum.controller import Controller
 from tidemill.broker.quorum.metadata import CreateTopics, NewTopic, RegisterBroker, Rules, decide
-from tidemill.broker.quorum.store import MetadataStore
+from tidemill.broker.quorum.store import FOLDER as METADATA_FOLDER
+from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore
 from tidemill.core.runtime.clock import ManualClock
 
 CLOCK = ManualClock()
@@ -87,6 +90,17 @@ def test_a_start_that_dies_at_any_step_is_followed_by_one_with_a_newer_epoch() -
         if finished:
             break
     assert steps > 5
+
+
+def test_partitions_without_a_metadata_log_are_left_where_they_are_and_the_start_refused() -> None:
+    disk = with_topic()
+    metadata = disk.root.subdirectory(METADATA_FOLDER)
+    for name in metadata.list():
+        metadata.remove(name)
+    for _ in range(2):  # the refused start has begun a metadata log; the next one is not fooled by it
+        with pytest.raises(MetadataCorruptError, match=r"t-0 among 1.*forget topics"):
+            opened(disk)
+        assert "t-0" in disk.root.list()
 
 
 def test_a_folder_of_a_deleted_topic_makes_room_before_logs_are_opened() -> None:

@@ -60,6 +60,19 @@ async def test_a_damaged_metadata_log_is_told_and_the_rest_is_found(tmp_path: Pa
     assert look(tmp_path).metadata_problem is None, "the metadata log of Apache Kafka has its own format"
 
 
+async def test_a_data_folder_that_lost_its_metadata_log_is_told(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await make_topic(broker)
+    metadata = tmp_path / "__cluster_metadata-0"
+    for path in metadata.iterdir():
+        path.unlink()
+    assert "forget topics" in (look(tmp_path).metadata_problem or "")
+    metadata.rmdir()
+    assert "forget topics" in (look(tmp_path).metadata_problem or "")
+    (tmp_path / "__cluster_metadata-0.kafka").mkdir()
+    assert look(tmp_path).metadata_problem is None, "`log adopt` died between its renames and goes on from there"
+
+
 def test_a_copy_of_a_partition_under_any_name_is_a_log(tmp_path: Path) -> None:
     write_log(tmp_path / "copy")
     folder = look(tmp_path / "copy")
