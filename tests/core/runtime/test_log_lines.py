@@ -1,6 +1,7 @@
 """Log lines as a process writes them, in a process of its own because the setting is global."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -61,3 +62,31 @@ def test_a_traceback_names_places_and_no_values(form: str) -> None:
     assert "ZeroDivisionError" in done.stderr
     assert "secret" not in done.stderr
     assert len(done.stderr) < 1000
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else(form: str) -> None:
+    """The disk that standard error goes to is full; the program goes on, also where it logs in an error's handler."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM.format(form=form, level="info") + "print('went on')"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            check=False,
+        )
+    assert done.stdout == "went on\n"
+
+
+def test_nobody_reads_standard_error_any_more() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(form="text", level="info") + "print('went on')"],
+        stdout=subprocess.PIPE,
+        stderr=write_end,
+        text=True,
+        check=False,
+    )
+    os.close(write_end)
+    assert done.stdout == "went on\n"
