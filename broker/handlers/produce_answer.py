@@ -109,7 +109,7 @@ class _Later:
     Then the batches that are not stored yet are not wanted any more; see `tidemill.broker.admission`.
     """
 
-    __slots__ = ("_logs", "_outcomes", "_respond", "_waiting", "answer")
+    __slots__ = ("_logs", "_outcomes", "_respond", "_room", "_waiting", "answer")
 
     def __init__(self, logs: Logs, outcomes: Outcomes, respond: Callable[[Sequence[Outcome]], Any]) -> None:
         self._logs = logs
@@ -118,13 +118,29 @@ class _Later:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting = [outcome for outcome in outcomes if asyncio.isfuture(outcome)]
         self.answer.add_done_callback(self._left)
+        self._room = RECORD_ERRORS_MAX
 
     def begin(self) -> None:
         """Wait for the batches that have no outcome yet."""
+        for outcome in self._outcomes:
+            if asyncio.isfuture(outcome):
+                outcome.add_done_callback(self._judged)
+            elif isinstance(outcome, KafkaError):
+                self._keep_named(outcome)
         if self._waiting:
             asyncio.gather(*self._waiting, return_exceptions=True).add_done_callback(self._settled)
         else:
             self._settled(None)
+
+    def _judged(self, outcome: "asyncio.Future[Outcome]") -> None:
+        if not outcome.cancelled() and isinstance(error := outcome.result(), KafkaError):
+            self._keep_named(error)
+
+    def _keep_named(self, error: KafkaError) -> None:
+        """Of the records at fault as many as a response has room for, now: the rest of the request may take long."""
+        if error.record_errors:
+            error.record_errors = error.record_errors[: self._room]
+            self._room -= len(error.record_errors)
 
     def _left(self, answer: "asyncio.Future[Any]") -> None:
         if answer.cancelled():

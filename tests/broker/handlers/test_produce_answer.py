@@ -35,6 +35,23 @@ def test_a_response_names_so_many_records_and_no_more(monkeypatch: pytest.Monkey
     assert [(row.index, row.error_code) for row in rows] == [(n, ErrorCode.INVALID_RECORD) for n in (4, 2, 0)]
 
 
+async def test_what_waits_for_the_rest_of_its_request_names_so_many_records_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nine kilobytes name ten thousand, of which each takes memory until the last batch of the request is judged."""
+    monkeypatch.setattr(produce_answer, "RECORD_ERRORS_MAX", 5)
+    errors = [refused(3) for _ in range(5)]
+    waiting = [asyncio.get_running_loop().create_future() for _ in range(4)]
+    answer = answer_later((), [errors[0], *waiting], list)
+    for number in (3, 1, 2):
+        waiting[number].set_result(errors[number + 1])
+        await asyncio.sleep(0)
+    assert [len(error.record_errors) for error in errors] == [3, 3, 0, 0, 2]
+    waiting[0].set_result(errors[1])
+    assert await answer == errors
+    assert sum(len(error.record_errors) for error in errors) == 5
+
+
 def test_all_failed_is_said_for_every_partition() -> None:
     response = all_failed(ASKED, KafkaStorageError("gone"))
     assert [(topic.name, [row.index for row in topic.partition_responses]) for topic in response.responses] == [
