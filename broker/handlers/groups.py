@@ -205,12 +205,12 @@ async def list_groups(broker: BrokerServices, request: ListGroupsRequest, ctx: R
 async def describe_groups(
     broker: BrokerServices, request: DescribeGroupsRequest, ctx: RequestContext
 ) -> DescribeGroupsResponse:
-    """Groups with their members and assignments."""
+    """Groups with their members and assignments; one that is named often is described once."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
         groups=tuple(
             _described(group_id, broker.groups.describe(group_id), operations, ctx.api_version)
-            for group_id in request.groups
+            for group_id in dict.fromkeys(request.groups)
         )
     )
 

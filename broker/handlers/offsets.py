@@ -8,17 +8,21 @@ Offsets of topics that do not exist are refused. A topic named by its name is th
 decided, and what was committed for a topic is never the answer about another one of the same name
 (`tidemill.broker.groups.topics`). There are no transactions yet, so every offset is stable. Version 9's
 member id and epoch belong to KIP-848 groups; a classic group answers anybody, as Kafka's does.
+
+A group, topic or partition that one OffsetFetch names more than once is answered once: each name is a few bytes, and
+what is kept for it may be four kilobytes a partition.
 """
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, OffsetToCommit
 from tidemill.broker.quorum.metadata import ClusterImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
+from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,6 +34,7 @@ from tidemill.core.wire.messages.offset_commit import (
 from tidemill.core.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -90,14 +95,15 @@ def _offsets(topics: Sequence[OffsetCommitRequestTopic], *, by_id: bool) -> Iter
 async def offset_fetch(broker: BrokerServices, request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Positions of groups."""
     if ctx.api_version >= 8:
+        groups = _groups_once(request.groups)
         return OffsetFetchResponse(
-            groups=tuple([await _group(broker, group, ctx.api_version) for group in request.groups])
+            groups=tuple([await _group(broker, name, topics, ctx.api_version) for name, topics in groups.items()])
         )
     offsets = await broker.groups.committed_offsets(request.group_id)
-    wanted = (
+    wanted: Mapping[str, Iterable[int]] = (
         _all_partitions(offsets)
         if request.topics is None
-        else {topic.name: topic.partition_indexes for topic in request.topics}
+        else {name: partitions for (name, _), partitions in _topics_once(request.topics).items()}
     )
     return OffsetFetchResponse(
         topics=tuple(
@@ -118,11 +124,35 @@ async def offset_fetch(broker: BrokerServices, request: OffsetFetchRequest, ctx:
     )
 
 
+_Topics = dict[tuple[str, uuid.UUID], dict[int, None]]
+"""The partitions that are asked for, by name and id of their topic; each of them once, in order."""
+
+
+def _topics_once(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> _Topics:
+    once: _Topics = {}
+    for topic in topics:
+        topic_id = topic.topic_id if isinstance(topic, OffsetFetchRequestTopics) else ZERO_UUID
+        once.setdefault((topic.name, topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
+    return once
+
+
+def _groups_once(groups: Iterable[OffsetFetchRequestGroup]) -> dict[str, _Topics | None]:
+    """What is asked of each group; None is everything it has."""
+    named: dict[str, list[OffsetFetchRequestTopics] | None] = {}
+    for group in groups:
+        topics = named.setdefault(group.group_id, [])
+        if topics is None or group.topics is None:
+            named[group.group_id] = None
+        else:
+            topics += group.topics
+    return {name: None if topics is None else _topics_once(topics) for name, topics in named.items()}
+
+
 _NOTHING = CommittedOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 
 
 def _found(
-    offsets: Mapping[tuple[str, int], CommittedOffset], name: str, partitions: Sequence[int]
+    offsets: Mapping[tuple[str, int], CommittedOffset], name: str, partitions: Iterable[int]
 ) -> Iterator[tuple[int, CommittedOffset]]:
     for partition in partitions:
         yield partition, offsets.get((name, partition), _NOTHING)
@@ -135,21 +165,25 @@ def _all_partitions(offsets: Mapping[tuple[str, int], CommittedOffset]) -> dict[
     return partitions
 
 
-async def _group(broker: BrokerServices, group: OffsetFetchRequestGroup, api_version: int) -> OffsetFetchResponseGroup:
+async def _group(
+    broker: BrokerServices, group_id: str, topics: _Topics | None, api_version: int
+) -> OffsetFetchResponseGroup:
     try:
-        offsets = await broker.groups.committed_offsets(group.group_id)
+        offsets = await broker.groups.committed_offsets(group_id)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     image = broker.controller.image  # the one that the offsets were judged by
     by_id = api_version >= 10
-    wanted = group.topics
-    if wanted is None:
-        wanted = tuple(
-            OffsetFetchRequestTopics(name=name, topic_id=_id(image, name), partition_indexes=tuple(partitions))
-            for name, partitions in _all_partitions(offsets).items()
-        )
+    wanted: Mapping[tuple[str, uuid.UUID], Iterable[int]] = (
+        {(name, _id(image, name)): partitions for name, partitions in _all_partitions(offsets).items()}
+        if topics is None
+        else topics
+    )
     return OffsetFetchResponseGroup(
-        group_id=group.group_id, topics=tuple(_topic(image, offsets, topic, by_id) for topic in wanted)
+        group_id=group_id,
+        topics=tuple(
+            _topic(image, offsets, name, topic_id, partitions, by_id) for (name, topic_id), partitions in wanted.items()
+        ),
     )
 
 
@@ -160,14 +194,16 @@ def _id(image: ClusterImage, name: str) -> uuid.UUID:
 def _topic(
     image: ClusterImage,
     offsets: Mapping[tuple[str, int], CommittedOffset],
-    topic: OffsetFetchRequestTopics,
+    asked_name: str,
+    topic_id: uuid.UUID,
+    partitions: Iterable[int],
     by_id: bool,
 ) -> OffsetFetchResponseTopics:
-    name = image.topic_names.get(topic.topic_id, "") if by_id else topic.name
+    name = image.topic_names.get(topic_id, "") if by_id else asked_name
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not name else ErrorCode.NONE
     return OffsetFetchResponseTopics(
-        name=topic.name,
-        topic_id=topic.topic_id,
+        name=asked_name,
+        topic_id=topic_id,
         partitions=tuple(
             OffsetFetchResponsePartitions(
                 partition_index=partition,
@@ -176,7 +212,7 @@ def _topic(
                 metadata=found.metadata,
                 error_code=error,
             )
-            for partition, found in _found(offsets, name, topic.partition_indexes)
+            for partition, found in _found(offsets, name, partitions)
         ),
     )
 

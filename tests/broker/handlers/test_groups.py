@@ -256,3 +256,12 @@ def test_other_errors_of_the_whole_request() -> None:
     assert (failed.error_code, failed.node_id) == (error.code, -1)
     failed = ROUTE[ApiKey.JOIN_GROUP].error_response(JoinGroupRequest(member_id="m"), error, 9)  # type: ignore[misc]
     assert (failed.error_code, failed.member_id, failed.generation_id) == (error.code, "m", -1)
+
+
+async def test_a_group_that_is_named_often_is_described_once(tmp_path: Path) -> None:
+    """Three bytes would be another description of all its members each."""
+    async with broker_and_client(tmp_path, offsets_topic_num_partitions="1") as (broker, client):
+        await stable_group(broker, client)
+        request = DescribeGroupsRequest(groups=("g", "h", "g", "g", "h"))
+        response = await client.ask(ApiKey.DESCRIBE_GROUPS, 5, request)
+        assert [(group.group_id, len(group.members)) for group in response.groups] == [("g", 1), ("h", 0)]

@@ -130,6 +130,31 @@ async def test_several_groups_at_once(tmp_path: Path) -> None:
         assert [(group.group_id, len(group.topics)) for group in response.groups] == [("g", 1), ("h", 0)]
 
 
+@pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
+async def test_what_is_named_often_is_answered_once(tmp_path: Path, version: int) -> None:
+    """Four bytes would be another four kilobytes of metadata each, and the name of a group all that it has."""
+    async with broker_and_client(tmp_path) as (broker, client):
+        (created,) = await broker.controller.create_topics([NewTopic(name="t", partitions=3)])
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(created.topic_id, (0, 10, "note"), (1, 20, "")))
+        if version >= 8:
+            first = OffsetFetchRequestTopics(name="t", topic_id=created.topic_id, partition_indexes=(1, 0, 1))
+            then = OffsetFetchRequestTopics(name="t", topic_id=created.topic_id, partition_indexes=(0, 2))
+            groups = tuple(
+                OffsetFetchRequestGroup(group_id=group, topics=topics)
+                for group, topics in (("g", (first,)), ("h", None), ("g", (first, then)), ("h", (first,)))
+            )
+            response = await client.ask(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(groups=groups))
+            (answer, other) = response.groups
+            assert (answer.group_id, other.group_id, other.topics) == ("g", "h", ())
+        else:
+            named = [OffsetFetchRequestTopic(name="t", partition_indexes=indexes) for indexes in ((1, 0, 1), (0, 2))]
+            answer = await client.ask(
+                ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(group_id="g", topics=tuple(named))
+            )
+        (topic,) = answer.topics
+        assert [(row.partition_index, row.committed_offset) for row in topic.partitions] == [(1, 20), (0, 10), (2, -1)]
+
+
 async def test_offsets_go_with_their_topic(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         (created,) = await broker.controller.create_topics([NewTopic(name="t")])
