@@ -169,7 +169,8 @@ _LOG = (
     _text("log.record.validation", "header",
           "header: a produced batch is judged by its header, CRC and counts. records: its records are walked too, as "
           "Apache Kafka does, and a batch that no consumer could read is refused; costs about 0.2 us a record and the "
-          "decompression. Compacted topics always do.",
+          "decompression. Compacted topics always do. Records without a key they need, or with a time that is not "
+          "allowed, are named in the answer.",
           dynamic=True, valid=one_of("header", "records")),
     _int("message.max.bytes", 1_048_588, "Largest record batch.", 0, dynamic=True, importance=_HIGH),
     _int("min.insync.replicas", 1, "Replicas that must hold a record before acks=all is answered.", 1, dynamic=True,

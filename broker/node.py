@@ -214,17 +214,21 @@ class Broker:
             current = self.controller.image.topics.get(topic.name)
             return current is not None and current.topic_id == topic.topic_id
 
-        missing = [
-            partition.partition
-            for partition in topic.partitions
-            if self.node_id in partition.replicas and self.logs.get(topic.name, partition.partition) is None
-        ]
+        missing = self.without_log(topic)
         if not missing:
             return
         try:
             await self.logs.create_many(topic.name, topic.topic_id, missing, self.log_config(topic), still_wanted)
         except KafkaError as error:
             log.error("partitions have no log", topic=topic.name, reason=str(error))
+
+    def without_log(self, topic: TopicImage) -> list[int]:
+        """The partitions of `topic` that live here and have no log."""
+        return [
+            partition.partition
+            for partition in topic.partitions
+            if self.node_id in partition.replicas and self.logs.get(topic.name, partition.partition) is None
+        ]
 
     # --- life
 
@@ -359,6 +363,13 @@ def _new_session_id() -> int:
 async def recover(broker: Broker, data: Directory, new_uuid: Callable[[], uuid.UUID]) -> int:
     """Take up what the folder holds and follow the image from there; returns the number of group records."""
     open_logs(data, broker.controller, broker.logs, broker.log_config, new_uuid)
+    begun = [
+        f"{topic.name}-{each}"
+        for topic in broker.controller.image.topics.values()
+        for each in broker.without_log(topic)
+    ]
+    if begun:  # a crash behind the decision to make them, or somebody took the folders away
+        log.warning("partitions without a folder begin empty", partitions=len(begun), first=begun[0])
     await broker.make_missing_logs()
     records = broker.groups.replay(broker.controller.image)
     broker.controller.subscribe(broker.follow)

@@ -74,6 +74,16 @@ FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         LIBRARIES,
     ),
     (
+        "a consumer goes on under the leader epoch that a kill -9 of the broker began",
+        "test_leader_epochs_clients.py::test_librdkafka_goes_on_under_the_new_epoch",
+        ("confluent-kafka",),
+    ),
+    (
+        "a consumer goes on under the leader epoch that a kill -9 of the broker began",
+        "test_leader_epochs_clients.py::test_the_java_consumer_goes_on_under_the_new_epoch",
+        ("Java",),
+    ),
+    (
         "static members",
         "test_groups_clients.py::test_a_static_member_comes_back_without_a_rebalance",
         ("confluent-kafka",),
@@ -122,7 +132,7 @@ FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("Java",),
     ),
     (
-        "dump of our files",
+        "dump of our files: metadata log, its snapshots, committed offsets",
         "test_kafka_tools.py::test_our_metadata_and_group_files_are_read_by_kafkas_dump_tool",
         ("Java",),
     ),

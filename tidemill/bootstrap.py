@@ -22,7 +22,11 @@ REPLY_TIMEOUT_S = 5.0  # a broker that is up answers in milliseconds; a person w
 Bootstrap = Annotated[
     str,
     typer.Option(
-        envvar="TIDEMILL_BOOTSTRAP", metavar="HOST:PORT", help="A broker of the cluster; several with commas."
+        "--bootstrap",
+        "--bootstrap-server",  # the name that Kafka's own tools give it
+        envvar="TIDEMILL_BOOTSTRAP",
+        metavar="HOST:PORT",
+        help="A broker of the cluster; several with commas.",
     ),
 ]
 

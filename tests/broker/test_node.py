@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.broker.broker_world import broker_and_client, running_broker
 from tests.broker.handlers.data_path import make_topic, produce, records
@@ -144,6 +145,18 @@ async def test_a_folder_of_an_unknown_topic_is_kept_aside(tmp_path: Path) -> Non
     async with running_broker(tmp_path / "b") as broker:
         assert broker.logs.partitions() == []
     assert [name for name in os.listdir(tmp_path / "b") if name.startswith("t-0.") and name.endswith("-stray")]
+
+
+async def test_a_start_says_which_partitions_begin_empty_because_their_folder_is_gone(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.controller.create_topics([NewTopic(name="t")])
+    shutil.rmtree(tmp_path / "t-0")
+    for said in (1, 0):
+        with capture_logs() as lines:
+            async with running_broker(tmp_path):
+                pass
+        told = [line for line in lines if line["event"] == "partitions without a folder begin empty"]
+        assert [(line["partitions"], line["first"]) for line in told] == [(1, "t-0")] * said
 
 
 async def test_a_log_that_cannot_be_made_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

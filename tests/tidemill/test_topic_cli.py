@@ -37,6 +37,11 @@ def topics(tidemill_broker: "Service") -> Topics:
     return Topics(tidemill_broker.facts["address"])
 
 
+def test_the_cluster_may_be_named_as_kafkas_tools_name_it(topics: Topics) -> None:
+    for option in ("--bootstrap", "--bootstrap-server"):
+        assert CliRunner().invoke(app, ["list", option, topics.address]).exit_code == 0
+
+
 def test_create_list_describe_delete(topics: Topics) -> None:
     created = topics("create", topics.name, "--partitions", "3", "--config", "retention.ms=1000")
     assert (created.exit_code, created.stdout) == (0, f"created {topics.name}\n")

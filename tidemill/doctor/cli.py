@@ -27,8 +27,8 @@ def doctor(
     bootstrap_server: Annotated[
         str,
         typer.Option(
-            "--bootstrap-server",
             "--bootstrap",
+            "--bootstrap-server",
             envvar="TIDEMILL_BOOTSTRAP",
             metavar="HOST:PORT",
             help="A broker of the cluster; several with commas.",
