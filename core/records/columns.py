@@ -25,6 +25,9 @@ PART_RECORDS = 1000
 """Records whose columns are in memory at once, where a batch is read in parts."""
 
 
+_INT64_END = 2**63
+
+
 class RecordColumns:
     """One entry per record in every column that was asked for; the others are not there."""
 
@@ -108,6 +111,16 @@ def read_headers(data: bytes, at: int) -> tuple[Headers, int]:
     return tuple(headers), at
 
 
+def beyond_int64(numbers: list[int]) -> bool:
+    """Whether some are more than a log or an answer can hold: a producer may send a delta that leads there."""
+    return bool(numbers) and (min(numbers) < -_INT64_END or max(numbers) >= _INT64_END)
+
+
+def as_int64(timestamp: int) -> int:
+    """A time as Java adds it up."""
+    return (timestamp + _INT64_END) % (2 * _INT64_END) - _INT64_END
+
+
 _Walk = Callable[[BatchHeader, bytes | memoryview, int, int, int], tuple[RecordColumns, int]]
 """`(header, data, at, first, end) -> columns, at`: record number `first`, which begins at `at`, to number `end`."""
 
@@ -171,6 +184,10 @@ headers    |                raise CorruptMessage(f"record {number} ends at byte 
            |        raise CorruptMessage("the record batch ends inside a record") from error
 headers    |    except UnicodeDecodeError as error:
 headers    |        raise CorruptMessage(f"a record header's name is not UTF-8: {error.reason}") from error
+timestamps |    if beyond_int64(columns.timestamps):
+timestamps |        columns.timestamps = list(map(as_int64, columns.timestamps))
+offsets    |    if beyond_int64(columns.offsets):
+offsets    |        raise CorruptMessage("the offset of a record is beyond 64 bits")
 timestamps |    if header.attributes & TIMESTAMP_TYPE_BIT:  # the time of append is the batch's, not the record's
 timestamps |        columns.timestamps = [header.max_timestamp] * (end_number - first)
            |    return columns, at
@@ -196,6 +213,8 @@ def _compile(columns: tuple[Column, ...]) -> _Walk:
         "CorruptMessage": CorruptMessage,
         "RecordColumns": RecordColumns,
         "TIMESTAMP_TYPE_BIT": TIMESTAMP_TYPE_BIT,
+        "as_int64": as_int64,
+        "beyond_int64": beyond_int64,
         "read_headers": read_headers,
         "varint_tail": varint_tail,
     }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.core.records.record_strategies import record_lists
 from tidemill.core.errors import CorruptMessage
 from tidemill.core.records.batch import BatchView, stamp_append_time
-from tidemill.core.records.builder import build_batch
+from tidemill.core.records.builder import build_batch, encode_record
 from tidemill.core.records.columns import ColumnReader, RecordColumns
 from tidemill.core.records.record import NewRecord, Record
 from tidemill.core.records.varint import decode_varint
@@ -54,8 +54,10 @@ def slowly(view: BatchView, data: bytes, *, into_headers: bool) -> dict[str, lis
         whole.take(length)
         record.end = whole.at
         record.take(1)
-        rows["timestamps"].append(view.base_timestamp + record.number())
+        rows["timestamps"].append((view.base_timestamp + record.number() + 2**63) % 2**64 - 2**63)
         rows["offsets"].append(view.base_offset + record.number())
+        if not -(2**63) <= rows["offsets"][-1] < 2**63:
+            raise ValueError
         rows["keys"].append(record.blob())
         rows["values"].append(record.blob())
         rows["keyless"].append(rows["keys"][-1] is None)
@@ -153,6 +155,21 @@ def test_the_time_of_append_is_that_of_all_records() -> None:
     data = bytes(view.records_bytes())
     assert READERS["timestamps"].read(view, data).timestamps == [7777] * 5
     assert [part.timestamps for part in READERS["timestamps"].parts(view, data, 3)] == [[7777] * 3, [7777] * 2]
+
+
+@pytest.mark.parametrize(("delta", "sum_"), [(2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (-(2**63) - 1, 2**63 - 1)])
+def test_times_and_offsets_fit_64_bits_whatever_a_producer_sends(delta: int, sum_: int) -> None:
+    """A time beyond is what Java makes of it; an offset beyond is one that Java does not read either."""
+    view, record = (
+        BatchView(build_batch([NewRecord(0, None, None)])),
+        encode_record(NewRecord(0, None, None), delta, delta),
+    )
+    assert READERS["timestamps"].read(view, record).timestamps == [sum_]
+    if delta == sum_:
+        assert READERS["offsets"].read(view, record).offsets == [delta]
+    else:
+        with pytest.raises(CorruptMessage, match="beyond 64 bits"):
+            READERS["offsets"].read(view, record)
 
 
 def test_a_column_that_was_not_asked_for_is_not_there() -> None:
