@@ -19,6 +19,7 @@ layouts (`ApiSchema.versions_like`) share one codec.
 """
 
 import json
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -293,15 +294,16 @@ def _check_references(schema: ApiSchema) -> None:
         raise SchemaError(f"{schema.name}: unused structs {sorted(unused)}")
 
 
-def load_schema(name: str, directory: Path = SCHEMA_DIRECTORY) -> ApiSchema:
-    """Read the schema file of the API `name`."""
-    path = directory / f"{name}.json"
+def load_schema(name: str, directory: Path | None = None) -> ApiSchema:
+    """Read the schema file of the API `name`: ours, which may lie in an archive, or that in `directory`."""
+    file = f"{name}.json"
+    data = pkgutil.get_data(__package__, f"schemas/{file}") if directory is None else (directory / file).read_bytes()
     try:
-        schema = parse_api(json.loads(path.read_text("utf-8")))
+        schema = parse_api(json.loads(data or b""))
     except (SchemaError, json.JSONDecodeError) as error:
-        raise SchemaError(f"{path.name}: {error}") from error
+        raise SchemaError(f"{file}: {error}") from error
     if schema.name != name:
-        raise SchemaError(f"{path.name}: holds the schema of {schema.name}")
+        raise SchemaError(f"{file}: holds the schema of {schema.name}")
     return schema
 
 

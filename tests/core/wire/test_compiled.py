@@ -5,6 +5,8 @@ import itertools
 import subprocess
 import sys
 import traceback
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,8 @@ from tidemill.core.wire.codec import DecodeError, decode, encode
 from tidemill.core.wire.messages.heartbeat import HeartbeatRequest
 from tidemill.core.wire.messages.leave_group import LeaveGroupRequest
 from tidemill.core.wire.schema import ApiSchema
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def printed(program: str) -> list[str]:
@@ -83,6 +87,24 @@ for thread in threads: thread.join()
 print(len(done))
 """
     assert printed(program) == ["4"]
+
+
+def test_a_codec_is_made_where_the_package_lies_in_an_archive(tmp_path: Path) -> None:
+    """Where there are no files beside the modules, as for what is sent along as one."""
+    archive = tmp_path / "parts.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.write(ROOT / "tidemill" / "__init__.py", "tidemill/__init__.py")
+        for path in (ROOT / "core").rglob("*"):
+            opened.write(path, Path("tidemill", path.relative_to(ROOT)))
+    program = f"""
+import sys
+sys.path.insert(0, {str(archive)!r})
+import tidemill
+from tidemill.core.wire.codec import encode
+from tidemill.core.wire.messages.heartbeat import HeartbeatRequest
+print(tidemill.__file__.startswith({str(archive)!r}), encode(HeartbeatRequest(), 4))
+"""
+    assert printed(program) == [f"True {encode(HeartbeatRequest(), 4)!r}"]
 
 
 def test_a_codec_that_was_made_is_kept() -> None:
