@@ -1,4 +1,4 @@
-"""What the group machine hears and says
+"""Events and actions of the group machine
 
 Requests carry the id under which the answer is expected back; texts and numbers are as the client sent them. `Append`
 is answered by `Appended` or `AppendFailed` before anything else is stepped, which is how a local log behaves; a

@@ -1,4 +1,4 @@
-"""Who a request speaks for
+"""The member that a request speaks for, and whether it still may
 
 A request names its member by an id that the coordinator gave out, by the instance of a static member (KIP-345), or by
 both. Two lives of one instance can be on the network at once: the older one is fenced, whatever it asks for.

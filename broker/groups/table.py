@@ -1,4 +1,4 @@
-"""What the parts of the group machine share
+"""What the parts of the group machine share: tables and pending actions
 
 The groups, their deadlines, and what the step at hand says. `joining`, `rounds` and `commits` take in the events and
 decide; all of them speak through this, so that their words come out in one order, and a write and what depends on it

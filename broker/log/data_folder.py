@@ -1,4 +1,4 @@
-"""A data folder belongs to one process and to one node
+"""The claim on a data folder, for one process and one node
 
 Both are made sure of before anything in it is read: the lock is held until the process ends, and `meta.properties` is
 the first file of a folder. Whatever is in the way is told in one line that says what to do.

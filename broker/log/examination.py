@@ -1,4 +1,4 @@
-"""The look at a produced batch's records that its header does not spare us
+"""The check of a produced batch's records, where its header is too little
 
 A batch is stored by its header, its CRC and its counts. Its records are looked at where somebody wants it: in topics
 that are to be compacted, where one without a key could never be; in those with a codec of their own (`recode`);

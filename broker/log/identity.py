@@ -1,4 +1,4 @@
-"""Whose data a folder holds
+"""Identity files: whose data a folder or a partition holds
 
 `meta.properties` names the cluster, the node and the folder itself; `partition.metadata` names the topic a partition
 belongs to, so that a topic deleted and made again under the same name is not mistaken for the old one. A folder that

@@ -1,4 +1,4 @@
-"""Index files searched where they lie
+"""Bisection of index files on the disk, without loading them
 
 A look-up by time wants one entry of an index, and of a segment that nobody has read lately neither index is in memory.
 Loading them takes a while for a large segment, and a look-up is made in another thread, where nothing of a segment may

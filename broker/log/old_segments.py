@@ -1,4 +1,4 @@
-"""Old segments leave their logs
+"""Retention at work: old segments are taken out of their logs
 
 `retention` decides; this finds out what it has to know and does what it says, in short turns and off the event loop:
 

@@ -1,4 +1,4 @@
-"""What of a partition may be trusted at start
+"""Recovery of a partition: what may be trusted at the start
 
 After a clean shutdown everything is: only the batches behind the last index entry are walked, to find the log end.
 After a crash nothing at or beyond the recovery point is, and every batch from there on is checked against its CRC.

@@ -1,4 +1,4 @@
-"""Files that go a little later
+"""Delayed removal of files that a reader may still be in
 
 What was deleted keeps its bytes for `file.delete.delay.ms` under a name that no start takes up, so that a reader in the
 middle of it is not cut off. Then the file thread removes it; or when the folder is closed, whichever comes first.

@@ -1,4 +1,4 @@
-"""Which old segments of a partition may go
+"""The rule of retention: which old segments of a partition may go
 
 Pure: facts about a segment in, its fate out. Segments go from the oldest end only, so the log never has a hole: whoever
 asks stops at the first that stays. The active segment never goes; it is rolled first when all of it is too old. A

@@ -1,4 +1,4 @@
-"""What every generated message has
+"""The base class of all messages, and what makes them cheap to build
 
 A message is a frozen slotted dataclass, so its value never changes after it is built. Building one through the ordinary
 frozen `__init__` costs a guarded attribute store per field; the generated classes instead fill an unfrozen twin of the
