@@ -185,9 +185,11 @@ class Broker:
         every_topic = before.broker_configs != after.broker_configs
         if every_topic:
             self._take_live_settings()
+        turns = Turns(self.clock.monotonic)
         for topic in [
             after.topics[name] for name in (after.topics if every_topic else changed) if name in after.topics
         ]:
+            await turns.give_way()
             old = before.topics.get(topic.name)
             await self._make_logs(topic)
             if old is not None and (every_topic or old.configs != topic.configs):
@@ -444,14 +446,11 @@ def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]
     async def snapshot() -> None:
         broker.controller.want_snapshot_when_due()
 
-    async def expire_offsets() -> None:
-        broker.groups.expire_offsets()
-
     config = broker.config
     return [
         ("log-retention", config.log_retention_check_interval_ms / 1000, enforce_retention),
         ("log-checkpoint", CHECKPOINT_INTERVAL_S, checkpoint),
-        ("group-expiry", config.offsets_retention_check_interval_ms / 1000, expire_offsets),
+        ("group-expiry", config.offsets_retention_check_interval_ms / 1000, broker.groups.expire_offsets),
         ("metadata-snapshot", SNAPSHOT_CHECK_INTERVAL_S, snapshot),
         ("missing-logs", REPAIR_INTERVAL_S, broker.make_missing_logs),
     ]

@@ -18,6 +18,7 @@ from tidemill.broker.groups.events import (
     DeleteOffsets,
     DeleteOffsetsResult,
     ErrorResult,
+    ExpireOffsets,
     ImageChanged,
     Instant,
     Replayed,
@@ -126,10 +127,10 @@ class Commits:
             for group in list(self._table.groups.values()):
                 self._table.keep(group, rules.foreign(group, topics, event.gone))
 
-    def expire(self, now: Instant) -> None:
+    def expire(self, event: ExpireOffsets, now: Instant) -> None:
         """Drop what nobody has needed for the retention time, and what should have gone or been written earlier."""
         topics = self._table.topics
-        for group in list(self._table.groups.values()):
+        for group in [self._table.groups[each] for each in event.group_ids if each in self._table.groups]:
             records = rules.expired(group, topics, self._table.limits.offsets_retention_ms, now.wall_ms)
             self._table.keep(group, records or rules.without_id(group, topics))
             self._table.drop_if_nothing_left(group, now)

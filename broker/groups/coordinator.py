@@ -52,6 +52,7 @@ from tidemill.broker.groups.events import (
 from tidemill.broker.groups.machine import GroupMachine
 from tidemill.broker.groups.records import GroupFormatError, decode_record, encode_record
 from tidemill.broker.groups.table import GroupLimits
+from tidemill.broker.log.turns import Turns
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, NotCoordinator, error_for_code
@@ -282,9 +283,12 @@ class GroupCoordinator:
         """Every group, without members."""
         return self._machine.list_groups()
 
-    def expire_offsets(self) -> None:
+    async def expire_offsets(self) -> None:
         """Drop what nobody has needed for the retention time; a job calls it now and then."""
-        self._turn(ExpireOffsets())
+        turns = Turns(self._clock.monotonic)
+        for group_id in self._machine.group_ids():
+            self._turn(ExpireOffsets(group_ids=(group_id,)))
+            await turns.give_way()
 
     def image_changed(self, image: ClusterImage, gone: frozenset[str]) -> None:
         """The cluster is another one; topics that had the names in `gone` are not there any more."""

@@ -148,7 +148,9 @@ class ImageChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets:
-    """Look for groups and offsets that nobody has needed for the retention time."""
+    """Look in these groups for what nobody has needed for the retention time."""
+
+    group_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

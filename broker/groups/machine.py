@@ -79,7 +79,7 @@ class GroupMachine:
             case ImageChanged():
                 self._commits.image_changed(event)
             case ExpireOffsets():
-                self._commits.expire(now)
+                self._commits.expire(event, now)
             case Tick():
                 for key in self._table.deadlines.due(now.monotonic_ms):
                     self._rounds.time_is_up(key, now)
@@ -145,6 +145,10 @@ class GroupMachine:
         """One group with its members."""
         group = self._table.groups.get(group_id)
         return None if group is None else replace(_view(group), members=group.views())
+
+    def group_ids(self) -> list[str]:
+        """Every group by its name."""
+        return list(self._table.groups)
 
     def list_groups(self) -> list[GroupView]:
         """Every group, without members."""

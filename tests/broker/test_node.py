@@ -7,8 +7,10 @@ import logging
 import os
 import shutil
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,11 +18,13 @@ from structlog.testing import capture_logs
 from tests.broker.broker_world import broker_and_client, running_broker
 from tests.broker.handlers.data_path import make_topic, produce, records
 from tidemill.broker.config import BrokerConfig
+from tidemill.broker.log import turns
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.node import StartRefused, open_broker
-from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef
+from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef, apply_batch
+from tidemill.broker.quorum.records import PartitionRecord, TopicRecord
 from tidemill.broker.quorum.store import FILE, FOLDER
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaStorageError
@@ -303,6 +307,25 @@ async def test_identities_come_from_the_given_source(tmp_path: Path) -> None:
         (second,) = await broker.controller.create_topics([NewTopic(name="b")])
         assert second.topic_id.int > first.topic_id.int
         assert (await broker.producer_ids.take(), await broker.producer_ids.take()) == (0, 1)
+
+
+async def test_a_setting_that_is_about_all_topics_reaches_them_in_short_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path) as broker:
+        before = broker.controller.image
+        for number in range(50):
+            topic_id = uuid.UUID(int=number)
+            partition = PartitionRecord(partition_id=0, topic_id=topic_id, replicas=(9,), isr=(9,), leader=9)
+            before = apply_batch(before, (TopicRecord(name=f"t{number}", topic_id=topic_id), partition))
+        after = replace(before, broker_configs=MappingProxyType({"": {"log.retention.ms": "77"}}))
+        monkeypatch.setattr(turns, "TURN_S", 0)  # every step is too long
+        following = asyncio.ensure_future(broker.follow(before, after))
+        others = 0
+        while not following.done():
+            others += 1
+            await asyncio.sleep(0)
+        assert others > 50
 
 
 async def test_the_jobs_have_names(tmp_path: Path) -> None:

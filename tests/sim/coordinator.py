@@ -356,7 +356,7 @@ class CoordinatorSimulation:
             self.clock.advance(rng.choice((10, 1_000, 3_000, SESSION_MS)))
             self._broker.groups.tick()
         elif choice < 0.94:
-            self._broker.groups.expire_offsets()
+            self._background(self._broker.groups.expire_offsets())
         elif choice < 0.96:
             self._background(self._store.checkpoint())
         elif choice < 0.98:

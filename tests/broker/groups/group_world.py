@@ -264,7 +264,7 @@ class GroupWorld:
         return result
 
     def expire(self) -> None:
-        self.step(ExpireOffsets())
+        self.step(ExpireOffsets(group_ids=tuple(self.machine.group_ids())))
 
     def delete_topics(self, *names: str) -> None:
         for name in names:

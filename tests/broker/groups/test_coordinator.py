@@ -24,6 +24,7 @@ from tidemill.broker.groups.events import (
 )
 from tidemill.broker.groups.records import OffsetRecord, decode_record
 from tidemill.broker.groups.table import GroupLimits
+from tidemill.broker.log import turns
 from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import PartitionLog
@@ -412,13 +413,28 @@ async def test_epochs_of_the_log_do_not_go_back(tmp_path: Path) -> None:
         assert epochs == [0, 6, 6]
 
 
+async def test_expiry_lets_others_have_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0)  # every step is too long
+    clock = ManualClock()
+    async with opened(tmp_path, clock) as (coordinator, _):
+        for group in range(20):
+            await coordinator.commit(commit(coordinator, 1, f"g{group}"))
+        clock.advance(8 * 86_400_000)
+        expiring = asyncio.ensure_future(coordinator.expire_offsets())
+        left = set()
+        while not expiring.done():
+            await asyncio.sleep(0)
+            left.add(len(coordinator.list_groups()))
+        assert left == set(range(20))
+
+
 async def test_expiry_and_topic_deletion_write_tombstones(tmp_path: Path) -> None:
     clock = ManualClock()
     async with opened(tmp_path, clock) as (coordinator, _):
         await coordinator.commit(commit(coordinator, 1, "old"))
         clock.advance(8 * 86_400_000)
         await coordinator.commit(commit(coordinator, 1, "new"))
-        coordinator.expire_offsets()
+        await coordinator.expire_offsets()
         assert [group.group_id for group in coordinator.list_groups()] == ["new"]
         coordinator.image_changed(cluster({}), frozenset({"t"}))
         assert coordinator.list_groups() == []
