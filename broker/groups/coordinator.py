@@ -13,7 +13,7 @@ Not here: any rule about groups (`tidemill.broker.groups.machine`) and wire mess
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 import structlog
@@ -241,9 +241,11 @@ class GroupCoordinator:
         """Answered when the tombstones are on the disk."""
         return await self._ask(request, DeleteOffsetsResult)
 
-    async def committed_offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
-        """A group's offsets in topics that are there, all of which are on the disk."""
-        offsets = self._machine.committed_offsets(group_id)
+    async def committed_offsets(
+        self, group_id: str, wanted: Iterable[tuple[str, int]] | None = None
+    ) -> Mapping[tuple[str, int], CommittedOffset]:
+        """A group's offsets in topics that are there, or those of the `wanted` partitions; all are on the disk."""
+        offsets = self._machine.committed_offsets(group_id, wanted)
         if self._partitions:
             partition = partition_of(group_id, len(self._partitions))
             partition_log = self._logs.get(OFFSETS_TOPIC, partition)

@@ -12,7 +12,7 @@ The rules are those of Kafka's classic protocol with KIP-345 (static members), K
 count) and KIP-814 (a returning leader need not assign again). Not here: KIP-848 groups, transactions, the log itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tidemill.broker.groups import offsets as rules
@@ -130,10 +130,17 @@ class GroupMachine:
             if group.persisted is not None or group.offsets
         }
 
-    def committed_offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
-        """Every offset that a group has committed in topics that are there."""
+    def committed_offsets(
+        self, group_id: str, wanted: Iterable[tuple[str, int]] | None = None
+    ) -> Mapping[tuple[str, int], CommittedOffset]:
+        """What a group has committed in topics that are there: all of it, or in the `wanted` partitions."""
         group = self._table.groups.get(group_id)
-        return {} if group is None else self.still_committed(group.offsets)
+        if group is None:
+            return {}
+        offsets = group.offsets
+        if wanted is not None:
+            offsets = {place: offsets[place] for place in wanted if place in offsets}
+        return self.still_committed(offsets)
 
     def still_committed(
         self, offsets: Mapping[tuple[str, int], CommittedOffset]

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, OffsetToCommit
+from tidemill.broker.log.turns import Turns
 from tidemill.broker.quorum.metadata import ClusterImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
@@ -95,16 +96,18 @@ def _offsets(topics: Sequence[OffsetCommitRequestTopic], *, by_id: bool) -> Iter
 async def offset_fetch(broker: BrokerServices, request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Positions of groups."""
     if ctx.api_version >= 8:
-        groups = _groups_once(request.groups)
-        return OffsetFetchResponse(
-            groups=tuple([await _group(broker, name, topics, ctx.api_version) for name, topics in groups.items()])
-        )
-    offsets = await broker.groups.committed_offsets(request.group_id)
-    wanted: Mapping[str, Iterable[int]] = (
-        _all_partitions(offsets)
+        turns, groups = Turns(broker.clock.monotonic), []
+        for group_id, topics in _groups_once(request.groups).items():
+            groups.append(await _group(broker, group_id, topics, ctx.api_version))
+            await turns.give_way()
+        return OffsetFetchResponse(groups=tuple(groups))
+    asked = (
+        None
         if request.topics is None
         else {name: partitions for (name, _), partitions in _topics_once(request.topics).items()}
     )
+    offsets = await broker.groups.committed_offsets(request.group_id, None if asked is None else _places(asked.items()))
+    wanted: Mapping[str, Iterable[int]] = _all_partitions(offsets) if asked is None else asked
     return OffsetFetchResponse(
         topics=tuple(
             OffsetFetchResponseTopic(
@@ -148,6 +151,10 @@ def _groups_once(groups: Iterable[OffsetFetchRequestGroup]) -> dict[str, _Topics
     return {name: None if topics is None else _topics_once(topics) for name, topics in named.items()}
 
 
+def _places(topics: Iterable[tuple[str, Iterable[int]]]) -> Iterator[tuple[str, int]]:
+    return ((name, partition) for name, partitions in topics for partition in partitions)
+
+
 _NOTHING = CommittedOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 
 
@@ -168,12 +175,14 @@ def _all_partitions(offsets: Mapping[tuple[str, int], CommittedOffset]) -> dict[
 async def _group(
     broker: BrokerServices, group_id: str, topics: _Topics | None, api_version: int
 ) -> OffsetFetchResponseGroup:
+    by_id = api_version >= 10
+    image = broker.controller.image
+    asked = [(_kept_under(image, *topic, by_id), partitions) for topic, partitions in (topics or {}).items()]
     try:
-        offsets = await broker.groups.committed_offsets(group_id)
+        offsets = await broker.groups.committed_offsets(group_id, None if topics is None else _places(asked))
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     image = broker.controller.image  # the one that the offsets were judged by
-    by_id = api_version >= 10
     wanted: Mapping[tuple[str, uuid.UUID], Iterable[int]] = (
         {(name, _id(image, name)): partitions for name, partitions in _all_partitions(offsets).items()}
         if topics is None
@@ -191,6 +200,11 @@ def _id(image: ClusterImage, name: str) -> uuid.UUID:
     return image.topics[name].topic_id
 
 
+def _kept_under(image: ClusterImage, name: str, topic_id: uuid.UUID, by_id: bool) -> str:
+    """The name that a topic's offsets are kept under; empty when no topic has the id."""
+    return image.topic_names.get(topic_id, "") if by_id else name
+
+
 def _topic(
     image: ClusterImage,
     offsets: Mapping[tuple[str, int], CommittedOffset],
@@ -199,7 +213,7 @@ def _topic(
     partitions: Iterable[int],
     by_id: bool,
 ) -> OffsetFetchResponseTopics:
-    name = image.topic_names.get(topic_id, "") if by_id else asked_name
+    name = _kept_under(image, asked_name, topic_id, by_id)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not name else ErrorCode.NONE
     return OffsetFetchResponseTopics(
         name=asked_name,

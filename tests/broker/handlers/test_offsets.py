@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.broker.broker_world import WireClient, broker_and_client
+from tidemill.broker.groups.events import CommittedOffset
+from tidemill.broker.groups.topics import Topics
 from tidemill.broker.handlers.offsets import ROUTES
 from tidemill.broker.quorum.controller import Controller
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicRef
@@ -243,3 +245,24 @@ def test_errors_of_the_whole_request() -> None:
     old = OffsetFetchRequest(group_id="g", topics=(OffsetFetchRequestTopic(name="t", partition_indexes=(4,)),))
     failed = FETCH.error_response(old, error, 1)
     assert failed.error_code == failed.topics[0].partitions[0].error_code == error.code
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 10])
+async def test_what_is_not_asked_for_costs_nothing(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group may have committed in a hundred thousand partitions, and who asks for one may ask often."""
+    async with broker_and_client(tmp_path) as (broker, client):
+        (created,) = await broker.controller.create_topics([NewTopic(name="t", partitions=300)])
+        everything = commit_request(created.topic_id, *((partition, partition, "") for partition in range(300)))
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, everything)
+        looked_at: list[int] = []
+        has = Topics.has
+
+        def seen(topics: Topics, name: str, offset: CommittedOffset) -> bool:
+            looked_at.append(offset.offset)
+            return has(topics, name, offset)
+
+        monkeypatch.setattr(Topics, "has", seen)
+        assert await fetch(client, version, created.topic_id, 7, 299) == {7: (7, ""), 299: (299, "")}
+        assert set(looked_at) == {7, 299}
