@@ -27,6 +27,7 @@ class FolderCheckpoints:
     points: Offsets = field(default_factory=dict)
     starts: Offsets = field(default_factory=dict)
     cleaned: Offsets = field(default_factory=dict)
+    _in_doubt: set[str] = field(default_factory=set)  # files that may have what could not be written after all
 
     def read(self) -> bool:
         """Read all of them; False if the cleaner's is missing, so that it may have been anywhere."""
@@ -56,11 +57,12 @@ class FolderCheckpoints:
         self._write(points, starts)
 
     def _write(self, points: Offsets, starts: Offsets) -> None:
-        if points != self.points:
-            write_offsets(self.directory, RECOVERY_POINTS, points)
-        if starts != self.starts:
-            write_offsets(self.directory, LOG_STARTS, starts)
-        self.points, self.starts = points, starts
+        if points != self.points or RECOVERY_POINTS in self._in_doubt:
+            self._replace(RECOVERY_POINTS, points)
+            self.points = points
+        if starts != self.starts or LOG_STARTS in self._in_doubt:
+            self._replace(LOG_STARTS, starts)
+            self.starts = starts
 
     def forget(self, gone: Collection[TopicPartition]) -> None:
         """Take out what is said of earlier partitions of the same names.
@@ -68,9 +70,9 @@ class FolderCheckpoints:
         After a crash their offsets would hide records of the new ones, or pass what was never durable for durable.
         """
         stale = set(gone)
-        if not stale.isdisjoint(self.points) or not stale.isdisjoint(self.starts):
+        if self._in_doubt or not stale.isdisjoint(self.points) or not stale.isdisjoint(self.starts):
             self._write(_without(self.points, stale), _without(self.starts, stale))
-        if not stale.isdisjoint(self.cleaned):
+        if CLEANED in self._in_doubt or not stale.isdisjoint(self.cleaned):
             self._write_cleaned(_without(self.cleaned, stale))
 
     def note_cleaned(
@@ -81,8 +83,13 @@ class FolderCheckpoints:
         self._write_cleaned({key: offset for key, offset in offsets.items() if is_there(key)})
 
     def _write_cleaned(self, offsets: Offsets) -> None:
-        write_offsets(self.directory, CLEANED, offsets)
+        self._replace(CLEANED, offsets)
         self.cleaned = offsets
+
+    def _replace(self, name: str, offsets: Offsets) -> None:
+        self._in_doubt.add(name)  # an error may come after the file has its name
+        write_offsets(self.directory, name, offsets)
+        self._in_doubt.discard(name)
 
 
 def _without(offsets: Mapping[TopicPartition, int], keys: set[TopicPartition]) -> Offsets:

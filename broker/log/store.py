@@ -213,11 +213,11 @@ class LogStore:
                 await self._close_in_order(logs)
             except (KafkaStorageError, OSError) as error:
                 log.error("the log folder could not be closed in order", error=str(error))
-        self._logs.clear()
-        self._removals.all_now()
-        await self._in_file_thread(lambda: None)  # what was handed to it before is done
         for partition_log in logs:
             partition_log.detach()
+        self._removals.all_now()
+        await self._in_file_thread(lambda: None)  # what was handed to it before is done, and knew all logs
+        self._logs.clear()
         self._lookups.close()
         self._threads.shutdown()
         for partition_log in logs:
@@ -232,11 +232,10 @@ class LogStore:
         await self.flusher.drain()
         for partition_log in logs:
             partition_log.detach()
-        await self.flusher.between_rounds(partial(self._finish, logs))
+        await self.flusher.between_rounds(partial(run_all, [partition_log.finish for partition_log in logs]))
+        await self._in_file_thread(partial(self._finish, logs))  # behind a checkpoint that is being written
 
     def _finish(self, logs: Sequence[PartitionLog]) -> None:
-        for partition_log in logs:
-            partition_log.finish()
         self._checkpoints.write(logs)
         write_clean_shutdown(self.directory)
 
@@ -399,7 +398,10 @@ class LogStore:
             await self.flusher.between_rounds(partial(run_each, writes))
 
     def _write_checkpoints(self) -> None:
-        self._checkpoints.write(partition_log for partition_log in self._logs if not partition_log.closed)
+        """In the file thread. A log that is deleted now may be in it: the making of its successor forgets it."""
+        logs = list(self._logs)
+        if not self._closed:  # else `close` writes them, all of them
+            self._checkpoints.write(logs)
 
     # -- compaction
 

@@ -1,7 +1,11 @@
 """Checkpoints of a folder, kept true"""
 
+import errno
+
+import pytest
+
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch
-from tests.sim.disk import SimulatedDisk
+from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tidemill.broker.log.checkpoints import CLEANED, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
 from tidemill.broker.log.folder_checkpoints import FolderCheckpoints
 from tidemill.broker.log.partition import PartitionLog
@@ -54,3 +58,26 @@ def test_an_earlier_partition_of_the_same_name_is_forgotten_everywhere() -> None
         assert read_offsets(disk.root, name) == {T0: 5}
     checkpoints.note_cleaned(T1, 7, lambda key: key == T1)
     assert read_offsets(disk.root, CLEANED) == {T1: 7} == checkpoints.cleaned
+
+
+class NoRoomFor(SimulatedDirectory):
+    """A folder of a disk that is too full for one file."""
+
+    name = ""
+
+    def replace(self, name: str, data: bytes, *, sync_name: bool = True) -> None:
+        if name == self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().replace(name, data, sync_name=sync_name)
+
+
+async def test_what_was_written_before_the_disk_was_full_is_forgotten_too() -> None:
+    folder, log = NoRoomFor(SimulatedDisk(), "/disk"), await log_with(3)
+    checkpoints = FolderCheckpoints(folder)
+    log.advance_log_start(2)
+    folder.name = LOG_STARTS
+    with pytest.raises(OSError, match="No space"):
+        checkpoints.write([log])
+    folder.name = ""
+    checkpoints.forget([T0])
+    assert read_offsets(folder, RECOVERY_POINTS) == {}

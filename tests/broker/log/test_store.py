@@ -6,18 +6,22 @@ import errno
 import os
 import uuid
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.broker.log.log_world import NOW_MS, batch, read_all
 from tests.sim.disk import SimulatedDisk
+from tests.sim.log_store import SteppedThread
+from tidemill.broker.log.checkpoints import RECOVERY_POINTS, read_offsets
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.partition_folders import DELETE_SUFFIX
 from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.log.store import LogStore
+from tidemill.broker.log.threads import LogThreads
 from tidemill.core.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, TopicAlreadyExists
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
@@ -453,3 +457,28 @@ def test_files_go_at_once_when_there_is_no_delay_whatever_the_event_loop(tmp_pat
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario())
+
+
+async def test_a_checkpoint_that_is_late_takes_nothing_back_of_what_closing_wrote() -> None:
+    disk, files = SimulatedDisk(), SteppedThread()
+    threads = LogThreads(flush=ThreadPoolExecutor(1), files=files, reads=ThreadPoolExecutor(1))
+    store = LogStore(disk.root, clock=ManualClock(NOW_MS), node_id=1, threads=threads)
+    log = store.create("t", TOPIC_ID, 0, SMALL)
+    await fill(log, 3)
+    log.advance_log_start(2)
+    checkpoint = asyncio.ensure_future(store.checkpoint())
+    while files.idle:
+        await asyncio.sleep(0.001)
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0.05)  # all that closing does in other threads
+    while not (closing.done() and checkpoint.done()):
+        files.work()
+        files.notice()
+        await asyncio.sleep(0)
+    again = LogStore(disk.root, clock=ManualClock(NOW_MS), node_id=1)
+    again.open_all(lambda _topic: SMALL)
+    found = again.get("t", 0)
+    assert found is not None
+    assert (found.log_start_offset, found.log_end_offset) == (2, 3)
+    assert read_offsets(disk.root, RECOVERY_POINTS) == {log.topic_partition: 3}
+    await again.close()
