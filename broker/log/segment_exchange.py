@@ -39,10 +39,9 @@ class SegmentExchange:
         try:
             await self._flusher.between_rounds(partial(swap.exchange, directory, base_offset, old_offsets))
         except OSError as error:
-            if error.errno in DISK_FULL and partition_log.replace_segments([cleaned], list(old)):
-                cleaned.close()
-            else:
-                self._on_failure(error)
+            if error.errno in DISK_FULL and self._took_back(partition_log, old, cleaned):
+                raise
+            self._on_failure(error)
             raise
         finally:
             partition_log.replacing = False
@@ -51,4 +50,17 @@ class SegmentExchange:
             segment.close()
         remove = partial(swap.remove_replaced, directory, base_offset, old_offsets)
         self._removals.later(partition_log.config.file_delete_delay_ms, remove)
+        return True
+
+    @staticmethod
+    def _took_back(partition_log: PartitionLog, old: Sequence[Segment], cleaned: Segment) -> bool:
+        """Undo it in memory; False if the log has neither the one nor the other."""
+        if partition_log.closed:  # with its topic: what is in it now is closed with it, and only that
+            unused = old
+        elif partition_log.replace_segments([cleaned], list(old)):
+            unused = [cleaned]
+        else:
+            return False
+        for segment in unused:
+            segment.close()
         return True

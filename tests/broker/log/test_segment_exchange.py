@@ -1,16 +1,20 @@
 """Cleaned segments in the place of old ones: in memory, on the disk, or nowhere"""
 
+import asyncio
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.broker.log.log_world import NOW_MS, batch, read_all
 from tests.sim.disk import SimulatedDisk
+from tests.sim.log_store import SteppedThread
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.segment import Segment
 from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.log.store import LogStore
+from tidemill.broker.log.threads import LogThreads
 from tidemill.core.runtime.clock import ManualClock
 
 CONFIG = LogConfig(segment_bytes=300, file_delete_delay_ms=0)
@@ -79,3 +83,33 @@ async def test_a_full_disk_leaves_everything_as_it_was(monkeypatch: pytest.Monke
     assert (store.failure, log.replacing, log.segments[:3]) == (None, False, old)
     assert [view.base_offset for view in read_all(log)] == before
     await store.close()
+
+
+async def test_a_topic_deleted_while_the_disk_is_full_does_not_end_the_folder() -> None:
+    disk, flush = SimulatedDisk(), SteppedThread()
+    store, _ = await filled(disk)
+    await store.close()
+    threads = LogThreads(flush=flush, files=ThreadPoolExecutor(1), reads=ThreadPoolExecutor(1))
+    store = LogStore(disk.root, clock=ManualClock(NOW_MS), node_id=1, threads=threads)
+    store.open_all(lambda _topic: CONFIG)
+    log = store.get("t", 0)
+    assert log is not None
+    old = log.segments[:3]
+    exchange = asyncio.ensure_future(store.replace_segments(log, old, merged(log, old)))
+    await asyncio.sleep(0)
+    disk.capacity_bytes = disk.used_bytes()
+    flush.work()
+    deletion = asyncio.ensure_future(store.delete("t"))
+    await asyncio.sleep(0)
+    disk.capacity_bytes = None
+    while not (exchange.done() and deletion.done()):
+        flush.notice()
+        flush.work()
+        await asyncio.sleep(0)
+    assert exchange.exception() is not None
+    assert store.failure is None
+    closing = asyncio.ensure_future(store.close())
+    while not closing.done():
+        flush.work()
+        flush.notice()
+        await asyncio.sleep(0)
