@@ -138,10 +138,13 @@ class OldSegments:
         """The oldest segments that are to go, some of them if there are many; None if all stay."""
         config = partition_log.config
         surplus_bytes = partition_log.size_bytes - config.retention_bytes
-        segments = partition_log.segments[: SEGMENTS_AT_ONCE + 1]
+        durable_offset = partition_log.recovery_point
+        oldest = list(pairwise(partition_log.segments[: SEGMENTS_AT_ONCE + 1]))
+        # Of what is not durable yet the index files may say less than the log has, and so a wrong age.
+        segments = [segment for segment, following in oldest if following.base_offset <= durable_offset]
         ages = _Ages(self._read, segments, config, now_ms)
         going = 0
-        for segment, following in pairwise(segments):
+        for segment, following in oldest:
             await turns.give_way()
             surplus_bytes -= segment.size_bytes
             decided = fate(
@@ -149,7 +152,7 @@ class OldSegments:
                 surplus_bytes,
                 config,
                 log_start_offset=partition_log.log_start_offset,
-                durable_offset=partition_log.recovery_point,
+                durable_offset=durable_offset,
             )
             if decided is Fate.STAYS or (decided is Fate.DEPENDS_ON_AGE and not await ages.too_old(going)):
                 break

@@ -5,6 +5,7 @@ import os
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,40 @@ async def test_a_folder_that_fails_meanwhile_keeps_its_files() -> None:
     assert log.directory.list() == names
     disk.fail_sync = None
     await store.close()
+
+
+async def test_an_age_is_not_read_from_files_that_a_round_has_yet_to_write() -> None:
+    disk, reads, flush = SimulatedDisk(), SteppedThread(), SteppedThread()
+    store, _ = await restarted(disk, reads)
+    await store.close()
+    threads = LogThreads(flush=flush, files=ThreadPoolExecutor(1), reads=reads)
+    store = LogStore(disk.root, clock=ManualClock(NOW_MS), node_id=1, threads=threads)
+    store.open_all(lambda _topic: BY_AGE)
+    log = store.get("t", 0)
+    assert log is not None
+    loaded = log.active
+    while log.active is loaded:  # the newest of it is from a clock that is ahead
+        log.append(batch(1, timestamp=NOW_MS + 60_000), now_ms=NOW_MS)
+    task = asyncio.ensure_future(store.enforce_retention(NOW_MS + 5000))
+    for _ in range(100):
+        await let_go(reads)  # all that it reads ahead
+    await driven(task, reads, flush)
+    await driven(asyncio.ensure_future(store.enforce_retention(NOW_MS + 5000)), reads, flush)
+    assert log.segments[0] is loaded
+    await driven(asyncio.ensure_future(store.close()), flush)
+
+
+async def let_go(*threads: SteppedThread) -> None:
+    for thread in threads:
+        thread.work()
+        thread.notice()
+    await asyncio.sleep(0.0001)
+
+
+async def driven(task: "asyncio.Future[Any]", *threads: SteppedThread) -> None:
+    while not task.done():
+        await let_go(*threads)
+    task.result()
 
 
 async def test_many_logs_share_a_checkpoint() -> None:
