@@ -40,10 +40,12 @@ class SteppedThread(Executor):
     def __init__(self) -> None:
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._done: deque[Callable[[], None]] = deque()
-        self._ended = False
+        self._ended = self._shut = False
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         future: Future[Any] = Future()
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
         if self._ended:
             future.cancel()
         else:
@@ -74,6 +76,12 @@ class SteppedThread(Executor):
         """Let the event loop hear of the oldest work that is done."""
         if self._done:
             self._done.popleft()()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take nothing more, and do what there is."""
+        self._shut = True
+        while self._queue:
+            self.work()
 
     def end(self) -> None:
         """The machine is off: nothing more is done, and nobody waits for it."""
@@ -199,7 +207,8 @@ class LogSimulation:
                     task.result()
                 self._look(store)
             if orderly:
-                await self._settle(store)
+                if self.rng.random() < 0.3:
+                    await self._settle(store)
                 await self._driven(store, store.close())
         finally:
             self._look(store)
@@ -220,11 +229,13 @@ class LogSimulation:
         return uuid.UUID(int=self.numbers)
 
     async def _driven(self, store: SteppedStore, call: Coroutine[Any, Any, None]) -> None:
-        """Run `call` to its end while the threads work."""
+        """Run `call` to its end while the threads work, each at a pace of its own."""
         task = asyncio.ensure_future(call)
         while not task.done():
-            self._turn_threads(store)
+            thread = self.rng.choice(store.steps)
+            self.rng.choice((thread.work, thread.notice))()
             await asyncio.sleep(0)
+            self._look(store)
         task.result()
 
     async def _settle(self, store: SteppedStore) -> None:
@@ -410,7 +421,8 @@ class LogSimulation:
         assert log.topic_id == owed.topic_id
         end = log.log_end_offset
         start_promised = owed.start_promised if self.flush_policy == "group" else min(owed.start_promised, end)
-        assert start_promised <= log.log_start_offset <= max(owed.start_highest, owed.start_promised)
+        start_max = max(owed.start_highest, owed.start_promised)
+        assert start_promised <= log.log_start_offset <= start_max, f"{log.log_start_offset} is not where it began"
         if self.flush_policy == "group":  # else what is in the page cache may go, but only from the end
             assert end >= owed.end_owed, f"the log ends at {end}, {owed.end_owed} was acknowledged or seen"
         found = read_all(log)
