@@ -127,9 +127,10 @@ async def test_a_folder_that_fails_meanwhile_keeps_its_files() -> None:
 
 
 async def test_an_age_is_not_read_from_files_that_a_round_has_yet_to_write() -> None:
-    disk, reads, flush = SimulatedDisk(), SteppedThread(), SteppedThread()
-    store, _ = await restarted(disk, reads)
+    disk, flush = SimulatedDisk(), SteppedThread()
+    store, _ = await restarted(disk, SteppedThread())
     await store.close()
+    reads = SteppedThread()
     threads = LogThreads(flush=flush, files=ThreadPoolExecutor(1), reads=reads)
     store = LogStore(disk.root, clock=ManualClock(NOW_MS), node_id=1, threads=threads)
     store.open_all(lambda _topic: BY_AGE)

@@ -467,8 +467,8 @@ async def test_a_checkpoint_that_is_late_takes_nothing_back_of_what_closing_wrot
     await fill(log, 3)
     log.advance_log_start(2)
     checkpoint = asyncio.ensure_future(store.checkpoint())
-    while files.idle:
-        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.05)  # to where it waits for the file thread
+    assert not files.idle
     closing = asyncio.ensure_future(store.close())
     await asyncio.sleep(0.05)  # all that closing does in other threads
     while not (closing.done() and checkpoint.done()):
