@@ -130,7 +130,7 @@ class Flusher:
         waiting = self._next_round
         if self.failure is not None:
             self._refuse(waiting, self.failure)
-        elif not self._dirty:
+        elif not self._dirty and self._running is None:  # else a round is about to begin, if with nothing in it
             self._next_round = None
             waiting.set_result(None)
         return waiting

@@ -151,6 +151,15 @@ async def test_a_removed_log_is_left_out_and_its_files_are_closed_between_rounds
     assert (order, disk.durable) == (["closed"], 1)
 
 
+async def test_draining_ends_when_the_only_log_of_the_next_round_has_been_removed(flusher: Flusher) -> None:
+    disk = GatedLog()
+    flusher.add(disk)
+    flusher.remove(disk)
+    assert not flusher.next_round().done()  # it never lets the event loop go on if there is nothing to wait for
+    await flusher.drain()
+    assert flusher.rounds == 1
+
+
 class Stopwatch:
     """Syncs that take a known time on a clock of their own."""
 
