@@ -14,12 +14,13 @@ versions: 1-11
 timestamp of 0 or later asks for the first record with that time or a later one; when there is none the offset is -1.
 
 What has to be searched for is searched for in another thread, one partition of a request after the other, and nobody
-else waits for it. A partition that a request names more than once is refused, as Kafka does: each name would be another
-search for a few bytes.
+else waits for it. A partition that a request names more than once is refused, in one row of the answer, as Kafka does:
+each name would be another search for a few bytes.
 """
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -65,13 +66,12 @@ def handle(
     broker: BrokerServices, request: ListOffsetsRequest, ctx: RequestContext
 ) -> "ListOffsetsResponse | asyncio.Future[ListOffsetsResponse]":
     """One offset per partition."""
-    named = Counter((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
-    rows = [
-        _row(broker, topic.name, row, ctx, named[topic.name, row.partition_index])
-        for topic in request.topics
-        for row in topic.partitions
-    ]
-    response = _Response(broker, request, rows)
+    named: defaultdict[str, defaultdict[int, list[ListOffsetsPartition]]] = defaultdict(lambda: defaultdict(list))
+    for topic in request.topics:
+        for row in topic.partitions:
+            named[topic.name][row.partition_index].append(row)
+    rows = [_row(broker, name, asked, ctx) for name, partitions in named.items() for asked in partitions.values()]
+    response = _Response(broker, {name: len(partitions) for name, partitions in named.items()}, rows)
     response.go_on()
     return response.answer.result() if response.answer.done() else response.answer
 
@@ -79,13 +79,13 @@ def handle(
 class _Response:
     """A response in the making, one search after the other."""
 
-    __slots__ = ("_broker", "_current", "_done", "_request", "_rows", "answer")
+    __slots__ = ("_broker", "_current", "_done", "_rows", "_topics", "answer")
 
     def __init__(
-        self, broker: BrokerServices, request: ListOffsetsRequest, rows: "list[ListOffsetsPartitionResponse | _Asked]"
+        self, broker: BrokerServices, topics: Mapping[str, int], rows: "list[ListOffsetsPartitionResponse | _Asked]"
     ) -> None:
         self._broker = broker
-        self._request = request
+        self._topics = topics  # with the number of their rows
         self._rows = rows
         self._done: list[ListOffsetsPartitionResponse] = []
         self._current: asyncio.Future[Found] | None = None
@@ -129,8 +129,8 @@ class _Response:
         left = iter(self._done)
         return ListOffsetsResponse(
             topics=tuple(
-                ListOffsetsTopicResponse(name=topic.name, partitions=tuple(islice(left, len(topic.partitions))))
-                for topic in self._request.topics
+                ListOffsetsTopicResponse(name=name, partitions=tuple(islice(left, count)))
+                for name, count in self._topics.items()
             )
         )
 
@@ -140,13 +140,14 @@ def _failed(partition: int, error: KafkaError) -> ListOffsetsPartitionResponse:
 
 
 def _row(
-    broker: BrokerServices, topic: str, asked: ListOffsetsPartition, ctx: RequestContext, times_named: int
+    broker: BrokerServices, topic: str, named: Sequence[ListOffsetsPartition], ctx: RequestContext
 ) -> ListOffsetsPartitionResponse | _Asked:
     """What is to be said of a partition, or what has to be searched for first."""
+    asked = named[0]
     partition = asked.partition_index
     try:
-        if times_named > 1:
-            raise InvalidRequest(f"{topic}-{partition} is named {times_named} times")
+        if len(named) > 1:
+            raise InvalidRequest(f"{topic}-{partition} is named {len(named)} times")
         partition_log, led = find_log(broker, find_topic(broker, topic), partition, asked.current_leader_epoch)
         place = _place(partition_log, asked.timestamp, ctx.api_version)
     except KafkaError as error:

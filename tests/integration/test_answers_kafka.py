@@ -24,12 +24,18 @@ from tidemill.core.wire.messages.create_topics import CreatableTopic, CreatableT
 from tidemill.core.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tidemill.core.wire.messages.describe_cluster import DescribeClusterRequest
 from tidemill.core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tidemill.core.wire.messages.describe_groups import DescribeGroupsRequest
 from tidemill.core.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from tidemill.core.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from tidemill.core.wire.messages.describe_topic_partitions import TopicRequest as Described
 from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidemill.core.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidemill.core.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from tidemill.core.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -104,6 +110,12 @@ def asked_offset(
     return lambda place: ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics)
 
 
+def asked_twice(twice: str, once: str) -> Callable[[Place], Message]:
+    row = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topics = tuple(ListOffsetsTopic(name=name, partitions=(row,)) for name in (twice, once, twice))
+    return lambda place: ListOffsetsRequest(replica_id=-1, topics=topics)
+
+
 def asked_epoch(topic: str, epoch: int, current: int = -1, partition: int = 0) -> Callable[[Place], Message]:
     row = OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
     topics = (OffsetForLeaderTopic(topic=topic, partitions=(row,)),)
@@ -127,6 +139,8 @@ def offsets(full: str, empty: str) -> Iterator[Row]:
         yield Row(f"offset under epoch {epoch}", key, 11, asked_offset(full, -1, epoch=epoch))
         yield Row(f"epoch under {epoch}", ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, asked_epoch(full, 0, epoch))
     yield Row("offset, committed", key, 11, asked_offset(full, -1, isolation=1))
+    for version in (1, 5, 11):
+        yield Row(f"offset of one named twice {version}", key, version, asked_twice(full, empty))
     for epoch in (-1, 0, 1, 5):
         for topic in (full, empty):
             which = "a full" if topic == full else "an empty"
@@ -224,6 +238,18 @@ def descriptions(full: str, empty: str) -> Iterator[Row]:
     yield Row("all settings", key, 4, described(2, full), elr)
 
 
+def groups(full: str, empty: str) -> Iterator[Row]:
+    """What is named twice in one request."""
+    reason = "what is named often is answered once: each name is a few bytes, and what is kept for it many"
+    both = OffsetFetchRequestTopics(name=full, partition_indexes=(0, 0))
+    one = OffsetFetchRequestTopics(name=full, partition_indexes=(0,))
+    for title, topics in (("twice", (both,)), ("in two rows", (one, one))):
+        of_group = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
+        yield Row(f"committed, {title}", ApiKey.OFFSET_FETCH, 9, lambda place, asked=of_group: asked, reason)  # type: ignore[misc]
+    twice = DescribeGroupsRequest(groups=("g", "g"))
+    yield Row("a group twice", ApiKey.DESCRIBE_GROUPS, 5, lambda place: twice, reason)
+
+
 def deleted(topic: str, offset: int, partition: int = 0) -> Callable[[Place], Message]:
     row = DeleteRecordsPartition(partition_index=partition, offset=offset)
     topics = (DeleteRecordsTopic(name=topic, partitions=(row,)),)
@@ -297,7 +323,7 @@ async def ask_all(address: str, topics: tuple[str, str, str]) -> dict[str, Any]:
 
 def rows(topics: tuple[str, str, str]) -> Iterator[Row]:
     """The table."""
-    for part in (metadata, offsets, fetches, descriptions):
+    for part in (metadata, offsets, fetches, descriptions, groups):
         yield from part(*topics[:2])
     yield from deletions(*topics)
 
