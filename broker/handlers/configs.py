@@ -11,11 +11,12 @@ finds a typo that way. Nothing can be set on client metrics, groups and broker l
 nothing to show of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tidemill.broker.config import BROKER_CONFIG
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.log.turns import Turns
 from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, ResourceResult, check_topic_name
 from tidemill.broker.topic_config import TOPIC_CONFIG, ConfigSource, Layers, Synonym, text_of, walk_topic
@@ -65,10 +66,28 @@ _WIRE_TYPES = {
 async def describe_configs(
     broker: BrokerServices, request: DescribeConfigsRequest, ctx: RequestContext
 ) -> DescribeConfigsResponse:
-    """Settings of topics and brokers, each with where it comes from."""
-    return DescribeConfigsResponse(
-        results=tuple(_described(broker, resource, request) for resource in request.resources)
-    )
+    """Settings of topics and brokers, each with where it comes from; what is named often is described once."""
+    turns, results = Turns(broker.clock.monotonic), []
+    for resource in _once(request.resources):
+        results.append(_described(broker, resource, request))
+        await turns.give_way()
+    return DescribeConfigsResponse(results=tuple(results))
+
+
+def _once(resources: Iterable[DescribeConfigsResource]) -> Iterator[DescribeConfigsResource]:
+    """Each resource once, with all keys that are asked of it: another name of ten bytes would be ten kilobytes more."""
+    wanted: dict[tuple[int, str], dict[str, None] | None] = {}
+    for resource in resources:
+        place = resource.resource_type, resource.resource_name
+        known = wanted.setdefault(place, {})
+        if known is None or not resource.configuration_keys:
+            wanted[place] = None
+        else:
+            known.update(dict.fromkeys(resource.configuration_keys))
+    for (kind, name), keys in wanted.items():
+        yield DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None if keys is None else tuple(keys)
+        )
 
 
 def _described(

@@ -227,3 +227,18 @@ def test_a_failure_of_the_whole_request_names_every_resource() -> None:
         (TOPIC, "t", ErrorCode.NOT_CONTROLLER),
         (BROKER, "1", ErrorCode.NOT_CONTROLLER),
     ]
+
+
+async def test_a_resource_that_is_named_often_is_described_once(tmp_path: Path) -> None:
+    """Ten bytes would be another ten kilobytes, and milliseconds, each."""
+    async with broker_and_client(tmp_path) as (broker, client):
+        await broker.controller.create_topics([NewTopic(name="t"), NewTopic(name="u")])
+        named = (("t", ("retention.ms",)), ("u", ("segment.bytes",)), ("t", ("segment.bytes",)), ("u", None))
+        resources = tuple(
+            DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=keys)
+            for name, keys in named
+        )
+        response = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources))
+        described = {result.resource_name: {row.name for row in result.configs} for result in response.results}
+        assert described == {"t": {"retention.ms", "segment.bytes"}, "u": set(TOPIC_CONFIG.names())}
+        assert len(response.results) == 2
