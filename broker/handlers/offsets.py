@@ -98,8 +98,8 @@ async def offset_fetch(broker: BrokerServices, request: OffsetFetchRequest, ctx:
     if ctx.api_version >= 8:
         turns, groups = Turns(broker.clock.monotonic), []
         for group_id, topics in _groups_once(request.groups).items():
-            groups.append(await _group(broker, group_id, topics, ctx.api_version))
             await turns.give_way()
+            groups.append(await _group(broker, group_id, topics, ctx.api_version))
         return OffsetFetchResponse(groups=tuple(groups))
     asked = (
         None
