@@ -150,12 +150,14 @@ class Admission:
             return None
         if not self._turn_bytes:
             asyncio.get_running_loop().call_soon(self._next_turn)
+        packed_bytes = len(examination.data) * weight
+        self._turn_bytes += packed_bytes  # whatever comes of them: all of it may be read for no record at all
         try:
             records = examination.records(LIGHT_BYTES // weight)
         except MessageTooLarge:
             self._turn_bytes += LIGHT_BYTES
             return None
-        self._turn_bytes += max(len(records), HEADER_BYTES) * weight
+        self._turn_bytes += max(len(records) * weight - packed_bytes, 0)
         return partition_log.append_examined(examination, examination.outcome(records))
 
     def _next_turn(self) -> None:

@@ -1,6 +1,7 @@
 """Batches that are judged in a thread: nobody waits for them but those behind them, and nobody overtakes"""
 
 import asyncio
+import gzip
 import random
 import struct
 import time
@@ -25,7 +26,9 @@ from tidemill.broker.quorum.image import RESOURCE_TOPIC
 from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import InvalidRecord, KafkaStorageError
+from tidemill.core.records.batch import HEADER_BYTES, with_records
 from tidemill.core.records.builder import build_batch
+from tidemill.core.records.compression import CODECS
 from tidemill.core.records.record import NewRecord
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.framing import encode_request
@@ -104,6 +107,22 @@ async def test_one_turn_of_the_event_loop_looks_at_so_many_bytes_only() -> None:
     assert here >= 3
     await door.settled()
     assert isinstance(door.admit(bomb), AppendResult), "it was another turn"
+
+
+@pytest.mark.parametrize(
+    ("codec", "packed"), [("gzip", gzip.compress(b"")), ("snappy", bytes(4)), ("snappy", b"\0\0\0\1\0")]
+)
+async def test_what_holds_no_record_counts_as_what_came_in(codec: str, packed: bytes) -> None:
+    """Empty members and blocks, or no blocks at all: thousands of steps, and a batch that is refused."""
+    start = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) if codec == "snappy" else b""
+    empty = with_records(LIGHT[:HEADER_BYTES], start + packed * (12_000 // len(packed)), CODECS[codec])
+    door = Door()
+    outcomes = [door.admit(bytes(empty)) for _ in range(10)]
+    assert [isinstance(outcome, InvalidRecord) for outcome in outcomes] == [True] * 6 + [False] * 4
+    for outcome in outcomes[6:]:
+        assert asyncio.isfuture(outcome)
+        assert isinstance(await outcome, InvalidRecord)
+    assert isinstance(door.admit(LIGHT), AppendResult), "it is another turn"
 
 
 async def test_the_callers_buffer_may_be_used_again_at_once() -> None:
