@@ -182,6 +182,9 @@ ATTACKS = {
 }
 """By what is asked for."""
 
+NOTHING = "nothing"
+"""As an attack: a process that does nothing, so that the ordinary client is measured alone."""
+
 
 def prepare(address: str, name: str) -> None:
     """The topics of an attack and of the ordinary client, and what the attack wants to be there."""
@@ -195,6 +198,9 @@ def prepare(address: str, name: str) -> None:
 
 def strike(address: str, name: str, seconds: float) -> int:
     """Attack again and again; returns how often."""
+    if name == NOTHING:
+        time.sleep(seconds)
+        return 0
     wire, until, count = Wire(address), time.monotonic() + seconds, 0
     while time.monotonic() < until:
         ATTACKS[name].strike(wire)
@@ -268,7 +274,8 @@ def one_attack(target: Target, name: str) -> dict[str, float]:
 def main() -> None:
     """`python -m benchmarks.hostile ADDRESS NAME SECONDS`: attack."""
     address, name, seconds = sys.argv[1:]
-    large_batch(BIG_RECORDS)
+    if name != NOTHING:
+        large_batch(BIG_RECORDS)  # once, before the clock runs
     print("ready", flush=True)
     print(json.dumps({"strikes": strike(address, name, float(seconds))}), flush=True)
 

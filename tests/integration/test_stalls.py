@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hostile import ATTACKS, BROKER_SETTINGS, ordinary, prepare, summary, under_attack
+from benchmarks.hostile import ATTACKS, BROKER_SETTINGS, NOTHING, ordinary, prepare, summary, under_attack
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -60,6 +60,11 @@ def watched_broker(data: Path, settings: dict[str, str]) -> Iterator[WatchedBrok
         process.wait()
 
 
+def most(bound_ms: float, alone_ms: float) -> float:
+    """What is bearable, on a machine that may be busy with something else: then also thrice what is so by itself."""
+    return max(bound_ms, 3 * alone_ms)
+
+
 @pytest.mark.parametrize("validation", ["header", "records"])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_costly_request_keeps_nobody_else_waiting(
@@ -70,11 +75,15 @@ def test_a_costly_request_keeps_nobody_else_waiting(
     with watched_broker(tmp_path, {**BROKER_SETTINGS, "log.record.validation": validation}) as broker:
         prepare(broker.address, name)
         broker.longest_turn_ms()
+        with under_attack(broker.address, NOTHING, SECONDS / 2) as nobody:
+            alone = summary(ordinary(broker.address, nobody))
+        turn_alone_ms = broker.longest_turn_ms()
         with under_attack(broker.address, name, SECONDS) as attack:
             waits = summary(ordinary(broker.address, attack))
         turn_ms = broker.longest_turn_ms()
     report = {"longest turn, ms": round(turn_ms, 1), **waits}
-    record_property(name, report)
-    print(f"{name}, log.record.validation={validation}: {report}")
-    assert turn_ms < TURN_MS_MAX
-    assert waits["p99_ms"] < P99_MS_MAX
+    before = {"longest turn, ms": round(turn_alone_ms, 1), **alone}
+    record_property(name, {"attacked": report, "alone": before})
+    print(f"{name}, log.record.validation={validation}: {report}; alone: {before}")
+    assert turn_ms < most(TURN_MS_MAX, turn_alone_ms)
+    assert waits["p99_ms"] < most(P99_MS_MAX, alone["p99_ms"])
