@@ -1,13 +1,14 @@
 """A broker whose event loop is watched: `watched_broker.py KEY=VALUE ...`
 
-A callback every millisecond tells by the loop's own clock how long the turn before it took. Time in which the thread
-was ready to run and the machine ran something else is not the broker's doing and is subtracted; what it waits for
-(a disk, a lock, the interpreter's) is not. On every line of standard input the longest turn since the last is printed.
+A callback every few milliseconds tells by the loop's own clock how long the turn before it took. Time in which one of
+the broker's threads was ready to run and the machine ran something else is not the broker's doing and is subtracted:
+the loop may have waited for the interpreter that this thread held. What it waits for otherwise (a disk, a lock, a
+thread that computes) is not. On every line of standard input the longest turn since the last is printed.
 """
 
 import asyncio
+import contextlib
 import sys
-import threading
 from pathlib import Path
 
 import uvloop
@@ -15,28 +16,32 @@ import uvloop
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.node import open_broker
 
-TICK_S = 0.001
+TICK_S = 0.005
+
+
+def waited_s() -> dict[str, float]:
+    """How long each thread of this process has been ready without a processor."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            found[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+    return found
 
 
 class Watch:
-    """The longest turn of a loop, in milliseconds; made in the loop's thread."""
+    """The longest turn of a loop, in milliseconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._accounting = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
         self._longest_s = 0.0
-        self._due, self._kept_waiting_s = loop.time(), self._waited_s()
+        self._due, self._waited = loop.time(), waited_s()
         self._tick()
 
-    def _waited_s(self) -> float:
-        """How long the thread has been ready without a processor."""
-        return int(self._accounting.read_text().split()[1]) / 1e9
-
     def _tick(self) -> None:
-        now, kept_waiting_s = self._loop.time(), self._waited_s()
-        late_s = now - self._due - (kept_waiting_s - self._kept_waiting_s)
-        self._longest_s = max(self._longest_s, late_s)
-        self._due, self._kept_waiting_s = now + TICK_S, kept_waiting_s
+        now, waited = self._loop.time(), waited_s()
+        without_processor_s = max(waited[thread] - self._waited.get(thread, waited[thread]) for thread in waited)
+        self._longest_s = max(self._longest_s, now - self._due - without_processor_s)
+        self._due, self._waited = self._loop.time() + TICK_S, waited
         self._loop.call_later(TICK_S, self._tick)
 
     def longest_ms(self) -> float:
