@@ -35,7 +35,7 @@ def container_server(stack: contextlib.ExitStack) -> ContainerServer | None:
     """Start a container on `stack`; None where no Docker engine answers or the image cannot be had."""
     try:
         import docker
-        from testcontainers.postgres import PostgresContainer
+        from testcontainers.community.postgres import PostgresContainer
     except ImportError:
         return None
     try:
