@@ -110,7 +110,9 @@ async def test_one_turn_of_the_event_loop_looks_at_so_many_bytes_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "packed"), [("gzip", gzip.compress(b"")), ("snappy", bytes(4)), ("snappy", b"\0\0\0\1\0")]
+    ("codec", "packed"),
+    [("gzip", gzip.compress(b"", mtime=0)), ("snappy", bytes(4)), ("snappy", b"\0\0\0\1\0")],
+    ids=["an empty member", "an empty block", "a block of nothing"],
 )
 async def test_what_holds_no_record_counts_as_what_came_in(codec: str, packed: bytes) -> None:
     """Empty members and blocks, or no blocks at all: thousands of steps, and a batch that is refused."""
