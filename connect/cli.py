@@ -1,9 +1,9 @@
 """`tidemill connect`: run a Connect worker in the foreground
 
 Settings come from the file, then from environment variables (`TIDEMILL_CONNECT_GROUP_ID=…`), then from `--set`,
-`--bootstrap` and `--rest`; the last one wins. The readiness line on standard output says where the REST API answers;
-everything else goes to standard error. SIGTERM and Ctrl-C stop the worker in order: no new requests, every task stopped
-and its offsets stored, statuses written.
+`--bootstrap-server` and `--rest`; the last one wins. The readiness line on standard output says where the REST API
+answers; everything else goes to standard error. SIGTERM and Ctrl-C stop the worker in order: no new requests, every
+task stopped and its offsets stored, statuses written.
 
 Exit status: 0 after a stop, 1 when the worker could not start or lost its topics, 2 for settings that cannot be used.
 """
@@ -26,7 +26,7 @@ log = structlog.get_logger("tidemill.connect.cli")
 
 ENVIRONMENT_PREFIX = "TIDEMILL_CONNECT_"
 
-app = typer.Typer(help="Run a Kafka Connect worker.", no_args_is_help=True)
+app = typer.Typer(help="Run a Kafka Connect worker.", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
@@ -36,12 +36,21 @@ def _group() -> None:
 
 @app.command()
 def start(
-    config: Annotated[Path | None, typer.Option(help="A connect-distributed.properties or .toml file.")] = None,
-    bootstrap: Annotated[str | None, typer.Option(help="HOST:PORT of the Kafka cluster.")] = None,
-    rest: Annotated[str | None, typer.Option(help="HOST:PORT of the REST API; port 0 takes a free one.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as in the file.")] = None,
-    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A connect-distributed.properties or .toml file.")
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", "-b", "--bootstrap", metavar="HOST:PORT", help="The Kafka cluster."),
+    ] = None,
+    rest: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address of the REST API; port 0 takes a free one.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in the file; repeatable.")
+    ] = None,
+    log_format: Annotated[str, typer.Option(metavar="text|json", help="How log lines look.")] = "text",
+    log_level: Annotated[str, typer.Option(metavar="debug|info|warning|error", help="What is logged.")] = "info",
 ) -> None:
     """Run one worker until it is told to stop."""
     try:

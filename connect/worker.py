@@ -227,7 +227,7 @@ async def _wait_for_cluster(config: WorkerConfig, clock: Clock) -> str:
         if clock.monotonic() >= deadline:
             raise StartRefused(
                 f"no Kafka cluster at {config.bootstrap_servers} after {config.request_timeout_ms / 1000:g} s "
-                f"({reason}): start it, or name another with --bootstrap HOST:PORT"
+                f"({reason}): start it, or name another with --bootstrap-server HOST:PORT"
             )
         log.warning("waiting for the Kafka cluster", bootstrap=config.bootstrap_servers, reason=reason)
         await asyncio.sleep(min(CLUSTER_RETRY_S, remaining_s))

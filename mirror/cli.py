@@ -31,7 +31,9 @@ from tidemill.mirror.runner import MirrorRunner
 
 RowT = TypeVar("RowT")
 
-app = typer.Typer(no_args_is_help=True, help="Mirror topics and consumer groups between clusters.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Mirror topics and consumer groups between clusters."
+)
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="settings as for MirrorMaker 2 (mm2.properties)")]
 

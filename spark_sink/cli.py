@@ -24,7 +24,7 @@ from tidemill.spark_sink.config import JOB_TABLE, JobConfig, parse_job
 from tidemill.spark_sink.core_api import ConfigError, parse_config_text
 from tidemill.spark_sink.lifeline import ParentGone, die_with_parent
 
-app = typer.Typer(help="Keep a warehouse table equal to a topic.", no_args_is_help=True)
+app = typer.Typer(help="Keep a warehouse table equal to a topic.", no_args_is_help=True, add_completion=False)
 
 EXIT_FAILED, EXIT_WRONG_FILE = 1, 2
 PACKAGES = ("pyspark", "pandas", "pyarrow", "deltalake")  # what the extras lake and spark bring

@@ -1,34 +1,22 @@
 """Finding the cluster, and saying what to do when it is not there
 
-Every hands-on command takes `--bootstrap HOST:PORT` (or the variable TIDEMILL_BOOTSTRAP) and asks the cluster for its
-topics first: that one question turns a wrong address, a stopped broker and a firewall into one sentence instead of a
-stream of retries. librdkafka's own log is kept quiet; what it says last becomes the reason.
+Every hands-on command takes `--bootstrap-server HOST:PORT` (or the variable TIDEMILL_BOOTSTRAP) and asks the cluster
+for its topics first: that one question turns a wrong address, a stopped broker and a firewall into one sentence instead
+of a stream of retries. librdkafka's own log is kept quiet; what it says last becomes the reason.
 """
 
 import logging
-import sys
-from typing import Annotated, Any, NoReturn
+from typing import Any
 
-import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
     AdminClient,
     ClusterMetadata,
 )
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-REPLY_TIMEOUT_S = 5.0  # a broker that is up answers in milliseconds; a person waits this long without wondering
+from tidemill.output import fail
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap",
-        "--bootstrap-server",  # the name that Kafka's own tools give it
-        envvar="TIDEMILL_BOOTSTRAP",
-        metavar="HOST:PORT",
-        help="A broker of the cluster; several with commas.",
-    ),
-]
+REPLY_TIMEOUT_S = 5.0  # a broker that is up answers in milliseconds; a person waits this long without wondering
 
 _silent = logging.getLogger("tidemill.librdkafka")
 _silent.addHandler(logging.NullHandler())
@@ -77,7 +65,7 @@ def unreachable(bootstrap: str, reason: str) -> str:
     told = told.split(" (after")[0].strip()
     return (
         f"no broker answers at {bootstrap}{f' ({told})' if told else ''}: start one with 'tidemill broker start', "
-        "or say where it is with --bootstrap HOST:PORT"
+        "or say where it is with --bootstrap-server HOST:PORT"
     )
 
 
@@ -87,9 +75,3 @@ def reason_of(error: KafkaException) -> str:
     if isinstance(problem, KafkaError) and problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return "there is no such topic: 'tidemill topic list' shows those that are"
     return str(problem.str() if isinstance(problem, KafkaError) else problem)
-
-
-def fail(message: str, status: int = 1) -> NoReturn:
-    """End the command with one line on standard error."""
-    print(f"tidemill: {message}", file=sys.stderr)
-    raise typer.Exit(status)

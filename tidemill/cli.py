@@ -10,26 +10,35 @@ a tenth of a second. So this file imports what only some commands use where they
 """
 
 import argparse
+import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points, version
-from typing import Any
+from typing import Any, NoReturn
 
 from tidemill import lifeline
 
 SUMMARIES = {
     "broker": "Run a Kafka-protocol broker.",
     "connect": "Run a Kafka Connect worker.",
+    "connector": "List, create, watch and change connectors of a Connect worker.",
     "consume": "Print records of a topic.",
     "demo": "Run the whole pipeline on this machine: Postgres, two clusters, Connect, mirror, Spark.",
     "doctor": "Check this machine and the way to a cluster, and say what to fix.",
+    "group": "List and describe consumer groups, show how far behind they are, move them.",
     "log": "Look at, check and repair a log without a broker.",
     "mirror": "Replicate topics between clusters.",
     "produce": "Write lines of standard input to a topic.",
     "spark": "Keep a warehouse table equal to a topic.",
-    "topic": "List, create, describe and delete topics.",
+    "topic": "List, create, describe, change and delete topics.",
 }
 """One line each for `tidemill --help`, so that help imports no part."""
+
+OWN = {
+    "completion": "Print the completion of this command for bash, zsh or fish.",
+    "help": "Show the help of a command: 'tidemill help topic create'.",
+}
+"""What this file does itself."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -38,17 +47,35 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     commands = {point.name: point for point in entry_points(group="tidemill.commands")}
     match given:
-        case [] | ["-h" | "--help", *_]:
+        case [] | ["-h" | "--help" | "help"] | ["help", "help"]:
             _help(commands)
+        case ["help", name, *rest]:
+            main([name, *rest, "--help"])
         case ["--version", *_]:
             print(f"tidemill {version('tidemill')}")
+        case ["completion", *rest]:
+            _complete(rest)
         case [name, *rest] if name in commands:
             _run(commands[name], rest)
         case [name, *_]:
-            _fail(f"no command {name!r}: 'tidemill --help' lists them", 2)
+            _fail(f"no command {name!r}: {_nearest(name, commands)}'tidemill --help' lists them all", 2)
+
+
+def _nearest(name: str, commands: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), [*commands, *OWN], n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def _run(point: EntryPoint, arguments: list[str]) -> None:
+    command = _load(point)
+    if isinstance(command, argparse.ArgumentParser):
+        options = command.parse_args(arguments)
+        raise SystemExit(options.run(options))
+    command(args=arguments, prog_name=f"tidemill {point.name}")
+
+
+def _load(point: EntryPoint) -> Any:
+    """An argparse parser, or the command that Typer makes."""
     try:
         target = point.load()
     except ModuleNotFoundError as error:
@@ -60,30 +87,33 @@ def _run(point: EntryPoint, arguments: list[str]) -> None:
             1,
         )
     if isinstance(target, argparse.ArgumentParser):
-        options = target.parse_args(arguments)
-        raise SystemExit(options.run(options))
-    _run_typer(point.name, target, arguments)
+        return target
+    from tidemill.typer_commands import command_of
+
+    return command_of(point.name, target, SUMMARIES.get(point.name, ""))
 
 
-def _run_typer(name: str, target: Any, arguments: list[str]) -> None:
-    import typer
+def candidates_of(words: list[str]) -> list[str]:
+    """What the last of `words`, typed after `tidemill`, can become."""
+    from tidemill.completion import candidates
 
-    app = target
-    if not isinstance(target, typer.Typer):
-        app = typer.Typer(add_completion=False)
-        app.command(name=name)(target)
-    else:
-        app.callback()(_group(SUMMARIES.get(name, "")))
-    typer.main.get_command(app)(args=arguments, prog_name=f"tidemill {name}")
+    commands = {point.name: point for point in entry_points(group="tidemill.commands")}
+    return candidates(words, [*commands, *OWN], lambda name: _load(commands[name]) if name in commands else None)
 
 
-def _group(summary: str) -> Callable[[], None]:
-    """An empty callback: it keeps Typer from collapsing a group of one command into that command."""
+def _complete(arguments: list[str]) -> None:
+    from tidemill.completion import SCRIPTS, WORD
 
-    def callback() -> None: ...
-
-    callback.__doc__ = summary
-    return callback
+    match arguments:
+        case [shell] if shell in SCRIPTS:
+            print(SCRIPTS[shell], end="")
+        case [word, *words] if word == WORD:
+            print("\n".join(candidates_of(words)))
+        case ["-h" | "--help"]:
+            print("Usage: tidemill completion bash|zsh|fish\n")
+            print('Prints what the shell\'s start file needs, for bash: eval "$(tidemill completion bash)"')
+        case _:
+            _fail(f"completion is for one of {', '.join(SCRIPTS)}: tidemill completion bash", 2)
 
 
 def _help(commands: dict[str, EntryPoint]) -> None:
@@ -94,13 +124,13 @@ def _help(commands: dict[str, EntryPoint]) -> None:
     console.print("Usage: tidemill COMMAND [OPTIONS]\n", highlight=False)
     console.print("A streaming data platform in Python that speaks the Apache Kafka wire protocol.\n", highlight=False)
     table = Table.grid(padding=(0, 2))
-    for name in sorted(commands):
-        table.add_row(f"  {name}", SUMMARIES.get(name, ""))
+    for name in sorted([*commands, *OWN]):
+        table.add_row(f"  {name}", SUMMARIES.get(name) or OWN.get(name, ""))
     console.print(table)
     console.print("\n'tidemill COMMAND --help' has the options of one; --version prints the version.", highlight=False)
 
 
-def _fail(message: str, status: int) -> None:
+def _fail(message: str, status: int) -> NoReturn:
     print(f"tidemill: {message}", file=sys.stderr)
     raise SystemExit(status)
 

@@ -6,6 +6,7 @@ trace in the cluster, with it the group's position moves.
 """
 
 import base64
+import difflib
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,17 +16,11 @@ from typing import Annotated, Any
 import typer
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # the package re-exports without saying so
 
-from tidemill.bootstrap import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    LastError,
-    client_settings,
-    connect_admin,
-    fail,
-    reason_of,
-    unreachable,
-)
+from tidemill.bootstrap import LastError, client_settings, connect_admin, reason_of, unreachable
+from tidemill.options import DEFAULT_BOOTSTRAP, Bootstrap
+from tidemill.output import fail
 
 DELIVERY_TIMEOUT_S = 60.0
 POLL_S = 0.2
@@ -59,26 +54,33 @@ class Acks(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(help="Topic to write to.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    key_separator: Annotated[str | None, typer.Option(help="What stands before it in a line is the key.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What stands before it in a line is the key.")
+    ] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="On every record; repeatable.")] = None,
     compression: Annotated[Codec, typer.Option(help="Codec of the batches.")] = Codec.NONE,
     acks: Annotated[Acks, typer.Option(help="0, 1 or all.")] = Acks.ALL,
     partition: Annotated[int, typer.Option(help="-1 lets the key decide.")] = -1,
-    quiet: Annotated[bool, typer.Option(help="No count at the end.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if there is none.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No count at the end.")] = False,
 ) -> None:
     """Write lines of standard input to a topic."""
-    connect_admin(bootstrap)
     headers = _headers(header or [])
+    _ready_to_write(bootstrap, topic, create=create)
     last_error = LastError()
     producer = Producer(
         client_settings(bootstrap, last_error, {"compression.type": compression, "acks": acks, "linger.ms": "20"})
     )
     outcome = _Outcome()
     try:
-        for line in sys.stdin.buffer:
-            _send(producer, topic, partition, headers, key_separator, line.rstrip(b"\r\n"), outcome)
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            key, value = _split(line.rstrip(b"\r\n"), key_separator, number)
+            _send(producer, topic, partition, headers, key, value, outcome)
     except KeyboardInterrupt:
         print("interrupted: waiting for what was sent", file=sys.stderr)
+    except _BadLine as error:
+        producer.flush(DELIVERY_TIMEOUT_S)
+        fail(f"{error}: {outcome.written} records were written before it, nothing after it")
     unsent = producer.flush(DELIVERY_TIMEOUT_S)
     if unsent:
         fail(f"{unsent} records were not acknowledged: {unreachable(bootstrap, last_error.text)}")
@@ -102,26 +104,49 @@ class _Outcome:
             self.reason = self.reason or error.str()
 
 
+class _BadLine(Exception):
+    """A line of the input that cannot be sent."""
+
+
+def _ready_to_write(bootstrap: str, topic: str, *, create: bool) -> None:
+    """See that the topic is there: a producer would have a mistyped one created."""
+    admin, metadata = connect_admin(bootstrap)
+    if topic in metadata.topics:
+        return
+    if not create:
+        near = difflib.get_close_matches(topic, metadata.topics, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        fail(f"there is no topic {topic!r}{hint}: --create makes it, with the cluster's defaults")
+    (answer,) = admin.create_topics([NewTopic(topic)]).values()
+    try:
+        answer.result(timeout=DELIVERY_TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster: as good
+            fail(f"{topic}: {reason_of(error)}")
+
+
+def _split(line: bytes, key_separator: str | None, number: int) -> tuple[bytes | None, bytes]:
+    if key_separator is None:
+        return None, line
+    key, found, value = line.partition(key_separator.encode())
+    if not found:
+        raise _BadLine(f"line {number} has no key separator {key_separator!r}: {line[:80]!r}")
+    return key, value
+
+
 def _send(
     producer: Producer,
     topic: str,
     partition: int,
     headers: list[tuple[str, str | bytes | None]],
-    key_separator: str | None,
-    line: bytes,
+    key: bytes | None,
+    value: bytes,
     outcome: _Outcome,
 ) -> None:
-    key: bytes | None = None
-    if key_separator is not None:
-        before, found, after = line.partition(key_separator.encode())
-        if not found:
-            producer.flush(DELIVERY_TIMEOUT_S)
-            fail(f"a line has no key separator {key_separator!r}: {line[:80]!r}")
-        key, line = before, after
     while True:
         try:
             producer.produce(
-                topic, value=line, key=key, partition=partition, headers=headers or None, on_delivery=outcome
+                topic, value=value, key=key, partition=partition, headers=headers or None, on_delivery=outcome
             )
             producer.poll(0)
             return
@@ -144,7 +169,9 @@ def _headers(pairs: Iterable[str]) -> list[tuple[str, str | bytes | None]]:
 def consume(
     topic: Annotated[str, typer.Argument(help="Topic to read.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    from_beginning: Annotated[bool, typer.Option(help="Where to start without a committed position.")] = False,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Where to start without a committed position.")
+    ] = False,
     group: Annotated[str | None, typer.Option(help="Read as a member of this group and move its position.")] = None,
     partition: Annotated[int | None, typer.Option(help="Only this partition; not with --group.")] = None,
     max_messages: Annotated[int | None, typer.Option(help="Stop after so many records.")] = None,

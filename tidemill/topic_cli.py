@@ -1,11 +1,11 @@
-"""`tidemill topic`: list, create, describe and delete topics
+"""`tidemill topic`: list, create, describe, change and delete topics
 
 The admin client of confluent-kafka does the work, so the commands manage any Kafka cluster. Tables are for people;
 `--json` prints one JSON document for programs.
 """
 
-import json
-import sys
+import difflib
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Annotated, Any
 
@@ -13,41 +13,41 @@ import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
     TopicMetadata,
 )
-from rich.console import Console
-from rich.table import Table
 
-from tidemill.bootstrap import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, fail, reason_of
+from tidemill.bootstrap import connect_admin, reason_of
+from tidemill.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from tidemill.output import complain, fail, new_table, print_json, print_table
 
 ANSWER_TIMEOUT_S = 30.0
-TOPIC_SOURCE = "DYNAMIC_TOPIC_CONFIG"
 
-app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True, add_completion=False)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+app = typer.Typer(help="List, create, describe, change and delete topics.", no_args_is_help=True, add_completion=False)
 
 
 @app.command(name="list")
 def list_topics(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    internal: Annotated[bool, typer.Option(help="Also the cluster's own topics.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Also the cluster's own topics.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Names, partitions and replicas of all topics."""
     _, metadata = connect_admin(bootstrap)
     topics = [topic for name, topic in sorted(metadata.topics.items()) if internal or not name.startswith("__")]
     if as_json:
-        _print_json([{"name": topic.topic, "partitions": len(topic.partitions)} for topic in topics])
+        print_json([{"name": topic.topic, "partitions": len(topic.partitions)} for topic in topics])
         return
-    table = Table("topic", "partitions", "replicas", box=None, header_style="bold")
+    table = new_table("topic", "partitions", "replicas")
     for topic in topics:
         replicas = max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
         table.add_row(topic.topic, str(len(topic.partitions)), str(replicas))
-    _print_table(table, empty="no topics: make one with 'tidemill topic create NAME'", rows=len(topics))
+    print_table(table, empty="no topics: make one with 'tidemill topic create NAME'")
 
 
 @app.command()
@@ -57,7 +57,7 @@ def create(
     partitions: Annotated[int, typer.Option(help="-1 takes the cluster's default.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="-1 takes the cluster's default.")] = -1,
     config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A topic setting; repeatable.")] = None,
-    if_not_exists: Annotated[bool, typer.Option(help="A topic that is there is no error.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that is there is no error.")] = False,
 ) -> None:
     """Create topics."""
     settings = _settings(config or [])
@@ -74,7 +74,7 @@ def create(
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics to delete, with all their records.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    if_exists: Annotated[bool, typer.Option(help="A topic that is not there is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is no error.")] = False,
 ) -> None:
     """Delete topics and everything in them."""
     admin, _ = connect_admin(bootstrap)
@@ -91,21 +91,21 @@ def describe(
     """Partitions, leaders, replicas and the settings that differ from the defaults."""
     admin, metadata = connect_admin(bootstrap)
     wanted = names or sorted(name for name in metadata.topics if not name.startswith("__"))
-    missing = [name for name in wanted if name not in metadata.topics or metadata.topics[name].error is not None]
-    if missing:
-        fail(f"there is no topic {missing[0]!r}: 'tidemill topic list' shows those that are")
+    for name in wanted:
+        _known(metadata.topics, name)
     described = [_described(admin, metadata.topics[name]) for name in wanted]
     if as_json:
-        _print_json(described)
+        print_json(described)
         return
     for topic in described:
         settings = " ".join(f"{key}={value}" for key, value in topic["configs"].items())
-        table = Table("partition", "leader", "replicas", "in sync", title_justify="left", box=None, header_style="bold")
+        table = new_table("partition", "leader", "replicas", "in sync")
+        table.title_justify = "left"
         table.title = f"{topic['name']}  {settings}"
         for row in topic["partitions"]:
             cells = (row["partition"], row["leader"], _numbers(row["replicas"]), _numbers(row["isr"]))
             table.add_row(*(str(cell) for cell in cells))
-        _print_table(table, empty="", rows=1)
+        print_table(table)
 
 
 def _described(admin: AdminClient, topic: TopicMetadata) -> dict[str, Any]:
@@ -125,6 +125,58 @@ def _described(admin: AdminClient, topic: TopicMetadata) -> dict[str, Any]:
             name: entry.value for name, entry in sorted(configs.items()) if not entry.is_default and entry.source == 1
         },
     }
+
+
+@app.command()
+def alter(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The topic.", show_default=False)],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set a setting; repeatable.")] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Take a setting back to its default; repeatable.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(help="So many partitions from now on; keys then map to other partitions.")
+    ] = None,
+) -> None:
+    """Change a topic's settings, or add partitions."""
+    settings = _settings(config or [])
+    removed = delete_config or []
+    if not settings and not removed and partitions is None:
+        fail("nothing to change: give --config KEY=VALUE, --delete-config KEY or --partitions NUMBER", 2)
+    if both := sorted(settings.keys() & set(removed)):
+        fail(f"{both[0]} is both set and deleted", 2)
+    admin, metadata = connect_admin(bootstrap)
+    _known(metadata.topics, name)
+    changed = _alter_configs(admin, name, settings, removed) if settings or removed else True
+    if partitions is not None and changed:
+        _finish(admin.create_partitions([NewPartitions(name, partitions)]), f"now {partitions} partitions:", set())
+    if not changed:
+        raise typer.Exit(1)
+
+
+def _alter_configs(admin: AdminClient, name: str, settings: Mapping[str, str], removed: list[str]) -> bool:
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
+    entries += [ConfigEntry(key, "", incremental_operation=AlterConfigOpType.DELETE) for key in removed]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    (answer,) = admin.incremental_alter_configs([resource]).values()
+    try:
+        answer.result(timeout=ANSWER_TIMEOUT_S)
+    except KafkaException as error:
+        complain(f"{name}: {reason_of(error)}")
+        return False
+    done = [f"{key}={value}" for key, value in settings.items()] + [f"{key} is the default" for key in removed]
+    print(f"changed {name}: {', '.join(done)}")
+    return True
+
+
+def _known(topics: Mapping[str, TopicMetadata], name: str) -> None:
+    """End the command where there is no such topic, with the nearest name."""
+    if name in topics and topics[name].error is None:
+        return
+    near = difflib.get_close_matches(name, topics, n=1)
+    hint = f", did you mean {near[0]!r}?" if near else ""
+    fail(f"there is no topic {name!r}{hint}: 'tidemill topic list' shows those that are")
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:
@@ -147,7 +199,7 @@ def _finish(answers: "dict[str, Future[None]]", done: str, accepted: set[int]) -
         except KafkaException as error:
             if error.args[0].code() in accepted:
                 continue
-            print(f"tidemill: {name}: {reason_of(error)}", file=sys.stderr)
+            complain(f"{name}: {reason_of(error)}")
             failed = True
     if failed:
         raise typer.Exit(1)
@@ -155,17 +207,3 @@ def _finish(answers: "dict[str, Future[None]]", done: str, accepted: set[int]) -
 
 def _numbers(values: list[int]) -> str:
     return ",".join(str(value) for value in values)
-
-
-def _print_table(table: Table, *, empty: str, rows: int) -> None:
-    console = Console()
-    if rows == 0:
-        print(empty, file=sys.stderr)
-        return
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no edge: do not fold long names
-    console.print(table)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value))

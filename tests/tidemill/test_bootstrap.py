@@ -23,7 +23,7 @@ def test_the_sentence_has_the_reason_and_what_to_do(reason: str, says: str) -> N
     text = unreachable("h:1", reason)
     assert says in text
     assert "tidemill broker start" in text
-    assert "--bootstrap" in text
+    assert "--bootstrap-server" in text
 
 
 def test_the_first_complaint_is_kept() -> None:

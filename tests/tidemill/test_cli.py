@@ -1,5 +1,6 @@
 """The `tidemill` command: help, version, unknown commands, lazy loading."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points, version
@@ -22,11 +23,49 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"tidemill {version('tidemill')}\n"
 
 
-def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("brokr", "broker"), ("topics", "topic"), ("Groups", "group"), ("hlep", "help")]
+)
+def test_a_mistyped_command_gets_the_nearest(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        cli.main(["brokr"])
+        cli.main([typed])
     assert caught.value.code == 2
-    assert "no command 'brokr'" in capsys.readouterr().err
+    assert f"no command {typed!r}: did you mean {meant!r}? 'tidemill --help' lists them all" in capsys.readouterr().err
+
+
+def test_a_command_like_nothing_gets_the_list_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["xyzzy"])
+    assert "no command 'xyzzy': 'tidemill --help' lists them all" in capsys.readouterr().err
+
+
+def test_a_mistyped_word_of_a_command_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["topic", "lst"])
+    assert (caught.value.code, "'list'" in capsys.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize("words", [[], ["help"]])
+def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["help", *words])
+    assert "Usage: tidemill COMMAND" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [(["topic", "create"], "tidemill topic create"), (["broker", "start"], "tidemill broker start")]
+)
+def test_help_of_a_command(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["help", *words])
+    assert not caught.value.code
+    assert says in capsys.readouterr().out
+
+
+def test_whatever_talks_to_a_cluster_finds_it_the_same_way() -> None:
+    commands = ("connect start", "consume", "doctor", "group list", "group lag", "produce", "topic list", "topic alter")
+    for command in commands:
+        found = set(cli.candidates_of([*command.split(), "-"]))
+        assert {"--bootstrap-server", "--bootstrap", "-b"} <= found, command
 
 
 @pytest.mark.parametrize("name", sorted(cli.SUMMARIES))
@@ -40,6 +79,7 @@ def test_every_command_has_help(name: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert f"tidemill {name}" in done.stdout
+    assert not re.search(r"<\w+(\[\w+\])?>", done.stdout), "a type is told in words"
 
 
 def test_the_command_imports_none_of_the_parts() -> None:

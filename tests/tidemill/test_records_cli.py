@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # the package re-exports without saying so
 from typer.testing import CliRunner, Result
 
 from tidemill.records_cli import consume, produce
@@ -29,10 +30,11 @@ class Records:
         self.topic = f"records-{uuid.uuid4().hex[:8]}"
 
     def produce(self, lines: bytes, *arguments: str) -> Result:
-        return CliRunner().invoke(app, ["produce", self.topic, *arguments, "--bootstrap", self.address], input=lines)
+        command = ["produce", self.topic, "--create", *arguments, "--bootstrap-server", self.address]
+        return CliRunner().invoke(app, command, input=lines)
 
     def consume(self, *arguments: str) -> Result:
-        return CliRunner().invoke(app, ["consume", self.topic, *arguments, "--bootstrap", self.address])
+        return CliRunner().invoke(app, ["consume", self.topic, *arguments, "-b", self.address])
 
     def rows(self, *arguments: str) -> list[Any]:
         result = self.consume("--from-beginning", "--format", "json", *arguments)
@@ -134,10 +136,19 @@ def test_a_topic_that_is_not_there(records: Records) -> None:
 
 
 def test_a_line_without_its_key_ends_it_after_what_was_good(records: Records) -> None:
-    result = records.produce(b"a:1\nb2\n", "--key-separator", ":")
+    result = records.produce(b"a:1\nb:2\nc3\nd:4\n", "--key-separator", ":")
     assert result.exit_code == 1
-    assert "no key separator ':'" in result.stderr
-    assert [row["value"] for row in records.rows("--max-messages", "1")] == ["1"]
+    assert "line 3 has no key separator ':': b'c3': 2 records were written before it" in result.stderr
+    assert [row["value"] for row in records.rows("--timeout", "1")] == ["1", "2"]
+
+
+def test_a_mistyped_topic_is_not_created(records: Records) -> None:
+    records.produce(b"x\n")
+    mistyped = records.topic[:-1]
+    result = CliRunner().invoke(app, ["produce", mistyped, "--bootstrap", records.address], input=b"y\n")
+    assert result.exit_code == 1
+    assert f"there is no topic {mistyped!r}, did you mean {records.topic!r}?: --create makes it" in result.stderr
+    assert mistyped not in AdminClient({"bootstrap.servers": records.address}).list_topics(timeout=10).topics
 
 
 def test_a_header_without_a_value_is_wrong_usage(records: Records) -> None:

@@ -19,21 +19,13 @@ from tidemill.doctor.cleaner import examine_cleaner
 from tidemill.doctor.cluster import examine_cluster, is_local
 from tidemill.doctor.judge import Finding, Level
 from tidemill.doctor.machine import examine_folder, examine_machine
+from tidemill.options import DEFAULT_BOOTSTRAP, Bootstrap
 
 _COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 def doctor(
-    bootstrap_server: Annotated[
-        str,
-        typer.Option(
-            "--bootstrap",
-            "--bootstrap-server",
-            envvar="TIDEMILL_BOOTSTRAP",
-            metavar="HOST:PORT",
-            help="A broker of the cluster; several with commas.",
-        ),
-    ] = "127.0.0.1:9092",
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     data: Annotated[
         Path | None,
         typer.Option(help="Also check this data folder (log.dirs): the disk under it, and logs not compacted."),
