@@ -36,37 +36,61 @@ def _command_line() -> argparse.ArgumentParser:
     text = "Run one broker until it is told to stop."
     command = commands.add_parser("start", help=text, description=text, allow_abbrev=False)
     command.set_defaults(run=start)
+    _add_settings(command)
+    add = command.add_argument
+    add("--log-format", metavar="FORMAT", default="text", help="text or json. [default: text]")
+    add("--log-level", metavar="LEVEL", default="info", help="debug, info, warning or error. [default: info]")
+    text = "Print every setting as it takes effect, with what is given here, in the file and in the environment."
+    command = commands.add_parser("config", help=text, description=text, allow_abbrev=False)
+    command.set_defaults(run=show_config)
+    _add_settings(command)
+    command.add_argument(
+        "--reference", action="store_true", help="Every setting with its type, default and meaning, as Markdown."
+    )
+    return parser
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--config", metavar="FILE", type=Path, help="A server.properties or .toml file.")
     add("--data", metavar="FOLDER", help="Folder of all data (log.dirs).")
     add("--listen", metavar="HOST:PORT", help="HOST:PORT to accept clients on; port 0 takes a free one.")
     add("--set", metavar="KEY=VALUE", action="append", dest="settings", help="key=value, as in server.properties.")
-    add("--log-format", metavar="FORMAT", default="text", help="text or json. [default: text]")
-    add("--log-level", metavar="LEVEL", default="info", help="debug, info, warning or error. [default: info]")
-    text = "Print every setting with its default and meaning."
-    commands.add_parser("config", help=text, description=text, allow_abbrev=False).set_defaults(run=show_config)
-    return parser
 
 
 def start(options: argparse.Namespace) -> int:
     """Run one broker until it is told to stop; returns the exit status."""
     try:
         configure_log(options.log_format, options.log_level)
-        raw = gather(options.config, os.environ, options.settings or (), options.data, options.listen)
+        raw = _gathered(options)
         parsed = BrokerConfig.parse(raw)
     except (ConfigError, ValueError) as error:
-        for problem in error.problems if isinstance(error, ConfigError) else (str(error),):
-            print(f"tidemill broker: {problem}", file=sys.stderr)
-        return 2
+        return _refused(error)
     for name, reason in ignored_keys(raw).items():
         log.info("setting has no effect", key=name, reason=reason)
     return run(parsed)
 
 
-def show_config(_options: argparse.Namespace) -> int:
-    """Print every setting with its default and meaning."""
-    print(BROKER_CONFIG.markdown())
+def show_config(options: argparse.Namespace) -> int:
+    """Print every setting as it takes effect, or the reference; returns the exit status."""
+    if options.reference:
+        print(BROKER_CONFIG.markdown())
+        return 0
+    try:
+        print(BROKER_CONFIG.properties(BrokerConfig.parse(_gathered(options)).static))
+    except (ConfigError, ValueError) as error:
+        return _refused(error)
     return 0
+
+
+def _gathered(options: argparse.Namespace) -> dict[str, str]:
+    return gather(options.config, os.environ, options.settings or (), options.data, options.listen)
+
+
+def _refused(error: ValueError) -> int:
+    for problem in error.problems if isinstance(error, ConfigError) else (str(error),):
+        print(f"tidemill broker: {problem}", file=sys.stderr)
+    return 2
 
 
 def _show_help(_options: argparse.Namespace) -> int:

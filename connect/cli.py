@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import structlog
 import typer
@@ -34,21 +34,27 @@ def _group() -> None:
     """Run a Kafka Connect worker."""
 
 
+File = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="A connect-distributed.properties or .toml file.")
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap-server", "-b", "--bootstrap", metavar="HOST:PORT", help="The Kafka cluster."),
+]
+Rest = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Address of the REST API; port 0 takes a free one.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in the file; repeatable.")
+]
+
+
 @app.command()
 def start(
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A connect-distributed.properties or .toml file.")
-    ] = None,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", "-b", "--bootstrap", metavar="HOST:PORT", help="The Kafka cluster."),
-    ] = None,
-    rest: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Address of the REST API; port 0 takes a free one.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in the file; repeatable.")
-    ] = None,
+    config: File = None,
+    bootstrap: Bootstrap = None,
+    rest: Rest = None,
+    settings: Settings = None,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How log lines look.")] = "text",
     log_level: Annotated[str, typer.Option(metavar="debug|info|warning|error", help="What is logged.")] = "info",
 ) -> None:
@@ -57,16 +63,36 @@ def start(
         configure_levels(log_format, log_level)
         parsed = parse_worker(gather(config, os.environ, settings or (), bootstrap, rest))
     except (ConfigError, ValueError) as error:
-        for problem in error.problems if isinstance(error, ConfigError) else (str(error),):
-            typer.echo(f"tidemill connect: {problem}", err=True)
-        raise typer.Exit(2) from None
+        _refuse(error)
     raise typer.Exit(run(parsed))
 
 
 @app.command(name="config")
-def show_config() -> None:
-    """Print every setting of the worker with its default and meaning."""
-    typer.echo(WORKER.markdown())
+def show_config(
+    config: File = None,
+    bootstrap: Bootstrap = None,
+    rest: Rest = None,
+    settings: Settings = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Every setting with its type, default and meaning, as Markdown.")
+    ] = False,
+) -> None:
+    """Print every setting as it takes effect, with what is given here, in the file and in the environment."""
+    if reference:
+        typer.echo(WORKER.markdown())
+        return
+    try:
+        raw = gather(config, os.environ, settings or (), bootstrap, rest)
+        parse_worker(raw)
+        typer.echo(WORKER.properties(raw))
+    except (ConfigError, ValueError) as error:
+        _refuse(error)
+
+
+def _refuse(error: ValueError) -> NoReturn:
+    for problem in error.problems if isinstance(error, ConfigError) else (str(error),):
+        typer.echo(f"tidemill connect: {problem}", err=True)
+    raise typer.Exit(2) from None
 
 
 def gather(

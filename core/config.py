@@ -53,6 +53,9 @@ REQUIRED: Final = _Required.REQUIRED
 Validator: TypeAlias = Callable[[Value], str | None]
 """Returns what is wrong with a parsed value, or None."""
 
+SECRET_PARTS = ("password", "secret", "jaas", "credential")
+"""A key that no table knows holds a secret if its name has one of these in it."""
+
 _BOUNDS = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
     ConfigType.INT: (-(2**31), 2**31 - 1),
@@ -163,6 +166,17 @@ class ConfigTable:
         near = difflib.get_close_matches(name, self._keys, n=1)
         return f"Unknown configuration {name!r}" + (f": did you mean {near[0]!r}?" if near else "")
 
+    def properties(self, raw: Mapping[str, str]) -> str:
+        """Every setting as it takes effect, as a .properties file: those given first, then the defaults.
+
+        What is given and not in the table, such as settings passed on to clients, is shown as it is; secrets are not.
+        Raises ConfigError as `parse` does.
+        """
+        values = self.parse(raw, ignore_unknown=True)
+        given = [f"{name}={_shown(name, self._keys.get(name), values.get(name, text))}" for name, text in raw.items()]
+        rest = [f"{name}={_shown(name, key, values[name])}" for name, key in self._keys.items() if name not in raw]
+        return "\n".join(["# given", *given, "", "# defaults", *rest])
+
     def markdown(self) -> str:
         """The reference table for the docs."""
         rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
@@ -170,6 +184,11 @@ class ConfigTable:
             default = "*required*" if key.default is REQUIRED else f"`{_text(key.default)}`"
             rows.append(f"| `{key.name}` | {key.type.lower()} | {default} | {key.doc} |")
         return "\n".join(rows)
+
+
+def _shown(name: str, key: ConfigKey | None, value: Value) -> str:
+    secret = key.type is ConfigType.PASSWORD if key else any(part in name for part in SECRET_PARTS)
+    return "********" if value and secret else _text(value)
 
 
 def _text(value: Value | _Required) -> str:

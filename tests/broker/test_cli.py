@@ -143,6 +143,20 @@ def test_settings_that_cannot_be_used_are_status_2_and_one_line(arguments: tuple
     assert err.count("\n") == 1
 
 
+def test_settings_are_shown_as_they_take_effect(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("broker.id=3\nnum.partitions=5\n")
+    command = [*COMMAND[:-1], "config", "--config", str(file), "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    given, defaults = done.stdout.split("\n\n# defaults\n")
+    assert given.splitlines() == ["# given", "node.id=3", "num.partitions=5", f"log.dirs={tmp_path}"]
+    assert "flush.policy=group" in defaults.splitlines()
+    wrong = subprocess.run(
+        [*command, "--set", "num.partition=1"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (wrong.returncode, wrong.stdout, "did you mean" in wrong.stderr) == (2, "", True)
+
+
 def test_wrong_usage_is_status_2_and_says_what_is_wrong() -> None:
     status, err = refused("--nonsense")
     assert status == 2

@@ -70,8 +70,21 @@ def test_wrong_settings_end_with_2_and_a_line_each() -> None:
 
 @pytest.mark.integration
 def test_every_setting_can_be_listed() -> None:
-    done = tidemill("config")
+    done = tidemill("config", "--reference")
     assert done.returncode == 0 and "| `group.id` | string | `connect-cluster` |" in done.stdout
+
+
+@pytest.mark.integration
+def test_settings_are_shown_as_they_take_effect(tmp_path: Path) -> None:
+    file = tmp_path / "worker.properties"
+    file.write_text("group.id=mine\nproducer.linger.ms=7\n")
+    done = tidemill("config", "--config", str(file), "-b", "east:9092", "--set", "key.converter.schemas.enable=false")
+    assert done.returncode == 0, done.stderr
+    given, defaults = done.stdout.split("\n\n# defaults\n")
+    assert {"group.id=mine", "producer.linger.ms=7", "bootstrap.servers=east:9092"} < set(given.splitlines())
+    assert "offset.flush.interval.ms=60000" in defaults.splitlines()
+    wrong = tidemill("config", "--set", "grup.id=x")
+    assert (wrong.returncode, "did you mean 'group.id'" in wrong.stderr) == (2, True)
 
 
 @pytest.mark.integration

@@ -113,6 +113,25 @@ def test_environment() -> None:
     assert environment_overrides(environ, "TIDEMILL_", TABLE) == {"log.dirs": "x,y"}
 
 
+def test_effective_settings_are_a_file_of_their_own() -> None:
+    secret = ConfigKey(name="key.password", type=ConfigType.PASSWORD, default="", doc="A secret.")
+    name = ConfigKey(name="name", type=ConfigType.STRING, default="x", doc="A name.")
+    ports = ConfigKey(name="ports", type=ConfigType.LIST, default=("1", "2"), doc="Several.")
+    shown = ConfigTable([secret, name, ports]).properties(
+        {"key.password": "hush", "name": " y ", "producer.acks": "all", "producer.sasl.jaas.config": "hush"}
+    )
+    assert shown.splitlines() == [
+        "# given",
+        "key.password=********",
+        "name=y",
+        "producer.acks=all",
+        "producer.sasl.jaas.config=********",
+        "",
+        "# defaults",
+        "ports=1,2",
+    ]
+
+
 def test_the_reference_page_has_every_key() -> None:
     page = TABLE.markdown()
     assert all(f"`{key}`" in page for key in TABLE.names())
