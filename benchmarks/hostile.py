@@ -44,6 +44,8 @@ FIRST_MS = 1_700_000_000_000  # the time of the first record of a large batch; a
 PAUSE_S = 0.005  # between two requests of the ordinary client
 LIST_OFFSETS_VERSION, PRODUCE_VERSION = 7, 9
 MAX_TIMESTAMP = -3
+NOT_YET = (3, 6)  # UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER
+LEADER_WAIT_S = 30.0
 
 BROKER_SETTINGS = {"log.retention.check.interval.ms": "1000", "log.retention.ms": "-1"}
 
@@ -71,6 +73,14 @@ class Wire:
         _, answer = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, self.answer)
         assert isinstance(answer, ProduceResponse)
         return answer.responses[0].partition_responses[0].error_code
+
+
+    def produce_to_new(self, topic: str, partition: int, batch: bytes) -> int:
+        """The same into a topic that was just made: Kafka answers that it is before the leader knows of it."""
+        deadline = time.monotonic() + LEADER_WAIT_S
+        while (code := self.produce(topic, partition, batch)) in NOT_YET and time.monotonic() < deadline:
+            time.sleep(PAUSE_S)
+        return code
 
 
 def produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
@@ -111,8 +121,7 @@ def fill_with(topic: str, partitions: int, batches: int, records: int) -> Callab
     def fill(_address: str, wire: Wire) -> None:
         for partition in range(partitions):
             for _ in range(batches):
-                code = wire.produce(topic, partition, large_batch(records))
-                if code:
+                if code := wire.produce_to_new(topic, partition, large_batch(records)):
                     raise RuntimeError(f"the batch was refused with error code {code}")
 
     return fill

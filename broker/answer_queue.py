@@ -28,6 +28,8 @@ class Hold(enum.Enum):
     CLIENT_IS_SLOW = "the client does not take its answers"
     ENDING = "the connection or the broker is about to end"
 
+    __hash__ = object.__hash__  # each is there once; Enum's own is Python, and this is asked for with every request
+
 
 class AnswerQueue:
     """The requests of one connection that are in work."""
