@@ -74,7 +74,6 @@ class Wire:
         assert isinstance(answer, ProduceResponse)
         return answer.responses[0].partition_responses[0].error_code
 
-
     def produce_to_new(self, topic: str, partition: int, batch: bytes) -> int:
         """The same into a topic that was just made: Kafka answers that it is before the leader knows of it."""
         deadline = time.monotonic() + LEADER_WAIT_S

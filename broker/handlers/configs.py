@@ -14,6 +14,7 @@ nothing to show of them.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from tidemill.broker import administration_log
 from tidemill.broker.config import BROKER_CONFIG
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.log.turns import Turns
@@ -34,6 +35,7 @@ from tidemill.core.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from tidemill.core.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -183,6 +185,8 @@ async def incremental_alter_configs(
         ],
         validate_only=request.validate_only,
     )
+    if not request.validate_only:
+        administration_log.tell("settings changed", _changed(request.resources, results), ctx)
     return IncrementalAlterConfigsResponse(
         responses=tuple(
             AlterConfigsResourceResponse(
@@ -214,6 +218,8 @@ async def alter_configs(
         ],
         validate_only=request.validate_only,
     )
+    if not request.validate_only:
+        administration_log.tell("settings replaced", _changed(request.resources, results), ctx)
     return legacy.AlterConfigsResponse(
         responses=tuple(
             legacy.AlterConfigsResourceResponse(
@@ -225,6 +231,21 @@ async def alter_configs(
             for result in results
         )
     )
+
+
+def _changed(
+    resources: Iterable[AlterConfigsResource | legacy.AlterConfigsResource], results: Iterable[ResourceResult]
+) -> Iterator[str]:
+    """What was changed of what: names of settings, never values, some of which are secrets."""
+    keys = {
+        (resource.resource_type, resource.resource_name): ", ".join(change.name for change in resource.configs)
+        for resource in resources
+    }
+    for result in results:
+        if result.error is None:
+            kind = "topic" if result.resource_type == RESOURCE_TOPIC else "broker"
+            place = result.resource_type, result.resource_name
+            yield f"{kind} {result.resource_name or 'defaults'} ({keys.get(place, '')})"
 
 
 def _code(result: ResourceResult) -> int:

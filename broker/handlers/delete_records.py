@@ -8,6 +8,7 @@ for the high watermark. The new log start is durable before it is answered. A to
 keep the last value of every key, so nothing is deleted from it this way (KIP-107).
 """
 
+from tidemill.broker import administration_log
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.partitions import find_log, find_topic
 from tidemill.core.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, PolicyViolation
@@ -24,19 +25,25 @@ from tidemill.core.wire.messages.delete_records import (
 HIGH_WATERMARK = -1
 
 
-async def handle(broker: BrokerServices, request: DeleteRecordsRequest, _ctx: RequestContext) -> DeleteRecordsResponse:
+async def handle(broker: BrokerServices, request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
     """Move the log start of every partition asked for."""
-    return DeleteRecordsResponse(
-        topics=tuple(
-            [
-                DeleteRecordsTopicResult(
-                    name=topic.name,
-                    partitions=tuple([await _delete(broker, topic, partition) for partition in topic.partitions]),
-                )
-                for topic in request.topics
-            ]
-        )
+    topics = tuple(
+        [
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple([await _delete(broker, topic, partition) for partition in topic.partitions]),
+            )
+            for topic in request.topics
+        ]
     )
+    done = (
+        f"{topic.name}-{row.partition_index} (before {row.low_watermark})"
+        for topic in topics
+        for row in topic.partitions
+        if not row.error_code
+    )
+    administration_log.tell("records deleted", done, ctx)
+    return DeleteRecordsResponse(topics=topics)
 
 
 async def _delete(

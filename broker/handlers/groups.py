@@ -10,6 +10,7 @@ Only classic groups exist. FindCoordinator refuses transaction and share keys: t
 
 from dataclasses import replace
 
+from tidemill.broker import administration_log
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.endpoints import own_endpoint
 from tidemill.broker.groups.events import (
@@ -254,6 +255,7 @@ async def delete_groups(
         except KafkaError as problem:
             error = ErrorCode(problem.code)
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+    administration_log.tell("groups deleted", (row.group_id for row in results if not row.error_code), ctx)
     return DeleteGroupsResponse(results=tuple(results))
 
 

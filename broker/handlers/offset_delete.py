@@ -6,6 +6,7 @@ An administrator's call for topics that a group has stopped reading. While a mem
 stay. A partition without a committed offset counts as done.
 """
 
+from tidemill.broker import administration_log
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.groups.events import DeleteOffsets
 from tidemill.broker.partitions import find_partition, find_topic
@@ -28,6 +29,8 @@ async def handle(broker: BrokerServices, request: OffsetDeleteRequest, ctx: Requ
     errors = {place: _missing(broker, *place) for place in named}
     wanted = [place for place, error in errors.items() if error == ErrorCode.NONE]
     errors.update(zip(wanted, await _deleted(broker, request.group_id, tuple(wanted)), strict=True))
+    done = (f"{topic}-{index}" for (topic, index), code in errors.items() if not code)
+    administration_log.tell("offsets deleted", done, ctx, group=request.group_id)
     return OffsetDeleteResponse(
         topics=tuple(
             OffsetDeleteResponseTopic(

@@ -6,8 +6,10 @@ answers with the topic id). DeleteTopics 1-6 (5: error text; 6: topics by id). C
 The answer comes when the change is on the disk and the logs are there, so `timeout_ms` has nothing to limit.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from tidemill.broker import administration_log
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef, TopicResult
 from tidemill.broker.topic_config import TOPIC_CONFIG, Layers, text_of, walk_topic
@@ -39,6 +41,10 @@ def _problem(error: KafkaError | None) -> tuple[int, str | None]:
     return (0, None) if error is None else (error.code, str(error))
 
 
+def _done(results: Iterable[TopicResult]) -> Iterator[str]:
+    return (result.name or str(result.topic_id) for result in results if result.error is None)
+
+
 async def create_topics(
     broker: BrokerServices, request: CreateTopicsRequest, ctx: RequestContext
 ) -> CreateTopicsResponse:
@@ -46,6 +52,8 @@ async def create_topics(
     results = await broker.controller.create_topics(
         [_new_topic(topic) for topic in request.topics], validate_only=request.validate_only
     )
+    if not request.validate_only:
+        administration_log.tell("topics created", _done(results), ctx)
     layers = broker.config_layers()
     return CreateTopicsResponse(topics=tuple(_created(result, layers) for result in results))
 
@@ -88,6 +96,7 @@ async def delete_topics(
     else:
         refs = [TopicRef(name=name) for name in request.topic_names]
     results = await broker.controller.delete_topics(refs)
+    administration_log.tell("topics deleted", _done(results), ctx)
     return DeleteTopicsResponse(responses=tuple(_deleted(result) for result in results))
 
 
@@ -103,6 +112,10 @@ async def create_partitions(
     results = await broker.controller.create_partitions(
         [_increase(topic) for topic in request.topics], validate_only=request.validate_only
     )
+    if not request.validate_only:
+        counts = {topic.name: topic.count for topic in request.topics}
+        grown = (f"{name} (now {counts[name]})" for name in _done(results))
+        administration_log.tell("partitions added", grown, ctx)
     return CreatePartitionsResponse(results=tuple(_grown(result) for result in results))
 
 
