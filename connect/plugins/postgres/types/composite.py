@@ -24,20 +24,25 @@ from tidemill.connect.plugins.postgres.types.conversion import (
 
 Nested: TypeAlias = "list[bytes | Nested | None]"
 
-_TOKEN: Final = re.compile(rb'([{},;])|"((?:[^"\\]|\\.)*)"|([^{},;"]+)', re.DOTALL)
+_TOKENS: Final = {
+    delimiter: re.compile(rb'([{}%b])|"((?:[^"\\]|\\.)*)"|([^{}%b"]+)' % (delimiter, delimiter), re.DOTALL)
+    for delimiter in (b",", b";")
+}
+"""By what stands between elements: a comma for every type but box, whose values hold commas themselves."""
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 _WKB_POINT: Final = struct.Struct("<BIdd")
 _WHOLE: Final = frozenset({SchemaType.INT16, SchemaType.INT32, SchemaType.INT64})
 
 
-def array(element: Conversion, modes: Modes, depth: int = 1) -> Conversion:
-    """An array of `element`."""
+def array(element: Conversion, modes: Modes, depth: int = 1, delimiter: bytes = b",") -> Conversion:
+    """An array of `element`; `delimiter` is the element type's own (pg_type.typdelim)."""
     schema = Schema(type=SchemaType.ARRAY, items=replace(element.schema, optional=True))
     unavailable = _unavailable(element, modes)
     for _ in range(depth - 1):
         schema = Schema(type=SchemaType.ARRAY, items=replace(schema, optional=True))
         unavailable = NULL if unavailable == NULL else b"[%b]" % unavailable
-    return called(schema, _array(element.convert, max(depth, 1)), zero=b"[]", unavailable=unavailable)
+    convert = _array(element.convert, max(depth, 1), delimiter)
+    return called(schema, convert, zero=b"[]", unavailable=unavailable)
 
 
 def _unavailable(element: Conversion, modes: Modes) -> bytes:
@@ -47,13 +52,13 @@ def _unavailable(element: Conversion, modes: Modes) -> bytes:
     return NULL if element.unavailable == NULL else b"[%b]" % element.unavailable
 
 
-def _array(convert: Convert, depth: int) -> Convert:
+def _array(convert: Convert, depth: int, delimiter: bytes) -> Convert:
     def elements(text: bytes) -> bytes:
         flat = text.count(b"{") == 1 == text.count(b"}") and text[:1] == b"{" and text[-1:] == b"}"
         if depth == 1 and flat and b'"' not in text:
-            inside = text[1:-1].split(b",") if len(text) > 2 else []
+            inside = text[1:-1].split(delimiter) if len(text) > 2 else []
             return b"[%b]" % b",".join([NULL if item == b"NULL" else convert(item) for item in inside])
-        parsed = parse_array(text)
+        parsed = parse_array(text, delimiter)
         for _ in range(depth - _depth(parsed) if parsed else 0):
             parsed = [parsed]
         return b"[%b]" % b",".join(_converted(parsed, convert, depth))
@@ -81,16 +86,17 @@ def _converted(parsed: Nested, convert: Convert, depth: int) -> list[bytes]:
     return out
 
 
-def parse_array(text: bytes) -> Nested:
+def parse_array(text: bytes, delimiter: bytes = b",") -> Nested:
     """Return the elements of `{a,"b c",NULL}` as text, nested as written; bounds before `=` do not matter."""
+    token = _TOKENS[delimiter]
     body = text[text.index(b"=") + 1 :] if text[:1] == b"[" else text
     top: Nested = []
     stack: list[Nested] = [top]
     at = 0
     while at < len(body):
-        match = _TOKEN.match(body, at)
+        match = token.match(body, at)
         if match is None or not stack:
-            raise ValueError(f"not an array: {text!r}")
+            raise ValueError("not an array")
         at = match.end()
         mark, quoted, bare = match.groups()
         if mark == b"{":
@@ -104,7 +110,7 @@ def parse_array(text: bytes) -> Nested:
         elif bare is not None:
             stack[-1].append(None if bare == b"NULL" else _ESCAPED.sub(rb"\1", bare))
     if len(stack) != 1 or len(top) != 1 or not isinstance(top[0], list):
-        raise ValueError(f"not an array: {text!r}")
+        raise ValueError("not an array")
     return top[0]
 
 

@@ -28,6 +28,7 @@ class PgType:
     base_modifier: int = -1
     dimensions: int = 0  # of a domain over an array
     labels: tuple[str, ...] = ()  # of an enum, in its order
+    delimiter: str = ","  # typdelim: between the elements of an array of it
 
 
 Maker = Callable[[int, Modes], Conversion]
@@ -70,7 +71,8 @@ _BY_NAME: Final[Mapping[str, Maker]] = {
 _BUILT_IN: Final = (
     (16, "bool", 1000), (17, "bytea", 1001), (18, "char", 1002), (19, "name", 1003), (20, "int8", 1016),
     (21, "int2", 1005), (23, "int4", 1007), (25, "text", 1009), (26, "oid", 1028), (114, "json", 199),
-    (142, "xml", 143), (600, "point", 1017), (650, "cidr", 651), (700, "float4", 1021), (701, "float8", 1022),
+    (142, "xml", 143), (600, "point", 1017), (603, "box", 1020), (650, "cidr", 651),
+    (700, "float4", 1021), (701, "float8", 1022),
     (774, "macaddr8", 775), (790, "money", 791), (829, "macaddr", 1040), (869, "inet", 1041),
     (1042, "bpchar", 1014), (1043, "varchar", 1015), (1082, "date", 1182), (1083, "time", 1183),
     (1114, "timestamp", 1115), (1184, "timestamptz", 1185), (1186, "interval", 1187), (1266, "timetz", 1270),
@@ -81,7 +83,7 @@ _BUILT_IN: Final = (
 """Number, name and number of the array type of the built-in types; the same in every database."""
 
 BUILT_IN_TYPES: Final[Mapping[int, PgType]] = {
-    **{oid: PgType(oid=oid, name=name) for oid, name, _ in _BUILT_IN},
+    **{oid: PgType(oid=oid, name=name, delimiter=";" if name == "box" else ",") for oid, name, _ in _BUILT_IN},
     **{array: PgType(oid=array, name=f"_{name}", element_oid=oid) for oid, name, array in _BUILT_IN},
 }
 
@@ -95,6 +97,10 @@ class TypeCatalog:
     def __contains__(self, oid: int) -> bool:
         return oid in self._types
 
+    def learn(self, types: Iterable[PgType]) -> None:
+        """Add types, or replace what was known of them."""
+        self._types.update((each.oid, each) for each in types)
+
     def conversion(self, oid: int, modifier: int, modes: Modes, dimensions: int = 0) -> Conversion:
         """Return the conversion of a column of type `oid` with `modifier`, declared with so many dimensions."""
         for _ in range(DOMAIN_DEPTH_MAX):
@@ -106,8 +112,14 @@ class TypeCatalog:
         if found is None:
             return text.text(modes)
         if found.element_oid and found.name.startswith("_"):
-            return composite.array(self.conversion(found.element_oid, modifier, modes), modes, max(dimensions, 1))
+            element = self.conversion(found.element_oid, modifier, modes)
+            return composite.array(element, modes, max(dimensions, 1), self._delimiter(found.element_oid))
         if found.kind == "e":
             return text.enumeration(modes, found.labels)
         maker = _BY_NAME.get(found.name)
         return text.text(modes) if maker is None or found.kind != "b" else maker(modifier, modes)
+
+    def _delimiter(self, oid: int) -> bytes:
+        """Return what stands between the elements of an array of `oid`."""
+        found = self._types.get(oid)
+        return b"," if found is None else found.delimiter.encode()

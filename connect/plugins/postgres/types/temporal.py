@@ -49,7 +49,7 @@ class _Days(dict[bytes, int]):
 
     def __missing__(self, text: bytes) -> int:
         if len(text) != 10:
-            raise ValueError(f"not a plain date: {text!r}")
+            raise ValueError("not a plain date")
         if len(self) >= MEMO_SIZE_MAX:
             self.clear()
         days = self[text] = days_from_civil(int(text[:4]), int(text[5:7]), int(text[8:10]))
@@ -61,7 +61,7 @@ class _Minutes(dict[bytes, int]):
 
     def __missing__(self, text: bytes) -> int:
         if len(text) != 16 or text[10] != 32 or text[13] != 58:
-            raise ValueError(f"not a plain timestamp: {text!r}")
+            raise ValueError("not a plain timestamp")
         if len(self) >= MEMO_SIZE_MAX:
             self.clear()
         clock_us = (int(text[11:13]) * 60 + int(text[14:16])) * 60_000_000
@@ -109,7 +109,7 @@ def civil(text: bytes) -> tuple[int, int, int]:
     """Return year, month and day; 1 BC is year 0."""
     match = _DATE.match(text)
     if match is None:
-        raise ValueError(f"not a date: {text!r}")
+        raise ValueError("not a date")
     year, month, day = (int(part) for part in match.groups())
     return (1 - year if text.endswith(b" BC") else year), month, day
 
@@ -118,7 +118,7 @@ def time_us(text: bytes) -> int:
     """Return microseconds since midnight; 24:00:00 is a full day."""
     match = _TIME.match(text)
     if match is None:
-        raise ValueError(f"not a time: {text!r}")
+        raise ValueError("not a time")
     hours, minutes, seconds, fraction = match.groups()
     clock_s = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
     return clock_s * 1_000_000 + (int(fraction.ljust(6, b"0")) if fraction else 0)
@@ -242,7 +242,7 @@ def _unusual_zoned_timestamp(text: bytes, digits: int) -> str:
     before_christ = text.endswith(b" BC")
     plain = text.removesuffix(b" BC")
     if not plain.endswith(b"+00"):
-        raise ValueError(f"not a timestamp in UTC: {text!r}")
+        raise ValueError("not a timestamp in UTC")
     day, _, clock = plain[:-3].partition(b" ")
     year, month, day_of_month = civil(day + b" BC" if before_christ else day)
     whole, _, fraction = clock.decode().partition(".")
@@ -259,7 +259,7 @@ def zoned_time_utc(text: bytes) -> str:
     """Return `02:05:06.789Z` for `04:05:06.789+02`."""
     match = _OFFSET.search(text)
     if match is None:
-        raise ValueError(f"not a time with a zone: {text!r}")
+        raise ValueError("not a time with a zone")
     sign, hours, minutes, seconds = match.groups()
     offset_s = int(hours) * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
     clock = text[: match.start()]
@@ -280,7 +280,7 @@ def _interval_parts(text: bytes) -> tuple[int, int, int, int, int, int]:
     """Return years, months, days, hours, minutes and microseconds."""
     match = _INTERVAL.match(text)
     if match is None:
-        raise ValueError(f"not an interval: {text!r}")
+        raise ValueError("not an interval")
     years, months, day_count, hours, minutes, sign, seconds, fraction = match.groups()
     clock_us = int(seconds or 0) * 1_000_000 + int((fraction or b"").ljust(6, b"0"))
     return (

@@ -11,27 +11,31 @@ from hypothesis import strategies as st
 from tidemill.connect.api import Json, SchemaType
 from tidemill.connect.plugins.postgres.types import composite, number, text
 from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes
+from tidemill.connect.plugins.postgres.types.resolve import TypeCatalog
 
-any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
+any_character = st.characters(exclude_characters="\0", exclude_categories=("Cs",))
+rare_character = st.sampled_from(';,{}"\\= \t\n')
+any_text = st.text(rare_character | any_character) | st.sampled_from(["", "NULL", "null", "a;b", "c d", "[1:2]={x}"])
+"""What means something in an array is as frequent as all the rest together."""
 
 
 def convert(conversion: Conversion, value: str) -> Json:
     return orjson.loads(conversion.convert(value.encode()))
 
 
-def written(items: list[Any]) -> str:
+def written(items: list[Any], delimiter: str = ",") -> str:
     """An array the way PostgreSQL writes it: quotes only where they are needed."""
     out = []
     for item in items:
         if isinstance(item, list):
-            out.append(written(item))
+            out.append(written(item, delimiter))
         elif item is None:
             out.append("NULL")
-        elif item == "" or item.upper() == "NULL" or re.search(r'[\s{},"\\]', item):
+        elif item == "" or item.upper() == "NULL" or re.search(rf'[\s{{}}{delimiter}"\\]', item):
             out.append('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"')
         else:
             out.append(item)
-    return "{" + ",".join(out) + "}"
+    return "{" + delimiter.join(out) + "}"
 
 
 TEXTS = composite.array(text.text(Modes()), Modes())
@@ -40,6 +44,12 @@ TEXTS = composite.array(text.text(Modes()), Modes())
 @given(st.lists(st.none() | any_text, max_size=6))
 def test_arrays_of_text(items: list[str | None]) -> None:
     assert convert(TEXTS, written(items)) == items
+
+
+@given(st.lists(st.none() | any_text, max_size=6))
+def test_arrays_of_a_type_that_is_separated_by_semicolons(items: list[str | None]) -> None:
+    separated = composite.array(text.text(Modes()), Modes(), delimiter=b";")
+    assert convert(separated, written(items, ";")) == items
 
 
 @given(st.lists(st.lists(st.none() | any_text, min_size=2, max_size=2), min_size=1, max_size=4))
@@ -58,6 +68,12 @@ def test_declared_depth_is_kept(items: list[list[str | None]]) -> None:
 )
 def test_arrays_of_numbers(value: str, expected: Json) -> None:
     assert convert(composite.array(number.whole(SchemaType.INT32), Modes()), value) == expected
+
+
+def test_boxes_are_separated_by_semicolons() -> None:
+    boxes = TypeCatalog().conversion(1020, -1, Modes())
+    assert len(convert(boxes, "{(2,2),(1,1);NULL;(4,4),(3,3)}")) == 3
+    assert convert(TEXTS, '{a;b,"c d"}') == ["a;b", "c d"]
 
 
 def test_a_flat_value_in_a_deep_column_is_wrapped() -> None:

@@ -1,7 +1,7 @@
 """Numbers"""
 
 from base64 import b64decode
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import orjson
@@ -67,6 +67,15 @@ def test_a_decimal_without_scale_brings_its_own(value: Decimal) -> None:
 )
 def test_variable_scale(text: str, expected: Json) -> None:
     assert convert(number.numeric(-1, Modes()), text) == expected
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_as_many_digits_as_postgres_has(sign: str) -> None:
+    text = f"{sign}{'9' * 131_072}.{'7' * 16_383}"
+    found = convert(number.numeric(-1, Modes()), text)
+    assert found["scale"] == 16_383
+    expected = int(Decimal(text).scaleb(16_383, Context(prec=200_000)))
+    assert int.from_bytes(b64decode(found["value"]), "big", signed=True) == expected
 
 
 def test_the_scale_is_in_the_schema() -> None:
@@ -141,7 +150,7 @@ def test_bit_strings() -> None:
     assert number.bits(-1, varying=True).schema.parameters == {"length": "2147483647"}
 
 
-@pytest.mark.parametrize("text", ["", "x", "1x"])
+@pytest.mark.parametrize("text", ["", "x", "1x", "x" + "1" * 5000, "-" * 5000])
 def test_garbage_is_refused(text: str) -> None:
     for conversion in (number.numeric(-1, Modes()), number.numeric(modifier(5, 2), Modes())):
         with pytest.raises((ValueError, LookupError)):
