@@ -20,7 +20,7 @@ fails with its trace.
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -252,6 +252,30 @@ class PluginKind(enum.StrEnum):
     SINK = "sink"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """A setting of the class a plugin replaces that may not be ignored, because records or guarantees depend on it.
+
+    A `name` that ends in a point stands for a family. Values in `accepted` ask for what happens anyway; an empty value
+    is always accepted. `why` says what would be wrong and what to do instead.
+    """
+
+    name: str
+    why: str
+    accepted: tuple[str, ...] = ()
+
+    def refuses(self, name: str, value: str) -> bool:
+        """Tell whether this is the setting, with a value that asks for more than there is."""
+        meant = name.startswith(self.name) if self.name.endswith(".") else name == self.name
+        given = value.strip().lower()
+        return meant and given != "" and given not in (each.lower() for each in self.accepted)
+
+    def problem(self, name: str) -> str:
+        """Return the sentence for the user."""
+        scope = f" but for {' and '.join(f'{name}={each}' for each in self.accepted)}" if self.accepted else ""
+        return f"{name} is not supported{scope}: {self.why}"
+
+
 TaskFactory: TypeAlias = Callable[[Any], SourceTask | SinkTask | JobTask]
 """Makes a task from the parsed configuration model."""
 
@@ -276,5 +300,11 @@ class Plugin:
     ignored: tuple[
         str, ...
     ] = ()  # settings of the class it replaces that have no effect here; accepted without complaint
+    unsupported: tuple[Unsupported, ...] = ()  # those that are refused by name
     split: Callable[[Any, int], Sequence[Mapping[str, str]]] | None = None  # (config, tasks.max) -> overrides per task
     check: Callable[[Any], None] | None = None  # preflight at validate time; raises InvalidConfig
+
+    def refusals(self, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield (setting, problem) for what is unsupported."""
+        for name, value in settings.items():
+            yield from ((name, each.problem(name)) for each in self.unsupported if each.refuses(name, value))

@@ -86,6 +86,7 @@ class Validator:
 
     def _rules(self, plugin: Plugin, config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
         yield from _not_built(config)
+        yield from plugin.refusals(config)
         yield from self._overrides(config)
         if plugin.kind is PluginKind.SINK:
             yield from _sink_rules(config)

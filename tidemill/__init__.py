@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         SourcePartition,
         SourceTask,
         TaskContext,
+        Unsupported,
     )
     from tidemill.connect.sdk import Pos, check, sink, source, task_split
 
@@ -68,6 +69,7 @@ __all__ = [
     "SourcePartition",
     "SourceTask",
     "TaskContext",
+    "Unsupported",
     "check",
     "sink",
     "source",

@@ -9,7 +9,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_validator, model_validator
 from structlog.testing import capture_logs
 
-from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SinkTask
+from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SinkTask, Unsupported
 from tidemill.connect.entities import ConfigInfo, ConfigInfos
 from tidemill.connect.remote.spec import SettingProblem
 from tidemill.connect.validation import Surroundings, Validator, key_infos
@@ -268,6 +268,20 @@ async def test_unknown_settings_are_logged_once_and_accepted() -> None:
     ]
     assert lines[0]["did_you_mean"] == "database.host"
     assert not any(info.value.name == "database.hots" for info in infos.configs)
+
+
+async def test_settings_that_may_not_be_ignored_are_refused_by_name() -> None:
+    subject = plugin(
+        unsupported=(
+            Unsupported(name="mask.", why="nothing would be masked; remove it"),
+            Unsupported(name="naming", why="names stay", accepted=("plain",)),
+        )
+    )
+    infos = await judge({"mask.ssn": "x", "naming": "fancy"}, subject)
+    assert infos.error_count == 2
+    assert entry(infos, "mask.ssn").value.errors == ("mask.ssn is not supported: nothing would be masked; remove it",)
+    assert entry(infos, "naming").value.errors == ("naming is not supported but for naming=plain: names stay",)
+    assert (await judge({"mask.ssn": "", "naming": "Plain", "masked": "x"}, subject)).error_count == 0
 
 
 async def test_a_second_spelling_is_known() -> None:

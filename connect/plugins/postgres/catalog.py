@@ -18,13 +18,23 @@ from tidemill.connect.plugins.postgres.types.resolve import PgType, TypeCatalog
 Connection = psycopg.Connection[Any]
 
 _TYPES = """
-SELECT t.oid::bigint, t.typname, t.typtype::text,
+{wanted}SELECT t.oid::bigint, t.typname, t.typtype::text,
        CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem::bigint ELSE 0 END,
        t.typbasetype::bigint, t.typtypmod, t.typndims,
        coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum e
-                 WHERE e.enumtypid = t.oid), '{}')
-FROM pg_type t WHERE t.typtype <> 'c' AND t.typtype <> 'p'
+                 WHERE e.enumtypid = t.oid), '{{}}'),
+       t.typdelim::text
+FROM pg_type t WHERE t.typtype <> 'c' AND t.typtype <> 'p' AND {condition}
 """
+
+_WANTED_TYPES = """
+WITH RECURSIVE wanted(oid) AS (
+    SELECT unnest(%s::bigint[]::oid[])
+    UNION SELECT part.oid FROM wanted JOIN pg_type w ON w.oid = wanted.oid,
+                 LATERAL (VALUES (w.typbasetype), (w.typelem)) AS part(oid) WHERE part.oid <> 0
+)
+"""
+"""The types named, and those they are made of."""
 
 _TABLES = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text, c.relkind = 'p',
@@ -193,21 +203,39 @@ def read_publication(connection: Connection, name: str) -> Publication | None:
     )
 
 
+def read_keyless(connection: Connection) -> list[str]:
+    """Return the tables whose rows the log cannot tell apart: a publication makes their UPDATE and DELETE fail."""
+    query = _TABLES.format(
+        condition="c.relkind = 'r' AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS "
+        "(SELECT FROM pg_index p WHERE p.indrelid = c.oid AND p.indisprimary))"
+    )
+    return [f"{schema}.{table}" for _, schema, table, *_ in connection.execute(query.encode()).fetchall()]
+
+
 def read_types(connection: Connection) -> TypeCatalog:
     """Return the database's types."""
-    rows = connection.execute(_TYPES).fetchall()
-    return TypeCatalog(
-        PgType(
-            oid=oid,
-            name=name,
-            kind=kind,
-            element_oid=element,
-            base_oid=base,
-            base_modifier=modifier,
-            dimensions=dimensions,
-            labels=tuple(labels),
-        )
-        for oid, name, kind, element, base, modifier, dimensions, labels in rows
+    query = _TYPES.format(wanted="", condition="true")
+    return TypeCatalog(_type(row) for row in connection.execute(query.encode()).fetchall())
+
+
+def read_these_types(connection: Connection, oids: Sequence[int]) -> list[PgType]:
+    """Return a few types and those they are made of: the base of a domain, the element of an array."""
+    query = _TYPES.format(wanted=_WANTED_TYPES, condition="t.oid IN (SELECT oid FROM wanted)")
+    return [_type(row) for row in connection.execute(query.encode(), (list(oids),)).fetchall()]
+
+
+def _type(row: Sequence[Any]) -> PgType:
+    oid, name, kind, element, base, modifier, dimensions, labels, delimiter = row
+    return PgType(
+        oid=oid,
+        name=name,
+        kind=kind,
+        element_oid=element,
+        base_oid=base,
+        base_modifier=modifier,
+        dimensions=dimensions,
+        labels=tuple(labels),
+        delimiter=delimiter,
     )
 
 

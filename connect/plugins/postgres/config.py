@@ -1,20 +1,17 @@
 """The connector's settings, under Debezium's names
 
 A configuration written for Debezium's PostgreSQL connector is accepted as it is. Settings that change what is
-captured or how it looks are here and mean the same. Settings without a counterpart (JDBC, JMX, Java classes) are in
-`IGNORED` and have no effect. Settings that would change what consumers see and are not built are refused by
-`refuse_unsupported`, because ignoring a mask or a rename would publish what must not be published.
+captured or how it looks are here and mean the same.
 
-Not here: what needs the database to be judged. That is `preflight`.
+Not here: settings of Debezium that are refused or have no effect (`unsupported`), and what needs the database to be
+judged (`preflight`).
 """
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
-from tidemill.connect.api import InvalidConfig
 from tidemill.connect.plugins.postgres.selection import Filter, Selection, key_columns, split_patterns
 from tidemill.connect.plugins.postgres.types.conversion import Modes
 
@@ -508,42 +505,3 @@ class PostgresConfig(BaseModel):
     def skipped(self) -> frozenset[str]:
         """Operations to leave out."""
         return frozenset(part.strip() for part in self.skipped_operations.split(",")) - {"none", ""}
-
-
-IGNORED: Final = (
-    "advanced.metrics.enable", "binary.column.max.size", "column.propagate.source.type",
-    "connection.validation.timeout.ms", "converters", "custom.metric.tags", "custom.retriable.exception",
-    "custom.sanitize.pattern", "database.connection.factory.class", "database.initial.statements",
-    "database.server.name", "database.sslfactory", "database.tcpKeepAlive", "datatype.propagate.source.type",
-    "driver.", "errors.max.retries", "event.converting.failure.handling.mode",
-    "event.processing.failure.handling.mode", "executor.shutdown.timeout.ms", "field.name.adjustment.mode",
-    "flush.lsn.source", "guardrail.", "include.schema.changes", "include.schema.comments",
-    "include.unknown.datatypes", "incremental.snapshot.allow.schema.changes", "incremental.snapshot.chunk.size",
-    "incremental.snapshot.watermarking.strategy", "internal.", "legacy.", "lsn.flush.mode",
-    "lsn.flush.timeout.action", "lsn.flush.timeout.ms", "max.queue.size", "message.prefix.exclude.list",
-    "message.prefix.include.list", "notification.", "openlineage.", "poll.dispatch.interval.ms", "query.fetch.size",
-    "queue.provider.type", "read.only", "replica.identity.autoset.values", "retriable.restart.connector.wait.ms",
-    "schema.history.", "schema.name.adjustment.mode", "schema.refresh.mode", "signal.", "slot.stream.params",
-    "snapshot.delay.ms", "snapshot.isolation.mode", "snapshot.lock.timeout.ms", "snapshot.locking.mode",
-    "snapshot.locking.mode.custom.name", "snapshot.max.threads", "snapshot.max.threads.multiplier",
-    "snapshot.mode.configuration.based.", "snapshot.mode.custom.name", "snapshot.query.mode",
-    "snapshot.query.mode.custom.name", "snapshot.tables.order.by.row.count", "sourceinfo.struct.maker",
-    "statistics.metrics.enabled", "streaming.delay.ms", "table.ignore.builtin", "topic.cache.size",
-    "topic.naming.strategy", "topic.transaction", "transaction.metadata.factory", "xmin.fetch.interval.ms",
-)  # fmt: skip
-"""Debezium's settings that have no effect here; one that ends in a point stands for a family."""
-
-UNSUPPORTED: Final = (
-    ("column.mask.", "columns would be published unmasked; leave them out with column.exclude.list"),
-    ("column.truncate.", "columns would be published in full; leave them out with column.exclude.list"),
-    ("post.processors", "post-processors are Java classes; remove the setting"),
-    ("snapshot.select.statement.overrides", "all rows would be read; set snapshot.mode=no_data or remove the setting"),
-)
-
-
-def refuse_unsupported(settings: Mapping[str, str]) -> None:
-    """Raise InvalidConfig for a setting that we know and that may not be ignored."""
-    for name, value in settings.items():
-        for prefix, consequence in UNSUPPORTED:
-            if name.startswith(prefix) and value:
-                raise InvalidConfig(name, f"{name} is not supported:", consequence)

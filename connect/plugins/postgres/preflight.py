@@ -3,8 +3,8 @@
 Each condition has one sentence that says what to do, and the setting it belongs to. The same conditions are met again
 when the task starts; here they turn a failed task an hour later into a refused configuration now.
 
-What only warns: a table without primary key. PostgreSQL refuses UPDATE and DELETE of a published table without replica
-identity, but such tables may well be filled by INSERT alone.
+What only warns: a table without primary key that somebody else has published already. PostgreSQL refuses its UPDATE
+and DELETE, but such tables may well be filled by INSERT alone.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tidemill.connect.api import Fatal, InvalidConfig, NotConnected
 from tidemill.connect.plugins.postgres.catalog import Server, read_publication, read_server, read_slot, read_tables
 from tidemill.connect.plugins.postgres.config import PostgresConfig
 from tidemill.connect.plugins.postgres.connection import connect, one_line
-from tidemill.connect.plugins.postgres.publication import missing, missing_text, refuse_missing
+from tidemill.connect.plugins.postgres.publication import change, keyless, missing, missing_text
 from tidemill.connect.plugins.postgres.table import CatalogTable
 
 log = structlog.get_logger("tidemill.connect.postgres")
@@ -99,24 +99,19 @@ def check_tables(connection: psycopg.Connection[Any], config: PostgresConfig, ta
                 f"run GRANT SELECT ON {table.schema}.{table.table} TO {config.user}.",
             )
     publication = read_publication(connection, config.publication_name)
-    if publication is None:
-        refuse_missing(config)
-    elif config.publication_autocreate != "filtered" and (absent := missing(publication, tables)):
+    planned = change(connection, config, publication, tables)
+    absent = [] if publication is None or planned is not None else missing(publication, tables)
+    if absent and config.publication_autocreate != "no_tables":
         raise InvalidConfig("publication.name", missing_text(config, absent))
     warn_keyless(tables)
 
 
 def warn_keyless(tables: Sequence[CatalogTable]) -> None:
     """Say in the log which tables cannot be updated once they are published."""
-    keyless = [
-        f"{each.schema}.{each.table}"
-        for each in tables
-        if each.replica_identity == "n" or (each.replica_identity == "d" and not each.primary_key)
-    ]
-    if keyless:
+    if names := keyless(tables):
         log.warning(
             "published tables without replica identity accept no UPDATE or DELETE",
-            tables=keyless,
+            tables=names,
             fix="give them a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL",
         )
 

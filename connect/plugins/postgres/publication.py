@@ -1,8 +1,11 @@
 """The publication that says what the server sends
 
-`publication.autocreate.mode` decides what happens when it is missing, and whether its list of tables follows the
-connector's. It must exist before the slot does: the server looks a publication up as it was at the position it
+`publication.autocreate.mode` decides what happens when it is missing, and whether captured tables are added to one
+that is there. It must exist before the slot does: the server looks a publication up as it was at the position it
 decodes, and a change decoded without one ends the stream for good.
+
+Publishing a table is not free for its users: PostgreSQL refuses UPDATE and DELETE of a published table without replica
+identity. What we would publish is therefore looked at first; what somebody else published is their decision.
 """
 
 from collections.abc import Sequence
@@ -13,7 +16,7 @@ import structlog
 from psycopg import sql
 
 from tidemill.connect.api import Fatal
-from tidemill.connect.plugins.postgres.catalog import Publication, read_publication
+from tidemill.connect.plugins.postgres.catalog import Publication, read_keyless, read_publication
 from tidemill.connect.plugins.postgres.config import PostgresConfig
 from tidemill.connect.plugins.postgres.connection import translated
 from tidemill.connect.plugins.postgres.table import CatalogTable
@@ -23,30 +26,79 @@ log = structlog.get_logger("tidemill.connect.postgres")
 TABLES_NAMED_MAX = 5
 """Tables a message lists before it says "and n more"."""
 
+ATTEMPTS_MAX = 3
+"""Looks at a publication that others change at the same time."""
+
 
 def ensure_publication(
     connection: psycopg.Connection[Any], config: PostgresConfig, tables: Sequence[CatalogTable]
 ) -> Publication:
     """Make or adjust the publication as the settings say; raises Fatal where that is not allowed or not possible."""
-    found = read_publication(connection, config.publication_name)
-    command: sql.Composable | None = None
-    if found is None:
-        refuse_missing(config)
-        command = creation(config, tables)
-    elif config.publication_autocreate == "filtered" and not found.all_tables and missing(found, tables):
-        command = sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(
-            sql.Identifier(config.publication_name), _list(tables)
-        )
-    if command is not None:
+    for _ in range(ATTEMPTS_MAX):
+        found = read_publication(connection, config.publication_name)
+        command = change(connection, config, found, tables)
+        if command is None:
+            break
         with translated(config):
             _execute(connection, config, command)
+    else:
         found = read_publication(connection, config.publication_name)
-        log.info("publication made or changed", publication=config.publication_name)
-    assert found is not None, "it was there or was made"
+    if found is None:
+        raise Fatal(f"The publication {config.publication_name} is dropped as soon as it is made; find out by whom.")
     absent = missing(found, tables)
     if absent and config.publication_autocreate != "no_tables":
         raise Fatal(missing_text(config, absent))
     return found
+
+
+def change(
+    connection: psycopg.Connection[Any],
+    config: PostgresConfig,
+    found: Publication | None,
+    tables: Sequence[CatalogTable],
+) -> sql.Composable | None:
+    """Return the statement that makes the publication or adds tables to it, None if it is as the settings want it.
+
+    Raises Fatal where that is not allowed, and where it would make UPDATE and DELETE of a table fail. Tables are only
+    ever added: other tables in it, their column lists and row filters are somebody else's.
+    """
+    if found is None:
+        refuse_missing(config)
+        if config.publication_autocreate == "all_tables":
+            refuse_keyless(config, read_keyless(connection))
+        elif config.publication_autocreate == "filtered":
+            refuse_keyless(config, keyless(tables))
+        return creation(config, tables)
+    sent = {(each.schema, each.table) for each in found.tables}
+    absent = [each for each in tables if (each.schema, each.table) not in sent]
+    if not absent or found.all_tables or config.publication_autocreate != "filtered":
+        return None
+    refuse_keyless(config, keyless(absent))
+    return sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(config.publication_name), _list(absent))
+
+
+def keyless(tables: Sequence[CatalogTable]) -> list[str]:
+    """Return the tables in which UPDATE and DELETE fail as soon as they are published."""
+    return [
+        f"{each.schema}.{each.table}"
+        for each in tables
+        if each.replica_identity == "n" or (each.replica_identity == "d" and not each.primary_key)
+    ]
+
+
+def refuse_keyless(config: PostgresConfig, names: Sequence[str]) -> None:
+    """Raise Fatal if publishing would break the applications that use these tables."""
+    if names:
+        others = (
+            "publish only the captured tables with publication.autocreate.mode=filtered"
+            if config.publication_autocreate == "all_tables"
+            else "leave them out with table.exclude.list"
+        )
+        raise Fatal(
+            f"The publication {config.publication_name} would make every UPDATE and DELETE of {_some(names)} fail in "
+            "the applications, for there is neither primary key nor replica identity; give each table a primary key, "
+            f"or run ALTER TABLE … REPLICA IDENTITY FULL, {others}, or make the publication yourself."
+        )
 
 
 def refuse_missing(config: PostgresConfig) -> None:
@@ -79,13 +131,16 @@ def missing(publication: Publication, tables: Sequence[CatalogTable]) -> list[st
 
 def missing_text(config: PostgresConfig, absent: Sequence[str]) -> str:
     """Return a sentence about tables outside the publication."""
-    named = ", ".join(absent[:TABLES_NAMED_MAX])
-    more = f" and {len(absent) - TABLES_NAMED_MAX} more" if len(absent) > TABLES_NAMED_MAX else ""
     return (
-        f"The publication {config.publication_name} does not contain {named}{more}; add them with ALTER PUBLICATION "
+        f"The publication {config.publication_name} does not contain {_some(absent)}; add them with ALTER PUBLICATION "
         f"{config.publication_name} ADD TABLE …, leave them out with table.exclude.list, or set "
         "publication.autocreate.mode=filtered."
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - TABLES_NAMED_MAX} more" if len(names) > TABLES_NAMED_MAX else ""
+    return ", ".join(names[:TABLES_NAMED_MAX]) + more
 
 
 def _execute(connection: psycopg.Connection[Any], config: PostgresConfig, command: sql.Composable) -> None:
@@ -97,8 +152,10 @@ def _execute(connection: psycopg.Connection[Any], config: PostgresConfig, comman
             f"{' '.join(str(error).split())}; let an administrator do it, or set publication.autocreate.mode=filtered "
             "with a role that owns the tables."
         ) from error
-    except psycopg.errors.DuplicateObject:
-        log.info("the publication was made by somebody else meanwhile", publication=config.publication_name)
+    except (psycopg.errors.DuplicateObject, psycopg.errors.UndefinedObject):
+        log.info("the publication was changed by somebody else meanwhile", publication=config.publication_name)
+        return
+    log.info("publication made or changed", publication=config.publication_name)
 
 
 def _list(tables: Sequence[CatalogTable]) -> sql.Composed:

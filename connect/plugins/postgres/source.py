@@ -4,8 +4,8 @@ Start asks the catalog, makes what is missing (publication, slot) and decides wh
 either a page of the snapshot or what the stream brought. The task keeps no state of its own between lives: whatever
 goes wrong with the connection is raised as `NotConnected`, and the next life begins at the stored offset.
 
-Two connections at most: the one that reads catalog and snapshot, and the one that streams, which belongs to the
-thread of `transport`.
+Connections: one that reads catalog and snapshot, then one that streams, which belongs to the thread of `transport`,
+and beside it one that answers questions about tables (`lookup`) and one for the heartbeat's statement (`action`).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,9 +34,11 @@ from tidemill.connect.api import (
     TaskContext,
 )
 from tidemill.connect.plugins.postgres import catalog, preflight, startup
-from tidemill.connect.plugins.postgres.config import IGNORED, PostgresConfig, refuse_unsupported
+from tidemill.connect.plugins.postgres.action import HeartbeatAction
+from tidemill.connect.plugins.postgres.config import PostgresConfig
 from tidemill.connect.plugins.postgres.connection import connect, one_line, translated
 from tidemill.connect.plugins.postgres.envelope import Format, heartbeat
+from tidemill.connect.plugins.postgres.lookup import CatalogLookup
 from tidemill.connect.plugins.postgres.lsn import format_lsn
 from tidemill.connect.plugins.postgres.pgoutput import DecodeError, Relation
 from tidemill.connect.plugins.postgres.progress import (
@@ -55,6 +57,7 @@ from tidemill.connect.plugins.postgres.snapshot import Snapshot, SnapshotTable, 
 from tidemill.connect.plugins.postgres.stream import ChangeStream
 from tidemill.connect.plugins.postgres.table import CatalogTable, Shaper
 from tidemill.connect.plugins.postgres.transport import ReplicationStream
+from tidemill.connect.plugins.postgres.unsupported import IGNORED, UNSUPPORTED
 from tidemill.core.runtime.clock import Clock, SystemClock
 
 log = structlog.get_logger("tidemill.connect.postgres")
@@ -91,6 +94,8 @@ class PostgresSourceTask(SourceTask):
         self._slot_deadline_s: float | None = None
         self._slot_delay_s = SLOT_FIRST_DELAY_S / 2
         self._heartbeat_due_s = 0.0
+        self._catalog = CatalogLookup(config)
+        self._action = HeartbeatAction(config)
         self._report_due_s = 0.0
 
     # -------------------------------------------------------------- life cycle
@@ -98,7 +103,8 @@ class PostgresSourceTask(SourceTask):
     def start(self, context: TaskContext) -> None:
         """Find out where to begin, and begin."""
         self._context = context
-        refuse_unsupported(context.config)
+        for name, problem in postgres_source.refusals(context.config):
+            raise InvalidConfig(name, problem)
         self._form = self._format(context)
         with translated(self._config):
             self._begin()
@@ -129,6 +135,8 @@ class PostgresSourceTask(SourceTask):
         if transport is not None:
             transport.close()
         self._cleanup.close()
+        self._catalog.close()
+        self._action.close()
         if self._config.slot_drop_on_stop and transport is not None:
             with connect(self._config) as connection:
                 connection.execute("SELECT pg_drop_replication_slot(%s)", (self._config.slot_name,))
@@ -308,9 +316,8 @@ class PostgresSourceTask(SourceTask):
 
     def _lookup(self, relation: Relation) -> CatalogTable | None:
         """Ask the catalog about a table whose rows begin to arrive or look different from now on."""
-        with closing(connect(self._config)) as connection, translated(self._config):
-            self._shaper.types = catalog.read_types(connection)
-            return catalog.read_table(connection, relation.oid)
+        with translated(self._config):
+            return self._catalog.table(relation, self._shaper.types)
 
     # -------------------------------------------------------------------- read
 
@@ -365,8 +372,7 @@ class PostgresSourceTask(SourceTask):
             return []
         self._heartbeat_due_s = now_s + config.heartbeat_interval_ms / 1000
         if config.heartbeat_action_query:
-            with closing(connect(config)) as connection:
-                connection.execute(config.heartbeat_action_query.encode())
+            self._context.report({"heartbeat-action": self._action.run()})
         assert self._progress is not None
         key, value = heartbeat(self._form, self._clock.now_ms())
         return [
@@ -455,5 +461,6 @@ postgres_source = Plugin(
     doc="Captures the changes of a PostgreSQL database from its log, after a consistent initial load.",
     aliases=("io.debezium.connector.postgresql.PostgresConnector",),
     ignored=IGNORED,
+    unsupported=UNSUPPORTED,
     check=preflight.check,
 )

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tidemill.connect.api import InvalidConfig
-from tidemill.connect.plugins.postgres.config import IGNORED, PostgresConfig, refuse_unsupported
+from tidemill.connect.plugins.postgres.config import PostgresConfig
 from tidemill.connect.plugins.postgres.types.conversion import Modes
 
 TYPICAL = {
@@ -79,17 +78,3 @@ def test_a_wrong_setting_says_what_to_do(name: str, value: str, message: str) ->
 
 def test_secrets_do_not_show() -> None:
     assert "dbz'" not in repr(config())
-
-
-def test_what_may_not_be_ignored_is_refused() -> None:
-    refuse_unsupported(TYPICAL)
-    with pytest.raises(InvalidConfig, match="unmasked") as caught:
-        refuse_unsupported(TYPICAL | {"column.mask.with.5.chars": "public.users.ssn"})
-    assert caught.value.field_name == "column.mask.with.5.chars"
-
-
-def test_no_setting_is_both_known_and_ignored() -> None:
-    known = {field.alias for field in PostgresConfig.model_fields.values()}
-    assert not known & set(IGNORED)
-    families = [name for name in IGNORED if name.endswith(".")]
-    assert not [name for name in known for family in families if name is not None and name.startswith(family)]

@@ -38,8 +38,8 @@ def refused(database: Any, **settings: str) -> InvalidConfig:
 
 @pytest.fixture
 def ready(database: Any) -> Any:
-    """A database with a table."""
-    database.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE keyless (n int)")
+    """A database with two tables."""
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
     return database
 
 
@@ -83,7 +83,17 @@ def test_a_publication_that_lacks_a_table(ready: Any) -> None:
     ready.run("CREATE PUBLICATION dbz_publication FOR TABLE a")
     error = refused(ready)
     assert error.field_name == "publication.name"
+    assert "public.b" in str(error)
+
+
+def test_a_publication_that_would_break_applications(ready: Any) -> None:
+    ready.run("CREATE TABLE keyless (n int)")
+    error = refused(ready)
+    assert error.field_name == "publication.name"
     assert "public.keyless" in str(error)
+    check(config(ready, publication_autocreate_mode="filtered", table_include_list="public.a"))
+    ready.run("CREATE PUBLICATION dbz_publication FOR ALL TABLES")
+    check(config(ready))
 
 
 def test_a_slot_of_another_database(ready: Any) -> None:

@@ -41,6 +41,50 @@ def test_for_the_captured_tables_and_followed_when_they_change(two: Any) -> None
     assert [each.table for each in made.tables] == ["B b", "a"]
 
 
+def test_what_others_put_into_a_publication_stays(two: Any) -> None:
+    two.run(
+        "CREATE TABLE c (id int PRIMARY KEY, kept text, hidden text)",
+        "CREATE TABLE z (id int PRIMARY KEY)",
+        "CREATE PUBLICATION dbz_publication FOR TABLE c (id, kept) WHERE (id > 5), z",
+    )
+    captured = [each for each in tables(two) if each.table in ("a", "c")]
+    made = ensure_publication(two.connection, config(two, "filtered"), captured)
+    assert [each.table for each in made.tables] == ["a", "c", "z"]
+    restricted = made.tables[1]
+    assert (restricted.columns, restricted.row_filter) == (("id", "kept"), "(id > 5)")
+
+
+@pytest.mark.parametrize(
+    ("mode", "remedy"), [("all_tables", "publication.autocreate.mode=filtered"), ("filtered", "table.exclude.list")]
+)
+def test_no_table_is_published_that_could_not_be_updated_any_more(two: Any, mode: str, remedy: str) -> None:
+    two.run("CREATE TABLE log (line text)", "INSERT INTO log VALUES ('x')")
+    with pytest.raises(Fatal) as caught:
+        ensure_publication(two.connection, config(two, mode), tables(two))
+    assert "UPDATE and DELETE of public.log fail" in str(caught.value)
+    assert "REPLICA IDENTITY FULL" in str(caught.value)
+    assert remedy in str(caught.value)
+    two.run("UPDATE log SET line = 'y'", "DELETE FROM log")
+    two.run("ALTER TABLE log REPLICA IDENTITY FULL")
+    ensure_publication(two.connection, config(two, mode), tables(two))
+    two.run("INSERT INTO log VALUES ('x')", "UPDATE log SET line = 'y'", "DELETE FROM log")
+
+
+def test_all_tables_are_looked_at_where_all_are_published(two: Any) -> None:
+    two.run("CREATE TABLE log (line text)")
+    captured = [each for each in tables(two) if each.table == "a"]
+    with pytest.raises(Fatal, match=r"public\.log"):
+        ensure_publication(two.connection, config(two, "all_tables"), captured)
+    assert [each.table for each in ensure_publication(two.connection, config(two, "filtered"), captured).tables] == [
+        "a"
+    ]
+
+
+def test_what_somebody_published_is_their_decision(two: Any) -> None:
+    two.run("CREATE TABLE log (line text)", "CREATE PUBLICATION dbz_publication FOR ALL TABLES")
+    assert ensure_publication(two.connection, config(two, "all_tables"), tables(two)).all_tables
+
+
 def test_empty_on_request(two: Any) -> None:
     assert ensure_publication(two.connection, config(two, "no_tables"), tables(two)).tables == ()
 
