@@ -7,8 +7,11 @@ of its own, written as source text, with every column unrolled and its conversio
 - `old(m, p)` decodes an old image: key, values, and the position after it;
 - `over(m, p, old)` decodes a new row whose unchanged large values are taken from the old image: key and values;
 - `row(values)` is the JSON of an image; `complete(values)` first replaces nulls where the schema allows none, because
-  an image that holds only the key has nulls for all the rest;
+  an image that holds only the key has nulls for all the rest; `whole(values)` refuses them, as `new` and `over` do;
 - `page(get, first, last, keys, values, tail)` turns rows of a query result into records.
+
+A null where the schema allows none is a row older than the catalog's NOT NULL: `NullInRequired` names the column, and
+whoever called makes code for a shape in which it is optional.
 
 A value is the bytes of its JSON, from decoding to the final join. The decoders check every tag, and that the row
 ends where the message ends: short, long or garbled messages raise. Names of columns enter the source only through
@@ -24,6 +27,7 @@ import orjson
 
 from tidemill.connect.plugins.postgres.envelope import Envelope
 from tidemill.connect.plugins.postgres.pgoutput import DecodeError
+from tidemill.connect.plugins.postgres.table import Field
 from tidemill.connect.plugins.postgres.types.conversion import NULL as JSON_NULL
 
 TEXT: Final = 116  # t
@@ -37,6 +41,14 @@ Collected: TypeAlias = list[bytes | None]
 Get: TypeAlias = Callable[[int, int], bytes | None]
 
 
+class NullInRequired(Exception):
+    """A row has null in a column that may not be null as far as the catalog knows; `column` counts from 0."""
+
+    def __init__(self, column: int) -> None:
+        super().__init__(f"column {column} is null")
+        self.column = column
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCode:
     """The functions of one shape."""
@@ -46,6 +58,7 @@ class RowCode:
     over: Callable[[bytes, int, Values], tuple[bytes | None, Values]]
     row: Callable[[Values], bytes]
     complete: Callable[[Values], Values]
+    whole: Callable[[Values], Values]
     page: Callable[[Get, int, int, Collected, Collected, bytes], None]
     source: str
 
@@ -53,11 +66,13 @@ class RowCode:
 def generate(envelope: Envelope) -> RowCode:
     """Write and compile the functions of a table."""
     writer = _Writer(envelope)
-    parts = (writer.new(), writer.old(), writer.over(), writer.row(), writer.complete(), writer.page())
+    parts = (
+        writer.new(), writer.old(), writer.over(), writer.row(), writer.complete(), writer.whole(), writer.page(),
+    )  # fmt: skip
     source = "\n".join(line for part in parts for line in part)
     shape = envelope.shape
     exec(compile(source, f"<rows of {shape.schema}.{shape.table}>", "exec"), writer.names)
-    functions = {name: writer.names[name] for name in ("new", "old", "over", "row", "complete", "page")}
+    functions = {name: writer.names[name] for name in ("new", "old", "over", "row", "complete", "whole", "page")}
     return RowCode(source=source, **functions)
 
 
@@ -75,6 +90,7 @@ class _Writer:
             "LONG": Struct("!I").unpack_from,
             "mismatch": self._mismatch,
             "garbled": self._garbled,
+            "NullInRequired": NullInRequired,
         }
         self.expressions: dict[int, str] = {}
         for index, each in self.fields:
@@ -91,7 +107,7 @@ class _Writer:
     def new(self) -> list[str]:
         lines = ["def new(m, p, first, lsn, second, tail):", *self._count()]
         for index, each in self.fields:
-            lines += self._column(index, repr(each.conversion.unavailable))
+            lines += self._column(index, repr(each.conversion.unavailable), required=not each.optional)
         record = self._joined(self.envelope.create_head, ["first", "lsn", "second", "lsn", "tail"])
         return [*lines, "    if p != len(m): raise garbled(p)", f"    return {self._key()}, {record}"]
 
@@ -106,7 +122,7 @@ class _Writer:
         places = {index: place for place, (index, _) in enumerate(self.shown)}
         for index, each in self.fields:
             kept = f"old[{places[index]}]" if index in places else repr(JSON_NULL)
-            lines += self._column(index, kept)
+            lines += self._column(index, kept, required=not each.optional)
             if index in self.needed:
                 unavailable = repr(each.conversion.unavailable)
                 lines.append(f"    if k == {UNCHANGED} and v{index} == {JSON_NULL!r}: v{index} = {unavailable}")
@@ -116,11 +132,18 @@ class _Writer:
         return ["def row(values):", f"    {self._values()} = values", f"    return {self._joined(b'', [])}"]
 
     def complete(self) -> list[str]:
+        return self._with_nulls("complete", lambda index, each: f"v{index} = {each.stand_in!r}")
+
+    def whole(self) -> list[str]:
+        return self._with_nulls("whole", lambda index, each: f"raise NullInRequired({index})")
+
+    def _with_nulls(self, name: str, remedy: Callable[[int, Field], str]) -> list[str]:
+        """Write a function that does something about nulls in columns that may not be null."""
         required = [(index, each) for index, each in self.shown if not each.optional]
         if not required:
-            return ["def complete(values):", "    return values"]
-        lines = ["def complete(values):", f"    {self._values()} = values"]
-        lines += [f"    if v{index} == {JSON_NULL!r}: v{index} = {each.stand_in!r}" for index, each in required]
+            return [f"def {name}(values):", "    return values"]
+        lines = [f"def {name}(values):", f"    {self._values()} = values"]
+        lines += [f"    if v{index} == {JSON_NULL!r}: {remedy(index, each)}" for index, each in required]
         return [*lines, f"    return {self._values()}"]
 
     def page(self) -> list[str]:
@@ -136,7 +159,7 @@ class _Writer:
         count = len(self.shape.fields)
         return [f"    if SHORT(m, p)[0] != {count}: raise mismatch(SHORT(m, p)[0])", "    p += 2"]
 
-    def _column(self, index: int, unchanged: str) -> list[str]:
+    def _column(self, index: int, unchanged: str, *, required: bool = False) -> list[str]:
         if index not in self.needed:
             return [
                 "    k = m[p]",
@@ -155,7 +178,7 @@ class _Writer:
             "        p = a + LONG(m, p + 1)[0]",
             *take,
             f"    elif k == {NULL}:",
-            f"        v{index} = {JSON_NULL!r}; p += 1",
+            f"        raise NullInRequired({index})" if required else f"        v{index} = {JSON_NULL!r}; p += 1",
             f"    elif k == {UNCHANGED}:",
             f"        v{index} = {unchanged}; p += 1",
             "    else: raise garbled(p)",

@@ -149,7 +149,6 @@ class Snapshot:
         self._readings = [_reading(each, shaper, form) for each in tables]
         self._pages: Iterator[_Page] | None = None
         self._next: _Page | None = None
-        self._first_table = True
         self.xid, self.time_us = self._begin(exported.name)
 
     def read(self, now_ms: int) -> EncodedBatch | None:
@@ -223,7 +222,7 @@ class Snapshot:
         values: list[bytes | None] = []
         first_marker = "true"
         if page.number == 0:
-            first_marker = "first" if self._first_table else "first_in_data_collection"
+            first_marker = "first" if page.reading is self._readings[0] else "first_in_data_collection"
         last_marker = "last" if following is None else "last_in_data_collection"
         ranges: list[tuple[int, int, str]] = []
         if count == 1 and last_in_table:
@@ -237,8 +236,6 @@ class Snapshot:
             ranges += [(end, count, last_marker)] if last_in_table else []
         for begin, end, marker in ranges:
             self._encode_rows(page, begin, end, marker, now_ms, keys, values)
-        if page.number == 0:
-            self._first_table = False
         self.rows += count
         return EncodedBatch(
             topic=page.reading.envelope.shape.topic, keys=keys, values=values, partition=self._partition

@@ -5,18 +5,21 @@ topics were first touched. Rows are decoded and encoded by generated code; every
 Only the last batch of a turn carries an offset, that of the last transaction that is complete in it, so a
 transaction may be spread over any number of turns without ever being half stored.
 
-Which tables are captured and what the catalog knows about them is asked through `lookup`, once per Relation message
-whose content was not seen before. Time and memory limits are the caller's: it decides how many frames to feed.
+What the catalog knows about a captured table is asked through `lookup` at every Relation message: one with the same
+content may mean that a NOT NULL, a default or the labels of an enum have changed. The catalog may be newer than the
+row: a null in a column that it calls NOT NULL makes the column optional until the next answer. Time and memory limits
+are the caller's: it decides how many frames to feed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from struct import Struct
 from struct import error as StructError
 from typing import Final, TypeAlias
 
 from tidemill.connect.api import EncodedBatch, Headers, SourcePartition
 from tidemill.connect.plugins.postgres import pgoutput
-from tidemill.connect.plugins.postgres.codegen import RowCode, Values, generate
+from tidemill.connect.plugins.postgres.codegen import NullInRequired, RowCode, Values, generate
 from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment
 from tidemill.connect.plugins.postgres.pgoutput import DecodeError
 from tidemill.connect.plugins.postgres.progress import KeptAlive, Progress, TransactionBegan, TransactionEnded
@@ -96,7 +99,6 @@ class ChangeStream:
         self._skip_unchanged = skip_unchanged
         self._headers = headers
         self._tables: dict[int, TableStream | None] = {}
-        self._relations: dict[int, pgoutput.Relation] = {}
         self._touched: dict[TableStream, None] = {}
         self._moment = Moment(xid=0, commit_time_us=0, last_commit_lsn=None)
         self._transaction = 0
@@ -106,38 +108,44 @@ class ChangeStream:
         """Take in frames; raises DecodeError when the server's bytes make no sense."""
         self._transaction += 1  # the constants hold the time, which has gone on
         m = b""
+        rest: Iterable[bytes] = iter(frames)
         tables, position, number, new = self._tables, _position, _number, _NEW
-        try:
-            for m in frames:
-                if m[0] == XLOG_DATA:
-                    kind = m[25]
-                    if kind == 73:  # an insert, in place: a call would cost a tenth of all the work
-                        table = tables[number(m, 26)[0]]
-                        if table is None or not self._inserts:
-                            continue
-                        if table.transaction != self._transaction:
-                            self._enter(table, now_ms)
-                        if m[30] != new:
-                            raise DecodeError(f"an insert without a row: {m[30]}")
-                        lsn = b"%d" % position(m, 1)
-                        key, value = table.new(m, 31, table.first, lsn, table.second, table.created)
-                        table.keys.append(key)
-                        table.values.append(value)
-                        self.rows += 1
-                    elif kind == pgoutput.UPDATE:
-                        self._update(m, now_ms)
-                    elif kind == pgoutput.DELETE:
-                        self._delete(m, now_ms)
+        while True:
+            try:
+                for m in rest:
+                    if m[0] == XLOG_DATA:
+                        kind = m[25]
+                        if kind == 73:  # an insert, in place: a call would cost a tenth of all the work
+                            table = tables[number(m, 26)[0]]
+                            if table is None or not self._inserts:
+                                continue
+                            if table.transaction != self._transaction:
+                                self._enter(table, now_ms)
+                            if m[30] != new:
+                                raise DecodeError(f"an insert without a row: {m[30]}")
+                            lsn = b"%d" % position(m, 1)
+                            key, value = table.new(m, 31, table.first, lsn, table.second, table.created)
+                            table.keys.append(key)
+                            table.values.append(value)
+                            self.rows += 1
+                        elif kind == pgoutput.UPDATE:
+                            self._update(m, now_ms)
+                        elif kind == pgoutput.DELETE:
+                            self._delete(m, now_ms)
+                        else:
+                            self._other(m, now_ms)
+                    elif m[0] == KEEPALIVE:
+                        self.progress.step(KeptAlive(wal_end=_position(m, 1)[0]))
                     else:
-                        self._other(m, now_ms)
-                elif m[0] == KEEPALIVE:
-                    self.progress.step(KeptAlive(wal_end=_position(m, 1)[0]))
-                else:
-                    raise DecodeError(f"unknown replication frame {m[:1]!r}")
-        except DecodeError:
-            raise
-        except (IndexError, StructError, ValueError, KeyError, TypeError) as problem:
-            raise DecodeError(self._explain(m, problem)) from problem
+                        raise DecodeError(f"unknown replication frame {m[:1]!r}")
+                return
+            except NullInRequired as null:
+                self._relax(m, null.column)
+                rest = chain((m,), rest)  # the same row again; nothing of it was kept
+            except DecodeError:
+                raise
+            except (IndexError, StructError, ValueError, KeyError, TypeError, ArithmeticError) as problem:
+                raise DecodeError(self._explain(m, problem)) from None  # their texts quote the row
 
     def take(self) -> list[EncodedBatch]:
         """Return what was collected, with the offset of the last complete transaction on the last batch."""
@@ -199,9 +207,9 @@ class ChangeStream:
         if self._skip_unchanged and m[30] == _OLD and old == new:
             return
         if old_key != key and old_key is not None and key is not None:
-            self._rekey(table, lsn, (old_key, old), (key, new))
+            self._rekey(table, lsn, (old_key, self._image(code, m, old)), (key, new))
             return
-        before, after = code.row(code.complete(old)), code.row(new)
+        before, after = code.row(self._image(code, m, old)), code.row(new)
         around = (table.first, lsn, table.second, lsn, table.updated)
         table.keys.append(key)
         table.values.append(b"".join((pieces.before_head, before, pieces.between, after, *around)))
@@ -230,13 +238,18 @@ class ChangeStream:
         key, old, at = table.code.old(m, 31)
         if at != len(m):
             raise DecodeError(f"{len(m) - at} bytes too many in a delete")
-        self._append_delete(table, b"%d" % _position(m, 1), key, old)
+        self._append_delete(table, b"%d" % _position(m, 1), key, self._image(table.code, m, old))
+
+    @staticmethod
+    def _image(code: RowCode, m: bytes, old: Values) -> Values:
+        """Return an old image that fits the schema: a null is a null in a whole one, and unknown in one of the key."""
+        return code.whole(old) if m[30] == _OLD else code.complete(old)
 
     def _append_delete(self, table: TableStream, lsn: bytes, key: bytes | None, old: Values) -> None:
-        code, pieces = table.code, table.envelope
+        pieces = table.envelope
         around = (table.first, lsn, table.second, lsn, table.deleted)
         table.keys.append(key)
-        table.values.append(b"".join((pieces.before_head, code.row(code.complete(old)), pieces.deleted, *around)))
+        table.values.append(b"".join((pieces.before_head, table.code.row(old), pieces.deleted, *around)))
         self.rows += 1
         if self._tombstones and key is not None:
             table.keys.append(key)
@@ -271,15 +284,21 @@ class ChangeStream:
                 raise DecodeError(f"a row message in the wrong place: {type(message).__name__}")
 
     def _relation(self, relation: pgoutput.Relation) -> None:
-        """Learn a table's shape; the same content comes again after every cache reset of the server."""
-        if self._relations.get(relation.oid) == relation:
-            return
-        self._relations[relation.oid] = relation
+        """Learn a table's shape; code is made anew only if records will look different."""
         if not self._captures(relation.schema, relation.table):
             self._tables[relation.oid] = None
             return
         shape = self._shaper.shape(relation, self._lookup(relation))
-        self._tables[relation.oid] = TableStream(shape, self._form)
+        present = self._tables.get(relation.oid)
+        if present is None or not present.shape.same_records(shape):
+            self._tables[relation.oid] = TableStream(shape, self._form)
+
+    def _relax(self, m: bytes, column: int) -> None:
+        """Let a column of the table that a row belongs to be null."""
+        oid = _number(m, PAYLOAD + 1)[0]
+        table = self._tables[oid]
+        assert table is not None, "the row was being decoded"
+        self._tables[oid] = TableStream(table.shape.with_optional(column), self._form)
 
     def _truncate(self, relations: Sequence[int], lsn: int, now_ms: int) -> None:
         if not self._truncates:
@@ -293,14 +312,17 @@ class ChangeStream:
                 self.rows += 1
 
     def _explain(self, m: bytes, problem: Exception) -> str:
-        """Find the column that does not convert, or say that the message is garbled."""
-        reason = f"{type(problem).__name__}: {problem}"
+        """Find the column that does not convert, or say that the message is garbled; no value is quoted.
+
+        What this says is stored, logged and shown, where rows have no business to be.
+        """
         try:
             message = pgoutput.decode(m[PAYLOAD:])
         except DecodeError as garbled:
             return str(garbled)
         if not isinstance(message, pgoutput.Insert | pgoutput.Update | pgoutput.Delete):
-            return reason
+            return f"{type(problem).__name__}: {problem}"
+        reason = type(problem).__name__
         table = self._tables.get(message.relation)
         if table is None:
             return f"a row of relation {message.relation}, which was not announced ({reason})"
@@ -310,6 +332,7 @@ class ChangeStream:
                 try:
                     if isinstance(value, bytes):
                         each.conversion.convert(value)
-                except (ValueError, LookupError, TypeError) as wrong:
-                    return f"{table.shape.schema}.{table.shape.table}.{each.name} holds {value[:80]!r}: {wrong}"
+                except (ValueError, LookupError, TypeError, ArithmeticError) as wrong:
+                    where = f"{table.shape.schema}.{table.shape.table}.{each.name}"
+                    return f"{where} holds a value of {len(value)} bytes that does not convert ({type(wrong).__name__})"
         return f"{table.shape.schema}.{table.shape.table}: {reason}"

@@ -1,9 +1,9 @@
 """The shape of a captured table: the stream joined with the catalog
 
 The stream names columns and types as they were when a row was written; it knows nothing of NOT NULL, defaults,
-primary keys, declared dimensions. The catalog knows all that, but as it is now. Where both name the same column with
-the same type, the catalog's knowledge is used; a column the catalog does not know that way is optional and has no
-default. Order and presence of columns are always the stream's.
+declared dimensions, nor the order of key columns. The catalog knows all that, but as it is now. Where both name the
+same column with the same type, the catalog's knowledge is used; a column the catalog does not know that way is optional
+and has no default. Order and presence of columns, and which of them are the key, are always the stream's.
 """
 
 import re
@@ -94,6 +94,24 @@ class TableShape:
         """The field of that name."""
         return next(each for each in self.fields if each.name == name)
 
+    def same_records(self, other: "TableShape") -> bool:
+        """Whether records of both look the same and are made the same way."""
+        return self._look() == other._look()
+
+    def with_optional(self, index: int) -> "TableShape":
+        """The shape with a column that may be null: one holds a null, whatever the catalog says by now."""
+        fields = list(self.fields)
+        fields[index] = replace(fields[index], optional=True)
+        return replace(self, fields=tuple(fields))
+
+    def _look(self) -> tuple[object, ...]:
+        """What records depend on, without the functions, which are made anew for every shape."""
+        fields = (
+            (each.name, each.conversion.schema, each.conversion.expression, each.optional, each.default, each.in_value)
+            for each in self.fields
+        )
+        return self.topic, self.key, *fields
+
     @property
     def key_schema(self) -> Schema | None:
         """Schema of record keys."""
@@ -130,12 +148,9 @@ class Shaper:
         columns: Mapping[str, CatalogColumn] = {} if known is None else {each.name: each for each in known.columns}
         fields = tuple(self._field(relation, column, columns.get(column.name)) for column in relation.columns)
         names = {each.name for each in fields}
-        key = self._selection.key(relation.schema, relation.table)
-        if key is None and known is not None and names.issuperset(known.key):
-            key = known.key
-        elif key is None and relation.replica_identity in "di":
-            key = tuple(column.name for column in relation.columns if column.part_of_key)
-        missing = [name for name in key or () if name not in names]
+        chosen = self._selection.key(relation.schema, relation.table)
+        key = _key(relation, known) if chosen is None else chosen
+        missing = [name for name in key if name not in names]
         if missing:
             where = f"{relation.schema}.{relation.table}"
             raise ValueError(f"message.key.columns names {', '.join(missing)}, which {where} does not have")
@@ -144,7 +159,7 @@ class Shaper:
             table=relation.table,
             topic=self.topic(relation.schema, relation.table),
             fields=fields,
-            key=key or (),
+            key=key,
         )
 
     def _field(self, relation: Relation, column: RelationColumn, known: CatalogColumn | None) -> Field:
@@ -160,6 +175,21 @@ class Shaper:
             default=_default(known, conversion),
             in_value=self._selection.column(relation.schema, relation.table, column.name),
         )
+
+
+def _key(relation: Relation, known: CatalogTable | None) -> tuple[str, ...]:
+    """Return the columns of the record key: which ones, the stream says; in which order, the catalog.
+
+    The flags of the stream are those of the moment a row was written, and what an old image carries. The catalog may
+    be newer, with another primary key, whose columns such an image does not hold. A table whose images are whole or
+    none has no such flags; there the catalog's key is all there is.
+    """
+    flagged = tuple(column.name for column in relation.columns if column.part_of_key)
+    if relation.replica_identity in "di" and flagged:
+        return known.key if known is not None and set(known.key) == set(flagged) else flagged
+    if known is not None and {column.name for column in relation.columns}.issuperset(known.key):
+        return known.key
+    return ()
 
 
 def _default(known: CatalogColumn | None, conversion: Conversion) -> bytes | None:

@@ -61,6 +61,38 @@ def test_snapshot_then_stream(database: Any, runtime: Start) -> None:
     assert running.offset["lsn"] == running.offset["lsn_commit"] > records[0].value["source"]["lsn"]
 
 
+MARKERS = [
+    ([1], "last"),
+    ([2], "first last"),
+    ([3], "first true last"),
+    ([0, 1], " | last"),
+    ([1, 0], "last | "),
+    ([2, 0], "first last | "),
+    ([3, 0], "first true last | "),
+    ([1, 1], "first | last"),
+    ([0, 2, 0], " | first_in_data_collection last | "),
+    ([2, 1, 0], "first last_in_data_collection | last | "),
+    ([1, 2, 3], "first | first_in_data_collection last_in_data_collection | first_in_data_collection true last"),
+    ([3, 0, 3, 0], "first true last_in_data_collection |  | first_in_data_collection true last | "),
+    ([0, 3], " | first_in_data_collection true last"),
+    ([0, 1, 1], " | last_in_data_collection | last"),
+]
+"""Rows of each table, and what Debezium 3.6.3 writes into source.snapshot of each."""
+
+
+@pytest.mark.parametrize(("sizes", "markers"), MARKERS, ids=[str(sizes) for sizes, _ in MARKERS])
+def test_rows_of_the_snapshot_are_marked_as_debezium_marks_them(
+    database: Any, runtime: Start, sizes: list[int], markers: str
+) -> None:
+    for number, size in enumerate(sizes):
+        database.run(f"CREATE TABLE t{number} (id int PRIMARY KEY)")
+        database.run(f"INSERT INTO t{number} SELECT generate_series(1, {size})")
+    running = runtime(database.config(snapshot_mode="initial_only"))
+    records = running.until_records(sum(sizes))
+    found = [[r.value["source"]["snapshot"] for r in records if r.topic == f"t.public.t{n}"] for n in range(len(sizes))]
+    assert " | ".join(map(" ".join, found)) == markers
+
+
 def test_nothing_is_missing_or_doubled_between_snapshot_and_stream(database: Any, runtime: Start) -> None:
     database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 2000)")
     running = runtime(database.config())
@@ -410,6 +442,64 @@ def test_heartbeats_carry_the_offset(database: Any, runtime: Start) -> None:
     assert records[0].topic == "__debezium-heartbeat.t"
     assert records[0].key == {"serverName": "t"}
     assert database.rows("SELECT FROM pg_class WHERE relname = 'h'") == [()]
+
+
+def test_a_statement_of_the_heartbeat_that_fails_is_shown_and_stops_nothing(database: Any, runtime: Start) -> None:
+    running = runtime(database.config(heartbeat_interval_ms="1", heartbeat_action_query="INSERT INTO beats VALUES (1)"))
+    running.until(lambda: "beats" in str(running.facts.get("heartbeat-action")))
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    running.until(lambda: any(record.topic == "t.public.a" for record in running.records))
+    database.run("CREATE TABLE beats (n int)", "ALTER TABLE beats REPLICA IDENTITY FULL")
+    running.until(lambda: running.facts["heartbeat-action"] is None)
+    running.until(lambda: any(record.topic == "t.public.beats" for record in running.records))
+
+
+def test_a_key_that_changed_while_nobody_read(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY, uid int)", "INSERT INTO a VALUES (1, 10), (2, NULL)")
+    first = runtime(database.config())
+    first.until_streaming()
+    first.task.stop()
+    database.run(
+        "DELETE FROM a WHERE id = 2",
+        "ALTER TABLE a DROP CONSTRAINT a_pkey, ADD PRIMARY KEY (uid)",
+        "DELETE FROM a",
+    )
+    second = runtime(database.config(), offset=first.offset)
+    records = second.until_records(4)
+    assert [record.key for record in records] == [{"id": 2}, {"id": 2}, {"uid": 10}, {"uid": 10}]
+
+
+def test_not_null_and_defaults_that_change_while_streaming(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY, n int NOT NULL DEFAULT 1)")
+    running = runtime(database.config(), schemas=True)
+    running.until_streaming()
+    database.run(
+        "INSERT INTO a VALUES (1)",
+        "ALTER TABLE a ALTER n DROP NOT NULL",
+        "INSERT INTO a VALUES (2, NULL)",
+        "ALTER TABLE a ALTER n SET DEFAULT 7",
+        "INSERT INTO a VALUES (3)",
+    )
+    fields = []
+    for record in running.until_records(3):
+        [row] = [field for field in record.value["schema"]["fields"] if field["field"] == "after"]
+        fields.append((record.value["payload"]["after"]["n"], row["fields"][1]["optional"]))
+    assert fields[1:] == [(None, True), (7, True)]
+
+
+def test_labels_that_are_added_show_in_the_schema(database: Any, runtime: Start) -> None:
+    database.run("CREATE TYPE mood AS ENUM ('sad')", "CREATE TABLE a (id int PRIMARY KEY, m mood, l mood[])")
+    running = runtime(database.config(), schemas=True)
+    running.until_streaming()
+    database.run(
+        "ALTER TYPE mood ADD VALUE 'ok'", "CREATE DOMAIN feeling AS mood", "ALTER TABLE a ADD f feeling",
+        "INSERT INTO a VALUES (1, 'ok', '{ok}', 'ok')",
+    )  # fmt: skip
+    [record] = running.until_records(1)
+    [row] = [field for field in record.value["schema"]["fields"] if field["field"] == "after"]
+    _, mood, moods, feeling = row["fields"]
+    allowed = [each["parameters"]["allowed"] for each in (mood, moods["items"], feeling)]
+    assert allowed == ["sad,ok"] * 3
 
 
 def test_context_headers_are_added_on_request(database: Any, runtime: Start) -> None:

@@ -91,6 +91,23 @@ def test_a_key_the_stream_does_not_have_is_not_used() -> None:
     assert shape(table(primary_key=("gone",)), primary_key=("id",)).key == ("id",)
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "key"),
+    [
+        (("id",), ("note",), ("id",)),
+        (("id",), ("id", "note"), ("id",)),
+        (("id", "note"), ("note", "id"), ("note", "id")),
+        ((), ("note",), ("note",)),
+    ],
+    ids=["replaced", "widened", "turned", "added"],
+)
+def test_columns_of_the_key_are_the_streams_and_their_order_the_catalogs(
+    then: tuple[str, ...], now: tuple[str, ...], key: tuple[str, ...]
+) -> None:
+    """An old image holds the columns that were the key when the row was written, and no others."""
+    assert shape(table(primary_key=now), primary_key=then).key == key
+
+
 def test_the_users_key_wins() -> None:
     chosen = Selection(keys=key_columns("public.orders:note,id"))
     assert shape(table(), chosen).key == ("note", "id")
