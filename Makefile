@@ -1,11 +1,11 @@
-# The words: demo test check sim bench bench-broker. Everything is installed into .venv on first use, from requirements.lock.
+# The words: demo test check sim bench bench-broker kernel. Everything is installed into .venv on first use, from requirements.lock.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
 INSTALL := $(BIN)/python -m pip install $(PIP_FLAGS) -c requirements.lock
 
-.PHONY: demo test check sim bench bench-broker install lock clean
+.PHONY: demo test check sim bench bench-broker kernel install lock clean
 
 demo: $(VENV)/.demo ## Run the whole pipeline on this machine and compare both ends
 	@$(BIN)/tidemill demo $(ARGS)
@@ -32,6 +32,9 @@ bench-broker: $(VENV)/.dev ## The broker beside Apache Kafka over a grid of sett
 	$(BIN)/python -m benchmarks broker_grid broker_growth --rounds 5 $(ARGS)
 
 install: $(VENV)/.dev
+
+kernel: $(VENV)/bin/python ## The Spark reader's compiled kernel anew, after a change of its source; needs a C compiler
+	$(BIN)/python spark_sink/kernel_build.py
 
 lock: ## Resolve every dependency anew into requirements.lock
 	$(BIN)/python -m pip install $(PIP_FLAGS) uv

@@ -1,12 +1,8 @@
 """Record batches turned into Arrow columns, many batches at a time
 
-A record is a chain of varints, so nothing can be found without walking; but only the walk from record to record has to
-be a loop. It reads one length per record and notes where the record starts. Everything else (timestamps, offsets, where
-keys and values lie) is then computed for all records at once with NumPy, and Arrow copies keys and values out of the
-fetched bytes in one pass: no Python object is made per record.
-
-The trick of that last pass: one Arrow array is laid over the whole buffer, cut at every key and value boundary, so that
-keys and values are every fourth element of it; `take` copies those and leaves the rest.
+Batches are gathered, decompressed where they have to be, until they are worth a piece; then all their records are
+decoded at once, by the compiled kernel where there is one (`kernel`), else with NumPy (`columns`). No Python object is
+made per record.
 
 Headers are the exception: they are read record by record, and only when asked for.
 
@@ -14,22 +10,19 @@ Not here: fetching, and which batches may be shown (`visible_batches` is given t
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.spark_sink.columns import Columns, Int64s, Malformed, Span, columns_of
 from tidemill.spark_sink.core_api import HEADER_BYTES, BatchView, CorruptMessage, decompress, iter_batches
+from tidemill.spark_sink.kernel import kernel
 
 GROUP_BYTES_MAX = 4 * 1024 * 1024  # bytes decoded into one Arrow batch; fits a cache, and 8 k rows already amortise all
 BATCH_BYTES_MAX = 512 * 1024 * 1024  # a decompressed batch beyond this is an attack or a mistake
-_VARINT_BYTES_MAX = 10  # a 64-bit value, seven bits a byte
 _ABORT = struct.Struct(">hh")  # version and type of a control record's key
 _ABORT_TYPE = 0
-
-Int64s = npt.NDArray[np.int64]
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -101,173 +94,134 @@ def visible_batches(
     return batches, next_offset
 
 
-def decode_groups(batches: Sequence[BatchView], first: int, end: int, headers: bool = False) -> Iterable[Rows]:
+ColumnReader = Callable[[memoryview, list[Span], int, int, bool], Columns]
+"""The shape of `columns.columns_of`."""
+
+
+def fastest() -> ColumnReader:
+    """The compiled reader where there is one."""
+    found, _ = kernel()
+    return columns_of if found is None else found.columns_of
+
+
+class _Piece(NamedTuple):
+    """The records of a batch, decompressed; None while they lie where they were fetched."""
+
+    batch: BatchView
+    plain: bytes | None
+
+
+def _piece(batch: BatchView) -> _Piece:
+    return _Piece(batch, decompress(batch.codec, batch.records_bytes(), BATCH_BYTES_MAX) if batch.codec else None)
+
+
+def decode_groups(
+    batches: Sequence[BatchView], first: int, end: int, headers: bool = False, reader: ColumnReader | None = None
+) -> Iterable[Rows]:
     """Decode `batches` in groups of about `GROUP_BYTES_MAX`; yields no empty group."""
-    group: list[BatchView] = []
+    group: list[_Piece] = []
     size = 0
     for batch in batches:
-        group.append(batch)
-        size += batch.size_bytes * (4 if batch.codec else 1)  # a guess at what decompression adds
+        piece = _piece(batch)
+        group.append(piece)
+        size += batch.size_bytes if piece.plain is None else len(piece.plain)
         if size >= GROUP_BYTES_MAX:
-            rows = decode(group, first, end, headers)
+            rows = _decode(group, first, end, headers, reader or fastest())
             group, size = [], 0
             if len(rows):
                 yield rows
-    rows = decode(group, first, end, headers)
+    rows = _decode(group, first, end, headers, reader or fastest())
     if len(rows):
         yield rows
 
 
-def decode(batches: Sequence[BatchView], first: int, end: int, headers: bool = False) -> Rows:
+def decode(
+    batches: Sequence[BatchView], first: int, end: int, headers: bool = False, reader: ColumnReader | None = None
+) -> Rows:
     """Decode the records of `batches` with `first <= offset < end`; raises CorruptMessage for a malformed record."""
-    data, spans = _one_buffer(batches)
+    return _decode([_piece(batch) for batch in batches], first, end, headers, reader or fastest())
+
+
+def _decode(pieces: Sequence[_Piece], first: int, end: int, headers: bool, reader: ColumnReader) -> Rows:
+    data, spans = _one_buffer(pieces)
     try:
-        starts, lengths = _walk(data, spans)
-        return _columns(data, spans, starts, lengths, first, end, headers)
-    except IndexError:
-        raise _malformed(batches) from None
+        found = reader(data, spans, first, end, headers)
+        read = _headers(data, *found.rest) if found.rest is not None else None
+    except Malformed:
+        for piece in pieces if len(pieces) > 1 else ():
+            _decode([piece], first, end, headers, reader)  # names the one that is
+        raise CorruptMessage(
+            f"a record in the batch at offsets {pieces[0].batch.base_offset} to {pieces[-1].batch.last_offset} is "
+            "malformed"
+        ) from None
+    return Rows(found.key, found.value, found.offset, found.timestamp_ms, found.timestamp_type, read)
 
 
-def _malformed(batches: Sequence[BatchView]) -> CorruptMessage:
-    return CorruptMessage(
-        f"a record in the batches at offsets {batches[0].base_offset} to {batches[-1].last_offset} is malformed"
-    )
-
-
-class _Span(NamedTuple):
-    """Where the records of a batch lie in the common buffer."""
-
-    start: int
-    end: int
-    batch: BatchView
-
-
-def _one_buffer(batches: Sequence[BatchView]) -> tuple[memoryview, list[_Span]]:
+def _one_buffer(pieces: Sequence[_Piece]) -> tuple[memoryview, list[Span]]:
     """The records of all batches in one buffer: the fetched bytes themselves unless something is compressed."""
-    if not batches:
+    if not pieces:
         return memoryview(b""), []
-    if all(batch.codec == 0 and batch.buffer is batches[0].buffer for batch in batches):
-        origin = batches[0].offset
-        last = batches[-1]
-        data = memoryview(last.buffer)[origin : last.offset + last.size_bytes]
-        edges = [(batch.offset + HEADER_BYTES - origin, batch.offset + batch.size_bytes - origin) for batch in batches]
-        return data, [_Span(start, stop, batch) for (start, stop), batch in zip(edges, batches, strict=True)]
-    pieces = []
+    first, last = pieces[0].batch, pieces[-1].batch
+    if all(plain is None and batch.buffer is first.buffer for batch, plain in pieces):
+        data = memoryview(first.buffer)[first.offset : last.offset + last.size_bytes]
+        return data, [
+            _span(batch, batch.offset - first.offset + HEADER_BYTES, batch.offset - first.offset + batch.size_bytes)
+            for batch, _ in pieces
+        ]
+    found: list[bytes | memoryview] = []
     spans = []
     position = 0
-    for batch in batches:
-        piece = batch.records_bytes()
-        plain = decompress(batch.codec, piece, BATCH_BYTES_MAX) if batch.codec else piece
-        pieces.append(plain)
-        spans.append(_Span(position, position + len(plain), batch))
-        position += len(plain)
-    return memoryview(b"".join(pieces)), spans
+    for batch, plain in pieces:
+        records = batch.records_bytes() if plain is None else plain
+        found.append(records)
+        spans.append(_span(batch, position, position + len(records)))
+        position += len(records)
+    return memoryview(b"".join(found)), spans
 
 
-def _walk(data: memoryview, spans: Sequence[_Span]) -> tuple[Int64s, Int64s]:
-    """Where each record starts (behind its length) and how long it is: the only loop over records."""
-    starts: list[int] = []
-    lengths: list[int] = []
-    add_start, add_length = starts.append, lengths.append
-    for position, end, batch in spans:
-        for _ in range(batch.record_count):
-            byte = data[position]
-            position += 1
-            length = byte & 0x7F
-            shift = 7
-            while byte >= 0x80:
-                byte = data[position]
-                position += 1
-                length |= (byte & 0x7F) << shift
-                shift += 7
-            add_start(position)
-            length >>= 1
-            add_length(length)
-            position += length
-        if position != end:
-            raise _malformed([batch])
-    return np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64)
-
-
-def _varints(data: npt.NDArray[np.uint8], positions: Int64s) -> tuple[Int64s, Int64s]:
-    """Decode the zigzag varint at each position; return the values and the positions behind them."""
-    byte = data[positions]
-    value = (byte & 0x7F).astype(np.uint64)
-    behind = positions + 1
-    longer = np.flatnonzero(byte & 0x80)
-    shift = 7
-    while longer.size:
-        if shift >= 7 * _VARINT_BYTES_MAX:
-            raise IndexError("a varint does not end")
-        byte = data[behind[longer]]
-        value[longer] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        behind[longer] += 1
-        longer = longer[(byte & 0x80) != 0]
-        shift += 7
-    signed = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
-    return signed, behind
-
-
-def _columns(
-    data: memoryview, spans: Sequence[_Span], starts: Int64s, lengths: Int64s, first: int, end: int, headers: bool
-) -> Rows:
-    raw = np.frombuffer(data, dtype=np.uint8)
-    record_end = starts + lengths
-    timestamp_delta, at = _varints(raw, starts + 1)
-    offset_delta, at = _varints(raw, at)
-    key_length, key_start = _varints(raw, at)
-    key_end = key_start + np.maximum(key_length, 0)
-    value_length, value_start = _varints(raw, key_end)
-    value_end = value_start + np.maximum(value_length, 0)
-    if starts.size and not ((key_length >= -1).all() and (value_length >= -1).all() and (value_end < record_end).all()):
-        raise IndexError("a record is longer than its length says")
-    counts = [span.batch.record_count for span in spans]
-    offset = offset_delta + _repeat([span.batch.base_offset for span in spans], counts)
-    timestamp = timestamp_delta + _repeat([span.batch.base_timestamp for span in spans], counts)
-    kind = _repeat([span.batch.timestamp_type for span in spans], counts)
-    if kind.any():  # log append time is the batch's, not the record's
-        timestamp = np.where(kind == 1, _repeat([span.batch.max_timestamp for span in spans], counts), timestamp)
-    wanted = np.flatnonzero((offset >= first) & (offset < end))
-    edges = np.empty(4 * starts.size + 1, dtype=np.int64)
-    edges[0:-1:4], edges[1::4], edges[2::4], edges[3::4] = key_start, key_end, value_start, value_end
-    edges[-1] = value_end[-1] if starts.size else 0
-    layer = pa.Array.from_buffers(
-        pa.large_binary() if len(data) > 2**31 - 1 else pa.binary(),
-        4 * starts.size,
-        [None, pa.py_buffer(edges if len(data) > 2**31 - 1 else edges.astype(np.int32)), pa.py_buffer(data)],
-    )
-    return Rows(
-        key=_pick(layer, wanted * 4, key_length[wanted] < 0),
-        value=_pick(layer, wanted * 4 + 2, value_length[wanted] < 0),
-        offset=pa.array(offset[wanted]),
-        timestamp_ms=pa.array(timestamp[wanted]),
-        timestamp_type=pa.array(kind[wanted].astype(np.int32)),
-        headers=_headers(data, value_end[wanted].tolist()) if headers else None,
+def _span(batch: BatchView, start: int, end: int) -> Span:
+    return Span(
+        start,
+        end,
+        batch.record_count,
+        batch.base_offset,
+        batch.base_timestamp,
+        batch.max_timestamp,
+        batch.timestamp_type,
     )
 
 
-def _repeat(values: Sequence[int], counts: Sequence[int]) -> Int64s:
-    return np.repeat(np.array(values, dtype=np.int64), np.array(counts, dtype=np.int64))
-
-
-def _pick(layer: pa.Array, indices: Int64s, is_null: npt.NDArray[np.bool_]) -> pa.Array:
-    return layer.take(pa.array(indices, mask=is_null)).cast(pa.binary())
-
-
-def _headers(data: memoryview, positions: Sequence[int]) -> pa.Array:
-    """Read the headers that start at each position."""
+def _headers(data: memoryview, starts: Int64s, ends: Int64s) -> pa.Array:
+    """Read the headers between each two positions, which they must fill; raises Malformed."""
     found: list[list[dict[str, Any]] | None] = []
-    for position in positions:
-        count, position = _varint(data, position)
-        headers = []
-        for _ in range(count):
-            length, position = _varint(data, position)
-            name = str(data[position : position + length], "utf-8", "replace")
-            length, position = _varint(data, position + length)
-            headers.append({"key": name, "value": bytes(data[position : position + length]) if length >= 0 else None})
-            position += max(length, 0)
-        found.append(headers or None)
+    try:
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            found.append(_headers_of(data[start:end]) or None)
+    except IndexError:
+        raise Malformed from None
     return pa.array(found, type=HEADERS_TYPE)
+
+
+def _headers_of(data: memoryview) -> list[dict[str, Any]]:
+    count, position = _varint(data, 0)
+    headers = []
+    for _ in range(count):
+        length, position = _varint(data, position)
+        name, position = _slice(data, position, length)
+        length, position = _varint(data, position)
+        value = None
+        if length != -1:
+            value, position = _slice(data, position, length)
+        headers.append({"key": str(name, "utf-8", "replace"), "value": value})
+    if count < 0 or position != len(data):
+        raise Malformed
+    return headers
+
+
+def _slice(data: memoryview, position: int, length: int) -> tuple[bytes, int]:
+    if not 0 <= length <= len(data) - position:
+        raise Malformed
+    return bytes(data[position : position + length]), position + length
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:

@@ -5,6 +5,9 @@ of `asyncio` turned to that shape: small frames are cut out of one staging buffe
 that is announced the kernel writes straight into the buffer that will be handed out. The frame is a `bytearray`, so
 a receiver that owns it may edit it in place.
 
+Memory for large frames is new, and cleared, each time, unless a reader that has done with a frame gives it back to the
+`FrameBuffers` that its dialer was made with.
+
 Frames are delivered by callback in order, on the event loop's thread, with no task in between. Writes never block;
 `drain` waits while the peer is slow. TLS slots in as an `ssl.SSLContext` given to the dialer.
 
@@ -14,6 +17,7 @@ Not here: what is in a frame (`tidemill.core.wire`), whom to call and when to tr
 import asyncio
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
@@ -27,6 +31,40 @@ OnLost = Callable[[Exception | None], None]
 
 class FrameSizeError(ConnectionError):
     """The peer announced a frame that cannot be one: it does not speak the Kafka protocol."""
+
+
+class FrameBuffers:
+    """Memory of large frames, used again once nobody looks at it any more.
+
+    A frame that is given back while there is still a view of it is forgotten instead. May be called from any thread.
+    """
+
+    def __init__(self, spares_max: int = 2) -> None:
+        self._spares: deque[bytearray] = deque(maxlen=spares_max)
+
+    def take(self, size: int) -> bytearray:
+        """A frame of `size` bytes, whatever is in them."""
+        try:
+            spare = self._spares.popleft()
+        except IndexError:
+            return bytearray(size)
+        if size < len(spare) // 2:  # for a larger one
+            self._spares.append(spare)
+            return bytearray(size)
+        if size > len(spare) + STAGING_BYTES:
+            return bytearray(size)
+        try:
+            spare.append(0)  # refused while there is a view
+            del spare[size:]
+            spare.extend(bytes(size - len(spare)))
+        except BufferError:
+            return bytearray(size)
+        return spare
+
+    def give(self, frame: bytearray) -> None:
+        """Hand back a frame that nobody refers to but the caller."""
+        if len(frame) > STAGING_BYTES:  # smaller ones are cut out of the staging buffer
+            self._spares.append(frame)
 
 
 class Stream(Protocol):
@@ -61,7 +99,14 @@ class Dialer(Protocol):
 class FrameStream(asyncio.BufferedProtocol):
     """Frames out of, and bytes into, one asyncio transport."""
 
-    def __init__(self, on_frame: OnFrame, on_lost: OnLost, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        on_frame: OnFrame,
+        on_lost: OnLost,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        buffers: FrameBuffers | None = None,
+    ) -> None:
+        self._new_frame = bytearray if buffers is None else buffers.take
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._frame_bytes_max = frame_bytes_max
@@ -112,7 +157,7 @@ class FrameStream(asyncio.BufferedProtocol):
                 at = end
                 continue
             if SIZE_BYTES + size > STAGING_BYTES:  # will never fit: let the kernel write into the frame itself
-                self._frame = bytearray(size)
+                self._frame = self._new_frame(size)
                 self._filled = self._staged - body
                 self._frame[: self._filled] = self._staging[body : self._staged]
                 at = self._staged
@@ -169,15 +214,21 @@ class FrameStream(asyncio.BufferedProtocol):
 class TcpDialer:
     """The real network."""
 
-    def __init__(self, ssl_context: ssl.SSLContext | None = None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        ssl_context: ssl.SSLContext | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        buffers: FrameBuffers | None = None,
+    ) -> None:
         self._ssl = ssl_context
         self._frame_bytes_max = frame_bytes_max
+        self._buffers = buffers
 
     async def dial(self, host: str, port: int, on_frame: OnFrame, on_lost: OnLost) -> Stream:
         """Connect over TCP, with TLS when the dialer has a context."""
         loop = asyncio.get_running_loop()
         _, stream = await loop.create_connection(
-            lambda: FrameStream(on_frame, on_lost, self._frame_bytes_max),
+            lambda: FrameStream(on_frame, on_lost, self._frame_bytes_max, self._buffers),
             host,
             port,
             ssl=self._ssl,

@@ -1,4 +1,4 @@
-"""The column reader against the plain record reader, and what it refuses"""
+"""The column readers, compiled and with NumPy, against the plain record reader, and what they refuse alike"""
 
 from typing import Any
 
@@ -6,47 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.spark_sink.record_batches import batches, each_reader, log_of, record, varint, with_records
 from tidemill.core.records.batch import BatchView, iter_batches, stamp
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, decode_records
 from tidemill.spark_sink.core_api import CorruptMessage
-from tidemill.spark_sink.rows import Aborted, decode, decode_groups, is_abort_marker, visible_batches
-
-texts = st.binary(max_size=300)
-headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
-records = st.builds(
-    NewRecord,
-    timestamp=st.integers(0, 2**45),
-    key=st.none() | texts,
-    value=st.none() | texts | st.just(b"x" * 20_000),
-    headers=headers,
-)
-batches = st.lists(
-    st.tuples(
-        st.lists(records, min_size=1, max_size=20),
-        st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
-        st.integers(0, 5),
-        st.integers(0, 1),
-    ),
-    min_size=1,
-    max_size=5,
+from tidemill.spark_sink.rows import (
+    Aborted,
+    ColumnReader,
+    Rows,
+    decode,
+    decode_groups,
+    is_abort_marker,
+    visible_batches,
 )
 
 
-def log_of(parts: list[Any], base_offset: int = 100) -> bytes:
-    """Batches one behind the other, with the gaps that compaction leaves."""
-    data = b""
-    for items, codec, gap, timestamp_type in parts:
-        base_offset += gap
-        batch = bytearray(build_batch(items, codec=codec, timestamp_type=timestamp_type))
-        stamp(batch, 0, base_offset, 0)
-        data += batch
-        base_offset += len(items)
-    return data
-
-
-@given(batches, st.integers(90, 220), st.integers(0, 60))
-def test_columns_hold_what_the_record_reader_reads(parts: list[Any], first: int, length: int) -> None:
+@each_reader
+@given(parts=batches, first=st.integers(90, 220), length=st.integers(0, 60))
+def test_columns_hold_what_the_record_reader_reads(
+    reader: ColumnReader, parts: list[Any], first: int, length: int
+) -> None:
     data = log_of(parts)
     views = list(iter_batches(memoryview(data)))
     expected = [
@@ -55,7 +35,7 @@ def test_columns_hold_what_the_record_reader_reads(parts: list[Any], first: int,
         for record in decode_records(view)
         if first <= record.offset < first + length
     ]
-    rows = decode(views, first, first + length, headers=True)
+    rows = decode(views, first, first + length, headers=True, reader=reader)
     assert rows.offset.to_pylist() == [record.offset for record, _ in expected]
     assert rows.key.to_pylist() == [record.key for record, _ in expected]
     assert rows.value.to_pylist() == [record.value for record, _ in expected]
@@ -66,24 +46,32 @@ def test_columns_hold_what_the_record_reader_reads(parts: list[Any], first: int,
     assert found == [list(record.headers) for record, _ in expected]
 
 
-@given(st.binary(min_size=1, max_size=60), st.integers(1, 4))
-def test_nonsense_is_refused_not_read(garbage: bytes, count: int) -> None:
-    good = bytearray(build_batch([NewRecord(0, b"k", b"v")] * count))
-    size = len(good) - 61
-    good[61:] = (garbage * size)[:size]
-    view = BatchView(good)
-    try:
-        rows = decode([view], 0, 100)
-    except CorruptMessage:
-        return
-    assert len(rows) <= count  # garbage may happen to be a record, but never reads outside its batch
-
-
-def test_a_record_longer_than_its_batch_is_refused() -> None:
-    batch = bytearray(build_batch([NewRecord(0, b"key", b"value")]))
-    batch[61 + 8] = 0x7E  # the value's length
+@each_reader
+@pytest.mark.parametrize(
+    "rest",
+    [
+        varint(1) + varint(100) + b"name",  # reaches into whatever follows
+        varint(1) + varint(-1) + varint(-1),
+        varint(1) + varint(1) + b"n" + varint(-2),
+        varint(-1),
+        varint(2) + varint(1) + b"n" + varint(-1),
+        varint(0) + b"more",
+    ],
+)
+def test_headers_must_fill_their_record(reader: ColumnReader, rest: bytes) -> None:
+    view = BatchView(with_records(record(-1, -1, rest) + record(-1, -1, b"\0"), 2))
+    assert len(decode([view], 0, 10, reader=reader)) == 2
     with pytest.raises(CorruptMessage, match="malformed"):
-        decode([BatchView(batch)], 0, 10)
+        decode([view], 0, 10, headers=True, reader=reader)
+
+
+@each_reader
+def test_the_batch_at_fault_is_named(reader: ColumnReader) -> None:
+    log = bytearray(log_of([([NewRecord(0, b"key", b"value")] * 2, "none", 0, 0)] * 3))
+    views = list(iter_batches(memoryview(log)))
+    log[views[1].offset + 61 + 8] = 0x7E  # the value's length
+    with pytest.raises(CorruptMessage, match="batch at offsets 102 to 103 is malformed"):
+        decode(views, 0, 200, reader=reader)
 
 
 def test_visible_batches_stop_at_the_end_and_say_where_to_read_on() -> None:
@@ -160,6 +148,14 @@ def test_groups_are_bounded_and_complete() -> None:
     data = log_of([([NewRecord(0, None, b"x" * 200_000)] * 10, "none", 0, 0)] * 6)
     views = list(iter_batches(memoryview(data)))
     groups = list(decode_groups(views, 100, 155))
+    assert max(rows.value.nbytes for rows in groups) < 7_000_000
     assert len(groups) > 1
     assert [offset for rows in groups for offset in rows.offset.to_pylist()] == list(range(100, 155))
     assert list(decode_groups(views, 0, 10)) == []
+
+
+def test_groups_are_bounded_by_what_batches_hold_not_by_what_they_take() -> None:
+    data = log_of([([NewRecord(0, None, b"x" * 500_000)] * 4, "zstd", 0, 0)] * 10)
+    groups: list[Rows] = list(decode_groups(list(iter_batches(memoryview(data))), 100, 140))
+    assert sum(len(rows) for rows in groups) == 40
+    assert max(rows.value.nbytes for rows in groups) < 8_000_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.core.runtime.net import STAGING_BYTES, FrameSizeError, FrameStream, TcpDialer
+from tidemill.core.runtime.net import STAGING_BYTES, FrameBuffers, FrameSizeError, FrameStream, TcpDialer
 
 SIZES = st.lists(st.one_of(st.integers(0, 200), st.integers(65_000, 66_000)), max_size=8)
 
@@ -88,6 +88,36 @@ def test_a_size_that_cannot_be_one_ends_the_connection(prefix: bytes) -> None:
     assert "is this a Kafka port?" in str(ends[0])
     stream.connection_lost(None)
     assert len(ends) == 1, "the end is reported once"
+
+
+def test_a_frame_given_back_is_used_again_unless_somebody_looks_at_it() -> None:
+    size = 3 * STAGING_BYTES
+    buffers = FrameBuffers()
+    frames: list[bytearray] = []
+    stream = FrameStream(frames.append, lambda _: None, buffers=buffers)
+    stream.connection_made(Pipe())
+
+    def frame(length: int, fill: bytes) -> bytearray:
+        receive(stream, struct.pack(">i", length) + fill * length)
+        assert frames[-1] == fill * length
+        return frames[-1]
+
+    first = frame(size, b"a")
+    buffers.give(first)
+    second = frame(size - 1_000, b"b")
+    assert second is first
+    buffers.give(second)
+    third = frame(size + 1_000, b"c")
+    assert third is first
+    buffers.give(third)
+    assert frame(STAGING_BYTES + 1, b"d") is not first  # it is for a larger one
+    assert frame(size, b"e") is first
+    view = memoryview(first)
+    buffers.give(first)
+    assert frame(size, b"f") is not first
+    assert view[0] == ord("e")
+    buffers.give(bytearray(10))
+    assert len(frame(10 * size, b"g")) == 10 * size
 
 
 async def test_writing_waits_for_a_slow_peer() -> None:
