@@ -69,6 +69,10 @@ class Cluster:
         ids = {name: _uuid(topic.topic_id) for name, topic in described.items()}
         return StreamOffset(offsets=offsets, topic_ids=ids)
 
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """A topic's id, zero where the brokers are older than ids; raises UnknownTopic."""
+        return _uuid(self._ask(lambda: self._describe([topic]))[topic].topic_id)
+
     def _topics(self, selection: Selection) -> Iterable[str]:
         if selection.pattern is None:
             return selection.subscribe or tuple(selection.assign)

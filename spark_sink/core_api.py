@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidemill.core.records.compression import decompress
     from tidemill.core.records.record import NewRecord
     from tidemill.core.runtime.clock import Clock, SystemClock
+    from tidemill.core.runtime.net import FrameBuffers, TcpDialer
     from tidemill.core.types import ZERO_UUID, TopicPartition
 
 _MODULES = {
@@ -58,6 +59,7 @@ _MODULES = {
     "tidemill.core.records.compression": ("decompress",),
     "tidemill.core.records.record": ("NewRecord",),
     "tidemill.core.runtime.clock": ("Clock", "SystemClock"),
+    "tidemill.core.runtime.net": ("FrameBuffers", "TcpDialer"),
     "tidemill.core.types": ("TopicPartition", "ZERO_UUID"),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
@@ -88,11 +90,13 @@ __all__ = [
     "CorruptMessage",
     "FetchWant",
     "Fetched",
+    "FrameBuffers",
     "Importance",
     "KafkaError",
     "NewRecord",
     "OffsetOutOfRange",
     "SystemClock",
+    "TcpDialer",
     "TopicPartition",
     "UnknownTopicId",
     "Value",

@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from tidemill.spark_sink.cluster import Cluster, UnknownTopic
 from tidemill.spark_sink.core_api import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -32,8 +33,10 @@ from tidemill.spark_sink.core_api import (
     ConnectionFailed,
     Fetched,
     FetchWant,
+    FrameBuffers,
     OffsetOutOfRange,
     SystemClock,
+    TcpDialer,
     UnknownTopicId,
     error_for_code,
 )
@@ -44,6 +47,8 @@ from tidemill.spark_sink.rows import HEADERS_TYPE, Aborted, Rows, decode_groups,
 MAX_WAIT_MS = 500  # fetch.max.wait.ms of Kafka's clients
 LANE = "spark"
 _CONSUME_RECORDS = 10_000
+_RECREATED = "topic {} was deleted and created again while it was read"
+_OUT_OF_RANGE = (ClientError._AUTO_OFFSET_RESET, ClientError.OFFSET_OUT_OF_RANGE)
 _CONSUME_S = 0.05  # librdkafka waits this long for a call's records to be complete
 
 
@@ -68,16 +73,17 @@ def _loop(process_id: int) -> asyncio.AbstractEventLoop:
 
 
 @functools.cache
-def _client(process_id: int, bootstrap: str, client_id: str) -> ClusterClient:
+def _client(process_id: int, bootstrap: str, client_id: str) -> tuple[ClusterClient, FrameBuffers]:
     """The client for a cluster; the process id keeps a forked worker from using its parent's sockets."""
-    return ClusterClient(bootstrap, client_id=client_id)
+    buffers = FrameBuffers()
+    return ClusterClient(bootstrap, client_id=client_id, dialer=TcpDialer(buffers=buffers)), buffers
 
 
 def read_raw(wanted: OffsetRange, options: SourceOptions) -> Iterator[Rows]:
     """Yield the records of a range, read as record batches."""
     process_id = os.getpid()
     loop = _loop(process_id)
-    client = _client(process_id, options.bootstrap, options.client.get("client.id", "tidemill-spark"))
+    client, buffers = _client(process_id, options.bootstrap, options.client.get("client.id", "tidemill-spark"))
 
     def ask(offset: int) -> "Future[Fetched]":
         return asyncio.run_coroutine_threadsafe(_fetch(client, wanted, offset, options), loop)
@@ -108,6 +114,10 @@ def read_raw(wanted: OffsetRange, options: SourceOptions) -> Iterator[Rows]:
             if position < wanted.end:
                 pending = ask(position)
             yield from decode_groups(batches, first, wanted.end, options.include_headers)
+            frame = fetched.data.obj
+            del batches, fetched  # rows hold copies: nobody looks into the frame any more
+            if isinstance(frame, bytearray):
+                buffers.give(frame)
     except ConnectionFailed as error:
         raise FetchFailed(f"{wanted.partition}: {error}") from None
     except UnknownTopicId:
@@ -124,7 +134,7 @@ async def _fetch(client: ClusterClient, wanted: OffsetRange, offset: int, option
         leader = await client.leader(wanted.partition)
         topic_id = client.view.topic_id(wanted.partition.topic)
         if ZERO_UUID not in (topic_id, wanted.topic_id) and topic_id != wanted.topic_id:
-            raise TopicRecreated(f"topic {wanted.partition.topic} was deleted and created again while it was read")
+            raise TopicRecreated(_RECREATED.format(wanted.partition.topic))
         want = FetchWant(wanted.partition, offset, options.fetch_bytes, wanted.topic_id)
         answers = await client.fetch(
             leader, [want], lane=LANE, max_wait_ms=MAX_WAIT_MS, max_bytes=options.fetch_bytes, isolation_level=level
@@ -150,10 +160,7 @@ def _after_loss(
 ) -> int:
     """Where to go on when `position` is gone; raises DataLoss unless that is allowed."""
     if options.fail_on_data_loss:
-        raise DataLoss(
-            f"offset {position} of {wanted.partition} no longer exists (retention or truncation removed it); "
-            "set failOnDataLoss=false to skip what is gone"
-        ) from error
+        raise _lost(wanted, position, "retention or truncation removed it") from error
 
     async def first_offset() -> int:
         found = await client.list_offsets({wanted.partition: -2})
@@ -161,6 +168,13 @@ def _after_loss(
 
     earliest = asyncio.run_coroutine_threadsafe(first_offset(), loop).result()
     return min(earliest, wanted.end) if earliest > position else wanted.end
+
+
+def _lost(wanted: OffsetRange, position: int, why: str) -> DataLoss:
+    return DataLoss(
+        f"offset {position} of {wanted.partition} no longer exists ({why}); "
+        "set failOnDataLoss=false to skip what is gone"
+    )
 
 
 # -- record by record
@@ -178,42 +192,72 @@ def read_secured(wanted: OffsetRange, options: SourceOptions) -> Iterator[Rows]:
         "enable.partition.eof": "true",
         "fetch.queue.backoff.ms": "5",
     }
+    _check_topic(wanted, options)
     consumer = Consumer(settings)
     try:
-        consumer.assign([ClientTopicPartition(*wanted.partition, wanted.start)])
-        position = wanted.start
-        clock = SystemClock()
-        deadline = clock.monotonic() + options.poll_timeout_ms / 1000
-        while position < wanted.end:
-            messages = consumer.consume(_CONSUME_RECORDS, _CONSUME_S)
-            if not messages:
-                if clock.monotonic() > deadline:
-                    raise FetchFailed(
-                        f"{wanted.partition}: nothing at offset {position} within {options.poll_timeout_ms} ms"
-                    )
-                continue
-            deadline = clock.monotonic() + options.poll_timeout_ms / 1000
-            records = []
-            for message in messages:
-                error = message.error()
-                if error is not None and error.code() != ClientError._PARTITION_EOF:
-                    raise _client_failure(error, wanted, position)
-                offset = message.offset() or 0
-                position = max(position, offset + (error is None))
-                if error is None and offset < wanted.end:
-                    records.append(message)
-            if records:
-                yield _message_rows(records, options.include_headers)
+        yield from _consumed(consumer, wanted, options)
     except KafkaException as error:
         raise FetchFailed(f"{wanted.partition}: {error.args[0].str()}") from None
     finally:
         consumer.close()
+    _check_topic(wanted, options)  # a topic's id never comes back: the same before and after is the same in between
 
 
-def _client_failure(error: ClientError, wanted: OffsetRange, position: int) -> Exception:
-    if error.code() in (ClientError._AUTO_OFFSET_RESET, ClientError.OFFSET_OUT_OF_RANGE):
-        return DataLoss(f"offset {position} of {wanted.partition} no longer exists: {error.str()}")
-    return FetchFailed(f"{wanted.partition}: {error.str()}")
+def _check_topic(wanted: OffsetRange, options: SourceOptions) -> None:
+    """Refuse another topic of the same name, which librdkafka would read without a word."""
+    if wanted.topic_id == ZERO_UUID:
+        return
+    try:
+        topic_id = Cluster(options).topic_id(wanted.partition.topic)
+    except UnknownTopic:
+        raise TopicRecreated(f"topic {wanted.partition.topic} was deleted while it was read") from None
+    if topic_id not in (ZERO_UUID, wanted.topic_id):
+        raise TopicRecreated(_RECREATED.format(wanted.partition.topic))
+
+
+def _consumed(consumer: Consumer, wanted: OffsetRange, options: SourceOptions) -> Iterator[Rows]:
+    consumer.assign([ClientTopicPartition(*wanted.partition, wanted.start)])
+    position = wanted.start
+    clock = SystemClock()
+    deadline = clock.monotonic() + options.poll_timeout_ms / 1000
+    while position < wanted.end:
+        messages = consumer.consume(_CONSUME_RECORDS, _CONSUME_S)
+        if not messages:
+            if clock.monotonic() > deadline:
+                raise FetchFailed(
+                    f"{wanted.partition}: nothing at offset {position} within {options.poll_timeout_ms} ms"
+                )
+            continue
+        deadline = clock.monotonic() + options.poll_timeout_ms / 1000
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is not None and error.code() in _OUT_OF_RANGE:
+                position = _after_gap(consumer, wanted, position, options, error)
+                break  # what follows belongs to the old position
+            if error is not None and error.code() != ClientError._PARTITION_EOF:
+                raise FetchFailed(f"{wanted.partition}: {error.str()}")
+            offset = message.offset() or 0
+            position = max(position, offset + (error is None))
+            if error is None and offset < wanted.end:
+                records.append(message)
+        if records:
+            yield _message_rows(records, options.include_headers)
+
+
+def _after_gap(
+    consumer: Consumer, wanted: OffsetRange, position: int, options: SourceOptions, error: ClientError
+) -> int:
+    """Where to go on when `position` is gone, with the consumer set there; raises DataLoss unless that is allowed."""
+    if options.fail_on_data_loss:
+        raise _lost(wanted, position, error.str())
+    earliest, _ = consumer.get_watermark_offsets(
+        ClientTopicPartition(*wanted.partition), timeout=options.poll_timeout_ms / 1000
+    )
+    position = min(earliest, wanted.end) if earliest > position else wanted.end
+    if position < wanted.end:
+        consumer.assign([ClientTopicPartition(*wanted.partition, position)])
+    return position
 
 
 def _message_rows(messages: "list[Message]", headers: bool) -> Rows:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.spark_sink.conftest import Topics
 from tests.spark_sink.debezium_events import Message
@@ -82,24 +84,53 @@ def test_offsets_that_are_gone_are_data_loss(topics: Topics, reader: Reader) -> 
         list(reader(wanted(name, 50, 60), options(topics.bootstrap)))
 
 
-def test_offsets_that_are_gone_may_be_skipped(topics: Topics) -> None:
+@both
+def test_offsets_that_are_gone_may_be_skipped(topics: Topics, reader: Reader) -> None:
     name = topics.create()
     topics.fill(name, [[Message(None, b"x")]])
-    assert list(read_raw(wanted(name, 50, 60), options(topics.bootstrap, failOnDataLoss="false"))) == []
+    assert list(reader(wanted(name, 50, 60), options(topics.bootstrap, failOnDataLoss="false"))) == []
 
 
-def test_another_topic_of_the_same_name_is_not_read(topics: Topics) -> None:
+@both
+def test_what_is_left_behind_a_gap_is_read(topics: Topics, reader: Reader) -> None:
+    name = topics.create()
+    topics.fill(name, [[Message(None, b"%d" % number) for number in range(20)]])
+    admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+    (done,) = admin.delete_records([ClientTopicPartition(name, 0, 12)]).values()
+    assert done.result(30).low_watermark == 12
+    with pytest.raises(DataLoss, match=r"offset 3 of .* set failOnDataLoss=false"):
+        list(reader(wanted(name, 3, 15), options(topics.bootstrap)))
+    skipping = options(topics.bootstrap, failOnDataLoss="false")
+    assert values(reader, wanted(name, 3, 15), skipping) == [(number, b"%d" % number) for number in (12, 13, 14)]
+    assert values(reader, wanted(name, 3, 9), skipping) == []
+
+
+@both
+def test_another_topic_of_the_same_name_is_not_read(topics: Topics, reader: Reader) -> None:
     name = topics.create()
     topics.fill(name, [[Message(None, b"old")]])
     asked = parse_options({"kafka.bootstrap.servers": topics.bootstrap, "subscribe": name}, streaming=True)
     topic_id = Cluster(asked).partitions(asked.selection).topic_ids[name]
     how = options(topics.bootstrap, **{"kafkaConsumer.pollTimeoutMs": "3000"})
-    assert values(read_raw, wanted(name, 0, 1, topic_id=topic_id), how) == [(0, b"old")]
+    assert values(reader, wanted(name, 0, 1, topic_id=topic_id), how) == [(0, b"old")]
     topics.delete(name)
     topics.create(name=name)
     topics.fill(name, [[Message(None, b"new")]])
     with pytest.raises(TopicRecreated, match=r"was deleted .*while it was read"):
-        list(read_raw(wanted(name, 0, 1, topic_id=topic_id), how))
+        list(reader(wanted(name, 0, 1, topic_id=topic_id), how))
+
+
+def test_a_topic_made_anew_while_it_is_read_record_by_record_is_noticed(topics: Topics) -> None:
+    name = topics.create()
+    topics.fill(name, [[Message(None, b"old")]])
+    asked = parse_options({"kafka.bootstrap.servers": topics.bootstrap, "subscribe": name}, streaming=True)
+    topic_id = Cluster(asked).partitions(asked.selection).topic_ids[name]
+    pieces = read_secured(wanted(name, 0, 1, topic_id=topic_id), options(topics.bootstrap))
+    assert next(pieces).value.to_pylist() == [b"old"]
+    topics.delete(name)
+    topics.create(name=name)
+    with pytest.raises(TopicRecreated, match=r"was deleted .*while it was read"):
+        list(pieces)
 
 
 def test_the_reader_follows_from_the_settings(topics: Topics) -> None:
