@@ -1,7 +1,8 @@
 """What a produce error means for a partition: a table
 
 Three kinds: what passes by itself, what an operator has to mend (the partition is parked and tried again), and what
-must not be tried again because somebody else owns the topic. The hints say what to mend.
+must not be tried again because somebody else owns the topic. The hints say what to mend. Beside it stands whether the
+answer leaves open that the batch is in the log, or will be.
 """
 
 from tidemill.core.error_code import ErrorCode
@@ -9,7 +10,16 @@ from tidemill.core.errors import error_for_code
 from tidemill.mirror.link_events import Trouble
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-_AGAIN = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_PRODUCER_ID})  # after reading the source again
+_DAMAGED = ErrorCode.CORRUPT_MESSAGE
+_IN_DOUBT = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 
 _HINTS: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic",
@@ -32,7 +42,14 @@ def judge_produce(code: int, message: str | None, size_bytes: int) -> tuple[Trou
         return Trouble.OUT_OF_ORDER, str(error)
     if code in _FENCED:
         return Trouble.FAIL, f"another mirror has taken over: {error}"
-    if error.retriable or code in _AGAIN:
+    if code == _DAMAGED:
+        return Trouble.REREAD, str(error)
+    if error.retriable or code == ErrorCode.UNKNOWN_PRODUCER_ID:
         return Trouble.RETRY, str(error)
     hint = _HINTS.get(code)
     return Trouble.PARK, f"the target refused a batch of {size_bytes} bytes: {error}" + (f" ({hint})" if hint else "")
+
+
+def leaves_in_doubt(code: int) -> bool:
+    """Whether a batch answered with that error may be in the log all the same."""
+    return code in _IN_DOUBT

@@ -6,7 +6,8 @@ round on another lane. When a long poll ends, whatever wants data by then joins 
 gather in as few as can be. A request names a bounded number of partitions, since all it names are answered whenever one
 has data; a leader of many gets more lanes, and a smaller answer on each.
 
-Reading pauses while more than `MEMORY_BYTES_MAX` wait for the target.
+Reading pauses while the flow's memory is full (`tidemill.mirror.memory`), in which a request counts with the most it
+may bring; with many leaders each request asks for less, so that all of them can be under way at once.
 """
 
 import asyncio
@@ -22,12 +23,12 @@ from tidemill.core.errors import KafkaError, error_for_code
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.config import ClusterConfig
 from tidemill.mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange, Trouble
+from tidemill.mirror.memory import IN_FLIGHT_BYTES_MAX, Memory
 
 LANES = 4
 LANES_MAX = 20
 PARTITIONS_PER_REQUEST = 64
 ANSWER_BYTES_MIN = 1024 * 1024
-MEMORY_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Reader(Protocol):
@@ -40,19 +41,19 @@ ReaderT = TypeVar("ReaderT", bound=Reader)
 
 
 class Fetcher(Generic[ReaderT]):
-    """The reading half of a flow. `deliver` takes each reader's answer, `held_bytes` tells what waits in memory."""
+    """The reading half of a flow. `deliver` takes each reader's answer, `memory` is shared with who keeps the bytes."""
 
     def __init__(
         self,
         client: ClusterClient,
         config: ClusterConfig,
         deliver: Callable[[ReaderT, Event], None],
-        held_bytes: Callable[[], int],
+        memory: Memory,
     ) -> None:
         self._client = client
         self._config = config
         self._deliver = deliver
-        self._held_bytes = held_bytes
+        self._memory = memory
         self._ready: dict[TopicPartition, tuple[ReaderT, Fetch]] = {}
         self._busy_lanes: dict[int, set[int]] = {}
         self._known: dict[int, set[TopicPartition]] = {}  # every partition a leader was asked for
@@ -74,7 +75,7 @@ class Fetcher(Generic[ReaderT]):
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                if not self._ready or self._held_bytes() >= MEMORY_BYTES_MAX:
+                if not self._ready or self._memory.is_full:
                     continue
                 if await self._refreshed():
                     for node_id, wanted in self._by_leader().items():
@@ -104,13 +105,16 @@ class Fetcher(Generic[ReaderT]):
         known = self._known.setdefault(node_id, set())
         known.update(partitions)
         lanes = lanes_for(len(known))
-        max_bytes = max(ANSWER_BYTES_MIN, self._config.fetch_bytes_max * LANES // lanes)
+        max_bytes = answer_bytes(self._config.fetch_bytes_max, lanes, len(self._known))
         busy = self._busy_lanes.setdefault(node_id, set())
         free = (lane for lane in range(lanes) if lane not in busy)
         for first, lane in zip(range(0, len(partitions), PARTITIONS_PER_REQUEST), list(free), strict=False):
+            if self._memory.is_full:
+                return
             chosen = partitions[first : first + PARTITIONS_PER_REQUEST]
             busy.add(lane)
             wanted = {partition: self._ready.pop(partition) for partition in chosen}
+            self._memory.in_flight_bytes += max_bytes
             group.create_task(self._fetch(node_id, lane, wanted, max_bytes))
 
     async def _fetch(
@@ -137,8 +141,12 @@ class Fetcher(Generic[ReaderT]):
                 self._fail(entry, str(error))
             return
         finally:
+            self._memory.in_flight_bytes -= max_bytes
             self._busy_lanes[node_id].discard(lane)
             self._wake.set()
+        told = [row for row in answers if row.partition in wanted and not row.error_code]
+        size = max((memoryview(row.data.obj).nbytes for row in told), default=0)  # all are views of one answer
+        frame = self._memory.open(size, len(told))
         for answer in answers:
             if answer.partition not in wanted:
                 continue
@@ -150,7 +158,8 @@ class Fetcher(Generic[ReaderT]):
                 self._fail(entry, f"the source: {error_for_code(answer.error_code)}")
             else:
                 end = answer.last_stable_offset if committed else answer.high_watermark
-                self._deliver(reader, Fetched(turn=fetch.turn, data=answer.data, end=end, aborted=answer.aborted))
+                event = Fetched(turn=fetch.turn, data=answer.data, end=end, aborted=answer.aborted, frame=frame)
+                self._deliver(reader, event)
         for entry in wanted.values():
             self._fail(entry, "the source did not answer for this partition")
 
@@ -166,3 +175,14 @@ def lanes_for(partitions: int) -> int:
     (4, 8, 20)
     """
     return min(LANES_MAX, LANES + partitions // PARTITIONS_PER_REQUEST)
+
+
+def answer_bytes(fetch_bytes_max: int, lanes: int, leaders: int) -> int:
+    """The most that one of a leader's `lanes` may ask for, so that the lanes of all `leaders` fit into memory.
+
+    >>> mib = 1024 * 1024
+    >>> answer_bytes(16 * mib, 4, 1) // mib, answer_bytes(16 * mib, 8, 3) // mib, answer_bytes(16 * mib, 20, 50) // mib
+    (16, 5, 1)
+    """
+    share = IN_FLIGHT_BYTES_MAX // (lanes * max(1, leaders))
+    return max(ANSWER_BYTES_MIN, min(fetch_bytes_max * LANES // lanes, share))

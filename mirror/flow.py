@@ -34,7 +34,9 @@ from tidemill.mirror.link_events import (
     Halted,
     LocateSource,
     LocateTarget,
+    LogStartFound,
     Produce,
+    Release,
     Report,
     RunsStored,
     Started,
@@ -46,7 +48,8 @@ from tidemill.mirror.link_events import (
 from tidemill.mirror.locating import Locator
 from tidemill.mirror.map_records import SegmentKey, SegmentValue, StoredMap, adopt
 from tidemill.mirror.map_store import Fenced, MapStore, Row
-from tidemill.mirror.offsets import OffsetMap
+from tidemill.mirror.memory import Memory
+from tidemill.mirror.offsets import OffsetMap, Run
 from tidemill.mirror.producing import Sender
 from tidemill.mirror.topic_sync import TopicSync
 
@@ -96,8 +99,8 @@ class Flow:
         self._maps: dict[tuple[str, int], StoredMap] = {}
         self._store_queue: list[tuple[PartitionEntry, StoreRuns]] = []
         self._store_wake = asyncio.Event()
-        self._held_bytes = 0
-        self._fetcher: Fetcher[PartitionEntry] = Fetcher(source, source_config, self.step, lambda: self._held_bytes)
+        self._memory = Memory()
+        self._fetcher: Fetcher[PartitionEntry] = Fetcher(source, source_config, self.step, self._memory)
         self._locator: Locator[PartitionEntry] = Locator(source, target, self.step)
         self._senders: dict[int, Sender[PartitionEntry]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -160,16 +163,16 @@ class Flow:
 
     def step(self, entry: PartitionEntry, event: Event) -> None:
         """Feed one machine and carry out what it says; a bug in either ends the flow."""
-        before = entry.link.buffered_bytes
+        before = entry.link.own_bytes
         try:
-            for action in entry.link.step(event):
+            for action in entry.link.step(event, self._clock.now_ms()):
                 self._perform(entry, action)
         except Exception as bug:  # called from callbacks, whose exceptions nobody would see
             if not self._bug.done():
                 self._bug.set_exception(bug)
             return
-        freed = before - entry.link.buffered_bytes
-        self._held_bytes -= freed
+        freed = before - entry.link.own_bytes
+        self._memory.own_bytes -= freed
         if freed > 0:
             self._fetcher.wake()
 
@@ -184,6 +187,9 @@ class Flow:
                 self._store_wake.set()
             case LocateTarget() | LocateSource():
                 self._locator.ask(entry, action)
+            case Release(frame=frame):
+                if self._memory.release(frame):
+                    self._fetcher.wake()
             case Wake(turn=turn, after_ms=after_ms):
                 loop = asyncio.get_running_loop()
                 loop.call_later(after_ms / 1000, self.step, entry, Woken(turn=turn))
@@ -204,9 +210,8 @@ class Flow:
             await self._store_wake.wait()
             self._store_wake.clear()
             queue, self._store_queue = self._store_queue, []
-            rows = [row for entry, action in queue for row in _rows(entry, action)]
             try:
-                await store.write(rows)
+                await store.write([_rows(entry, action) for entry, action in queue])
             except Fenced as fenced:
                 for entry in self.entries.values():
                     self.step(entry, Halted(reason=str(fenced)))
@@ -233,13 +238,8 @@ class Flow:
         """Take note of what retention has deleted on the target, and forget the map of it."""
         entries = {entry.target: entry for entry in self.entries.values()}
         for partition, found in (await self.target.list_offsets(dict.fromkeys(entries, EARLIEST))).items():
-            link = entries[partition].link
-            if found.error_code:
-                continue
-            link.progress.target_start = max(link.progress.target_start, found.offset)
-            stale = link.collect_garbage()
-            if stale is not None:
-                self._perform(entries[partition], stale)
+            if not found.error_code:
+                self.step(entries[partition], LogStartFound(log_start=found.offset))
 
     def _check_identity(self) -> None:
         """Stop partitions whose topic was deleted and created again while they were mirrored."""
@@ -299,17 +299,14 @@ def _rows(entry: PartitionEntry, action: StoreRuns) -> list[Row]:
     def key(number: int) -> bytes:
         return SegmentKey(topic=entry.source.topic, partition=entry.source.partition, segment=number).encode()
 
-    rows: list[Row] = [
-        (
-            key(number),
-            SegmentValue(
-                source_topic_id=entry.source_id,
-                target_topic_id=entry.target_id,
-                target_topic=entry.target.topic,
-                runs=runs,
-            ).encode(),
-        )
-        for number, runs in action.segments.items()
-    ]
+    def value(runs: tuple[Run, ...]) -> bytes:
+        return SegmentValue(
+            source_topic_id=entry.source_id,
+            target_topic_id=entry.target_id,
+            target_topic=entry.target.topic,
+            runs=runs,
+        ).encode()
+
+    rows: list[Row] = [(key(number), value(runs)) for number, runs in action.segments.items()]
     rows.extend((key(number), None) for number in action.deleted)
     return rows

@@ -2,31 +2,35 @@
 
 Hears what was fetched, what the target acknowledged and what failed; says what to fetch, produce, store and look up. It
 owns three numbers that always belong together: the next source offset to fetch, the next target offset to write, and
-the target offset up to which everything is acknowledged.
+the target offset up to which everything is acknowledged. What it knows of its parts lies beside it: the map and its
+writes (`map_ledger`), the batches on their way (`outbox`), the doubts of a restart (`resuming`), the comparison of the
+target's end with the source (`tail_check`).
 
 The position is never stored. On start and after any trouble the machine asks for the end of the target log and
 translates it back through the offset map, so whatever was lost or repeated in between, it goes on exactly behind the
-last record the target holds. Three things make that sound:
+last record the target holds. Four things make that sound:
 
-1. A run of the map is stored before the first batch behind a hole is produced (`needs` of a waiting batch).
+1. A run of the map is stored before the first batch behind a hole is produced (`needs` of a parcel).
 2. Batches carry a fixed producer id and the target offset as sequence: one that arrives twice is recognised.
-3. The last batch on the target must be the mirror's own, and its records must be those of the source. If not, somebody
+3. What may have been appended without being acknowledged is sent again as the same bytes, however the source has been
+   compacted meanwhile; after a restart, which has lost those bytes, the stored map is not contradicted before the
+   target's log has told what is in it.
+4. The last batch on the target must be the mirror's own, and its records must be those of the source. If not, somebody
    else wrote there or a topic was created anew: the machine stops and says so, and skips nothing.
 
-Several batches may be in flight once the target has accepted one since the last look at its log end; before that, one,
-because a broker that knows nothing of the producer accepts any first sequence and would leave a gap.
+Several batches are in flight only while the target has accepted one not long ago: a broker that knows nothing of the
+producer, or has forgotten it for being idle, accepts any first sequence, and a refused batch would leave a gap.
 
-Trouble drops everything buffered, waits until nothing is in flight (a batch sent earlier may still arrive), pauses, and
-looks again. States and their successors are in `TRANSITIONS`.
+Trouble drops everything that was not sent, waits until nothing is in flight (a batch sent earlier may still arrive),
+pauses, and looks again. States and their successors are in `TRANSITIONS`.
 """
 
 import enum
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidemill.core.client.retries import backoff_ms
-from tidemill.core.records.batch import BatchView
 from tidemill.mirror.link_events import (
     Action,
     Event,
@@ -35,11 +39,13 @@ from tidemill.mirror.link_events import (
     Halted,
     LocateSource,
     LocateTarget,
+    LogStartFound,
     LookupFailed,
     OutOfRange,
     Produce,
     Produced,
     ProduceFailed,
+    Release,
     Report,
     Reset,
     RunsStored,
@@ -52,23 +58,18 @@ from tidemill.mirror.link_events import (
     Wake,
     Woken,
 )
-from tidemill.mirror.offsets import OffsetMap, Run
-from tidemill.mirror.passthrough import (
-    SEQUENCES,
-    AbortedTransactions,
-    Outgoing,
-    Unmirrorable,
-    Verdict,
-    decoded,
-    judge,
-    relay,
-    split_batches,
-)
+from tidemill.mirror.map_ledger import MapLedger
+from tidemill.mirror.offsets import OffsetMap
+from tidemill.mirror.outbox import Outbox, Parcel
+from tidemill.mirror.passthrough import Outgoing, Relayed, Unmirrorable, Verdict, relay
+from tidemill.mirror.resuming import Resumption
+from tidemill.mirror.tail_check import Mismatch, TailCheck, foreign_tail
 
 IN_FLIGHT_MAX = 5  # brokers remember that many batches per producer to recognise repeats
+IDLE_MS = 60_000  # without an acknowledgement for so long the target may have forgotten the producer
 BUFFER_BYTES_MAX = 4 * 1024 * 1024  # per partition: covers a fetch round trip at a few hundred MB/s
 PARK_MS = 30_000  # pause after something an operator has to mend; it is tried again in case they did
-DISPUTES_MAX = 6  # out-of-order answers at an unchanged log end before giving up
+DISPUTES_MAX = 6  # out-of-order answers at an unchanged log end before an operator is asked
 FETCH_BYTES = 1024 * 1024
 FETCH_BYTES_MAX = 64 * 1024 * 1024
 
@@ -115,16 +116,6 @@ class Progress:
         return None if self.source_end is None else max(0, self.source_end - self.source_next)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
-    """A batch that is buffered or in flight."""
-
-    token: int
-    item: Outgoing
-    needs: int  # map token that must be stored first
-    size_bytes: int
-
-
 class PartitionLink:
     """The machine. `offsets` is the stored map; `producer_id` is the flow's for this target partition.
 
@@ -141,7 +132,6 @@ class PartitionLink:
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
         segments_stored: int = 0,
     ) -> None:
-        self.offsets = OffsetMap() if offsets is None else offsets
         self.progress = Progress()
         self.state = State.IDLE
         self.reason = ""  # why it is not running
@@ -150,34 +140,42 @@ class PartitionLink:
         self._in_flight_max = in_flight_max
         self._buffer_bytes_max = buffer_bytes_max
         self._actions: list[Action] = []
+        self._now_ms = 0
         self._turn = 0  # look-ups and fetches of an older turn are void
-        self._next_token = 0
         self._located = False
+        self._located_ms = 0
         self._failures = 0
         self._disputes = 0
         self._after_drain = Trouble.RETRY
+        self._pause_ms: int | None = None  # of the next pause; None for the usual one
         # positions of what is fetched but not yet acknowledged
         self._next_source = 0
         self._next_target = 0
         self._fetching = False
         self._fetch_bytes = FETCH_BYTES
-        self._accepted = False  # the target took a batch since it was located
-        self._tail: bytes | memoryview | None = None  # the target's last batch, until compared with the source
-        self._queue: deque[_Waiting] = deque()
-        self._flying: deque[_Waiting] = deque()
-        self._buffered_bytes = 0
-        # the stored map
-        self._store_token = 0
-        self._stored_token = 0
-        self._dirty_from: int | None = None  # first segment that may not be stored as it is here
-        self._segments_stored = max(segments_stored, self.offsets.segment_numbers().stop)
+        self._waits = False  # reading waits until the outbox is empty
+        self._accepted_ms: int | None = None  # when the target last took a batch, since it was located
+        self._tail: TailCheck | None = None  # the target's last batch, until compared with the source
+        self._resumption: Resumption | None = None
+        self._outbox = Outbox()
+        self._ledger = MapLedger(offsets, segments_stored)
 
     # -- reading
 
     @property
+    def offsets(self) -> OffsetMap:
+        """The map, to be read only."""
+        return self._ledger.offsets
+
+    @property
     def buffered_bytes(self) -> int:
-        """Bytes held for the target."""
-        return self._buffered_bytes
+        """Bytes of the batches held for the target."""
+        return self._outbox.buffered_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes held for the target beside those of fetch answers (`Release`)."""
+        return self._outbox.own_bytes
 
     @property
     def is_caught_up(self) -> bool:
@@ -196,8 +194,9 @@ class PartitionLink:
 
     # -- the machine
 
-    def step(self, event: Event) -> list[Action]:
-        """Take in one event and return what to do, in order."""
+    def step(self, event: Event, now_ms: int) -> list[Action]:
+        """Take in one event, at a time of day in milliseconds, and return what to do, in order."""
+        self._now_ms = now_ms
         match event:
             case Fetched():
                 self._on_fetched(event)
@@ -206,6 +205,8 @@ class PartitionLink:
             case RunsStored(token=token):
                 self._on_stored(token)
             case Started():
+                if len(self.offsets):
+                    self._resumption = Resumption(now_ms)
                 self._locate()
             case Woken(turn=turn):
                 if turn == self._turn and self.state in (State.BACKING_OFF, State.PARKED):
@@ -219,14 +220,17 @@ class PartitionLink:
             case LookupFailed(turn=turn, trouble=trouble, reason=reason):
                 if turn == self._turn and self.state in (State.LOCATING, State.RUNNING):
                     self._stumble(trouble, reason)
-            case ProduceFailed(token=token, trouble=trouble, reason=reason):
-                self._on_produce_failed(token, trouble, reason)
+            case ProduceFailed():
+                self._on_produce_failed(event)
             case StoreFailed(reason=reason):
                 if self.state is State.RUNNING:
                     self._stumble(Trouble.RETRY, reason)
+            case LogStartFound(log_start=log_start):
+                self._on_log_start(log_start)
             case Halted(reason=reason):
                 self._halt(reason)
         actions, self._actions = self._actions, []
+        actions.extend(Release(frame=frame) for frame in self._outbox.released())
         return actions
 
     def _move(self, state: State, reason: str = "") -> None:
@@ -244,7 +248,7 @@ class PartitionLink:
     def _on_target_located(self, event: TargetLocated) -> None:
         if event.turn != self._turn or self.state is not State.LOCATING:
             return
-        problem = self._foreign_tail(event)
+        problem = foreign_tail(event, self._producer_id, has_map=len(self.offsets) > 0)
         if problem:
             self._stumble(Trouble.FAIL, problem)
             return
@@ -256,8 +260,12 @@ class PartitionLink:
                 Report(message=f"the target lost {lost} acknowledged records; they are mirrored again")
             )
         self.progress.target_start, self.progress.target_end = event.log_start, event.log_end
-        self._located = True
+        self._located, self._located_ms = True, self._now_ms
         self._next_target = event.log_end
+        if not self._outbox.resume(event.log_end) and self._resumption is None:
+            self._resumption = Resumption(self._now_ms)
+        self._judge_probe(event)
+        self._forget_doubts()
         # Runs beyond the log end stay: what they were written ahead for may have been appended and not be visible yet.
         position = self.offsets.source_for(event.log_end)
         if position is None and event.log_end > 0:
@@ -270,30 +278,42 @@ class PartitionLink:
             self._actions.append(LocateSource(turn=self._turn))
             return
         self._next_source = self.progress.source_next = position
-        self._tail = event.tail if len(event.tail) else None
+        if not self._check_tail(event):
+            return
+        last = self._outbox.last
+        if last is not None:  # sent before, and to be sent again as it is
+            self._next_source, self._next_target = last.source_end, last.target_end
         self._run()
 
-    def _foreign_tail(self, event: TargetLocated) -> str:
-        """What is wrong with the end of the target's log, empty if nothing."""
-        if not len(self.offsets) and event.log_end > 0:
-            return (
-                f"the target partition already ends at offset {event.log_end} but has no offset map: "
-                "it was not written by this mirror; delete the target topic or mirror under another name"
-            )
-        if not len(event.tail):
-            return ""
-        view = BatchView(event.tail)
-        if view.producer_id != self._producer_id:
-            return (
-                f"the target's last batch (offset {view.base_offset}) was not written by this mirror "
-                f"(producer id {view.producer_id}): stop the other writer, then re-create the target topic"
-            )
-        if view.last_offset + 1 != event.log_end or view.last_sequence != (event.log_end - 1) % SEQUENCES:
-            return (
-                f"the target's last batch ends at offset {view.last_offset} with sequence {view.last_sequence}, "
-                f"which does not fit a log end of {event.log_end}: re-create the target topic"
-            )
-        return ""
+    def _check_tail(self, event: TargetLocated) -> bool:
+        """Begin to compare the target's last batch with the source; False when it cannot be read."""
+        self._tail = None
+        try:
+            if len(event.tail):
+                self._tail = TailCheck(event.tail, self.offsets, self._next_source)
+        except Unmirrorable as problem:
+            self._stumble(Trouble.PARK, f"the target's last batch: {problem}")
+            return False
+        return True
+
+    def _judge_probe(self, event: TargetLocated) -> None:
+        """See what the target has where the probe was sent to."""
+        resumption = self._resumption
+        if resumption is None or resumption.probe is None:
+            return
+        if event.log_end >= resumption.probe.target_end:
+            if resumption.probe_landed(event.log_end, event.tail):
+                self._ledger.add(resumption.probe.target_offset, resumption.probe.pieces)
+                self._resumption = None
+            else:
+                resumption.probe = None
+        elif self._outbox.is_empty:  # it was refused
+            resumption.probe = None
+
+    def _forget_doubts(self) -> None:
+        resumption = self._resumption
+        if resumption is not None and resumption.probe is None and resumption.is_over(self._now_ms):
+            self._resumption = None
 
     def _on_source_located(self, event: SourceLocated) -> None:
         if event.turn != self._turn:
@@ -320,254 +340,277 @@ class PartitionLink:
                 f"and auto.offset.reset={self._reset} forbids going on behind them",
             )
         else:
+            if self._tail is not None:
+                self._tail.begin_at(event.log_start)
             if self._next_source < event.log_start:
-                self._actions.append(
-                    Report(
-                        message=f"the source deleted offsets {self._next_source} to {event.log_start - 1} "
-                        "before they were mirrored; going on behind them"
-                    )
-                )
-                self._next_source = event.log_start
+                self._skip_to(event.log_start)
             self._want_more()
+
+    def _skip_to(self, log_start: int) -> None:
+        self._actions.append(
+            Report(
+                message=f"the source deleted offsets {self._next_source} to {log_start - 1} "
+                "before they were mirrored; going on behind them"
+            )
+        )
+        self._next_source = log_start
 
     def _on_out_of_range(self, turn: int) -> None:
         if turn != self._turn or self.state is not State.RUNNING:
             return
-        self._fetching = False
-        if self._tail is not None:  # only the look back for comparison was out of range
-            self._tail = None
-            self._want_more()
-            return
-        self._fetching = True  # until the answer
-        self._actions.append(LocateSource(turn=self._turn))
+        self._actions.append(LocateSource(turn=self._turn))  # reading goes on with the answer
 
     def _run(self) -> None:
         self._move(State.RUNNING)
-        self._accepted = False
-        self._fetching = False
-        if self._dirty_from is not None:
-            self._store()
+        self._accepted_ms = None
+        self._fetching = self._waits = False
+        self._store(self._ledger.rewrite())
+        self._pump()
         self._want_more()
 
     # -- source to buffer
 
     def _want_more(self) -> None:
-        if self._fetching or self.state is not State.RUNNING or self._buffered_bytes >= self._buffer_bytes_max:
+        if self._fetching or self.state is not State.RUNNING or self._outbox.buffered_bytes >= self._buffer_bytes_max:
             return
+        if self._waits:
+            if not self._outbox.is_empty:
+                return
+            self._waits = False
         self._fetching = True
-        offset = self._next_source
-        if self._tail is not None:
-            looked_up = self.offsets.source_for(BatchView(self._tail).base_offset)
-            offset = self._next_source if looked_up is None else min(looked_up, self._next_source)
+        offset = self._next_source if self._tail is None else self._tail.offset
         self._actions.append(Fetch(turn=self._turn, offset=offset, max_bytes=self._fetch_bytes))
 
     def _on_fetched(self, event: Fetched) -> None:
-        if event.turn != self._turn or self.state is not State.RUNNING:
-            return
-        self._fetching = False
+        self._outbox.open(event.frame)
+        if event.turn == self._turn and self.state is State.RUNNING:
+            self._fetching = False
+            try:
+                self._read(event)
+            except Unmirrorable as problem:
+                self._stumble(Trouble.PARK, str(problem))
+            except Mismatch as problem:
+                self._stumble(Trouble.FAIL, str(problem))
+        self._outbox.close(event.frame)
+
+    def _read(self, event: Fetched) -> None:
         self.progress.source_end = max(event.end, self._next_source)
-        try:
-            if self._tail is not None and len(event.data):
-                problem = self._compare_tail(event, self._tail)
-                self._tail = None
-                if problem:
-                    self._stumble(Trouble.FAIL, problem)
-                    return
-            relayed = relay(
-                event.data,
-                next_source=self._next_source,
-                next_target=self._next_target,
-                producer_id=self._producer_id,
-                aborted=event.aborted,
-            )
-        except Unmirrorable as problem:
-            self._stumble(Trouble.PARK, str(problem))
+        if self._tail is not None and not self._compare(event, self._tail):
             return
-        if not self._fit(event, bool(relayed.verdicts)):
+        data = memoryview(event.data)
+        relayed = relay(
+            data,
+            next_source=self._next_source,
+            next_target=self._next_target,
+            producer_id=self._producer_id,
+            aborted=event.aborted,
+        )
+        if not self._fit(event, self._next_source, bool(relayed.verdicts)):
             return
-        if not relayed.outgoing and not self._flying:
+        if not relayed.outgoing and self._outbox.is_empty:
             self._failures = 0
-        self._take(relayed.outgoing)
-        self._next_source = relayed.next_source
         for verdict in relayed.verdicts:
             if verdict is Verdict.REBUILD:
                 self.progress.rebuilt += 1
             elif verdict is not Verdict.PASS:
                 self.progress.dropped[verdict] += 1
+        if self._take(relayed, event.frame, data):
+            self._next_source = relayed.next_source
         self._settle()
         self._pump()
         self._want_more()
 
-    def _fit(self, event: Fetched, has_batches: bool) -> bool:
+    def _compare(self, event: Fetched, tail: TailCheck) -> bool:
+        """Go on with the comparison; True when it is done and the same bytes may be relayed."""
+        before = tail.offset
+        finding = tail.take(event)
+        if finding is None:
+            if self._fit(event, before, tail.offset > before):
+                self._want_more()
+            return False
+        self._tail = None
+        try:
+            for run in finding.corrections:
+                self._ledger.add(run.target, [(run.source, 1)])
+        except ValueError as problem:
+            raise Mismatch(
+                f"the target's last batch does not fit the offset map ({problem}): re-create the target topic"
+            ) from problem
+        self._store(self._ledger.write())
+        if finding.corrections and self._outbox.is_empty:
+            self._next_source = self.progress.source_next = max(self._next_source, finding.next_source)
+        return True
+
+    def _fit(self, event: Fetched, position: int, has_batches: bool) -> bool:
         """Ask for more bytes while there is data and not one whole batch of it comes; False when none ever will.
 
         A broker sends only the first batch of an answer whatever its size, so another partition may be in the way.
         """
-        if has_batches or event.end <= self._next_source:
+        if has_batches or event.end <= position:
             self._fetch_bytes = FETCH_BYTES
         elif self._fetch_bytes < FETCH_BYTES_MAX:
             self._fetch_bytes *= 2
         elif len(event.data):
-            self._stumble(Trouble.PARK, f"the source batch at offset {self._next_source} exceeds any fetch size")
+            self._stumble(Trouble.PARK, f"the source batch at offset {position} exceeds any fetch size")
             return False
         return True
 
-    def _take(self, outgoing: tuple[Outgoing, ...]) -> None:
-        """Buffer batches, noting where the offsets of the two sides part."""
-        first_new: int | None = None
-        token = self._store_token
-        for item in outgoing:
-            target = item.target_offset
-            for source, records in item.pieces:
-                if self.offsets.source_for(target) != source:
-                    number = self.offsets.append(Run(source, target))
-                    if first_new is None:
-                        first_new = number
-                        token += 1
-                target += records
-            self._next_token += 1
-            size_bytes = len(item.batch)
-            self._queue.append(_Waiting(token=self._next_token, item=item, needs=token, size_bytes=size_bytes))
-            self._buffered_bytes += size_bytes
-            self._next_target = target
-        if first_new is not None:
-            self._mark_dirty(first_new)
-            self._store()
+    def _take(self, relayed: Relayed, frame: int, data: memoryview) -> bool:
+        """Buffer batches, noting where the offsets of the two sides part; False if not all of them."""
+        if self._resumption is not None:
+            expected = self.offsets.source_for(self._next_target)
+            self._resumption.note(relayed, self._next_source if expected is None else expected)
+        for item in relayed.outgoing:
+            is_part = isinstance(item.batch, memoryview) and item.batch.obj is data.obj
+            if self._resumption is not None and self._contradiction(self._resumption, item):
+                self._contradicted(self._resumption, item)
+                return False
+            needs = self._ledger.add(item.target_offset, item.pieces)
+            self._outbox.put(Parcel(item=item, needs=needs, frame=frame if is_part else 0))
+            self._next_source, self._next_target = item.source_end, item.target_end
+        self._store(self._ledger.write())
+        return True
 
-    def _compare_tail(self, event: Fetched, tail: bytes | memoryview) -> str:
-        """Whether the target's last batch holds the records the source has at those offsets; empty if so."""
-        view = BatchView(tail)
-        ours = {self.offsets.source_for(record.offset): (record.key, record.value) for record in decoded(view)}
-        filters = AbortedTransactions(event.aborted)
-        for source in split_batches(memoryview(event.data)):
-            if source.base_offset >= self._next_source:
-                break
-            if judge(source, source.base_offset, filters) not in (Verdict.PASS, Verdict.REBUILD):
-                continue
-            for record in decoded(source):
-                if record.offset in ours and ours[record.offset] != (record.key, record.value):
-                    return (
-                        f"the source's record at offset {record.offset} is not the one that was mirrored: the source "
-                        "topic was truncated or created anew; re-create the target topic to mirror it from the start"
-                    )
-        return ""
+    def _contradiction(self, resumption: Resumption, item: Outgoing) -> bool:
+        target = item.target_offset
+        for source, records in item.pieces:
+            if resumption.contradicts(self.offsets.source_for(target), source):
+                return True
+            target += records
+        return False
+
+    def _contradicted(self, resumption: Resumption, item: Outgoing) -> None:
+        """The source has lost what the stored map expects next, which may be on its way to the target."""
+        self._store(self._ledger.write())
+        self._waits = True
+        remaining_ms = resumption.remaining_ms(self._now_ms)
+        if not self._outbox.is_empty:
+            return  # what is known to be right goes first
+        if remaining_ms:
+            reason = "the source was compacted at the position: waiting for what was sent before the restart"
+            self._stumble(Trouble.RETRY, reason, pause_ms=remaining_ms)
+            return
+        resumption.probe = probe = replace(item, batch=bytes(item.batch))
+        self._outbox.put(Parcel(item=probe, needs=self._ledger.asked))  # the map up to here first
+        self._next_source, self._next_target = item.source_end, item.target_end
 
     # -- the map
 
-    def _mark_dirty(self, segment: int) -> None:
-        self._dirty_from = segment if self._dirty_from is None else min(self._dirty_from, segment)
-
-    def _store(self) -> None:
-        """Store every segment that may differ from what the topic holds; delete those that ceased to exist."""
-        assert self._dirty_from is not None
-        numbers = self.offsets.segment_numbers()
-        first = max(self._dirty_from, numbers.start)
-        self._store_token += 1
-        self._actions.append(
-            StoreRuns(
-                token=self._store_token,
-                segments={number: self.offsets.segment(number) for number in range(first, numbers.stop)},
-                deleted=tuple(range(numbers.stop, self._segments_stored)),
-            )
-        )
-        self._segments_stored = max(self._segments_stored, numbers.stop)
+    def _store(self, write: StoreRuns | None) -> None:
+        if write is not None:
+            self._actions.append(write)
 
     def _on_stored(self, token: int) -> None:
-        self._stored_token = max(self._stored_token, token)
-        if self._stored_token == self._store_token:
-            self._dirty_from = None
-            self._segments_stored = self.offsets.segment_numbers().stop
+        self._ledger.stored(token)
+        self._collect()
         self._pump()
 
-    def collect_garbage(self) -> StoreRuns | None:
-        """Forget segments below the target's log start; the deletion to store, if any."""
-        gone = self.offsets.collect(self.progress.target_start)
-        if not gone:
-            return None
-        self._store_token += 1
-        return StoreRuns(token=self._store_token, segments={}, deleted=gone)
+    def _on_log_start(self, log_start: int) -> None:
+        if not self._located:
+            return
+        self.progress.target_start = max(self.progress.target_start, log_start)
+        if log_start >= self.progress.target_end:
+            self._accepted_ms = None  # brokers before 2.5 forget a producer with its last record
+        self._collect()
+
+    def _collect(self) -> None:
+        if self.state is not State.FAILED:
+            self._store(self._ledger.collect(self.progress.target_start))
 
     # -- buffer to target
 
+    @property
+    def _window(self) -> int:
+        if self._accepted_ms is None or not 0 <= self._now_ms - self._accepted_ms <= IDLE_MS:
+            return 1
+        return self._in_flight_max
+
+    @property
+    def _is_outdated(self) -> bool:
+        """Whether what a previous life sent may have become visible behind the log end since it was looked at."""
+        if self._accepted_ms is not None and self._resumption is None:
+            return False
+        last_ms = self._located_ms if self._accepted_ms is None else self._accepted_ms
+        return not 0 <= self._now_ms - last_ms <= IDLE_MS
+
     def _pump(self) -> None:
-        window = self._in_flight_max if self._accepted else 1
-        while (
-            self.state is State.RUNNING
-            and self._queue
-            and len(self._flying) < window
-            and self._queue[0].needs <= self._stored_token
-        ):
-            waiting = self._queue.popleft()
-            self._flying.append(waiting)
-            self._actions.append(Produce(token=waiting.token, batch=waiting.item.batch))
+        if self.state is State.RUNNING and not self._outbox.is_empty and self._is_outdated:
+            self._stumble(Trouble.RETRY, "looking at the target again after a while", pause_ms=0)
+        while self.state is State.RUNNING and self._outbox.in_flight < self._window:
+            parcel = self._outbox.send(self._ledger.confirmed)
+            if parcel is None:
+                return
+            self._actions.append(Produce(token=parcel.token, batch=parcel.item.batch))
 
     def _on_produced(self, event: Produced) -> None:
-        waiting = self._land(event.token)
-        if waiting is None:
+        parcel = self._outbox.land(event.token)
+        if parcel is None:
             return
         if self.state is not State.RUNNING:
             self._drained()
             return
-        expected = waiting.item.target_offset
-        if event.target_offset is not None and event.target_offset != expected:
+        item = parcel.item
+        if event.target_offset is not None and event.target_offset != item.target_offset:
             self._stumble(
                 Trouble.FAIL,
-                f"the target put a batch at offset {event.target_offset} instead of {expected}: "
+                f"the target put a batch at offset {event.target_offset} instead of {item.target_offset}: "
                 "somebody else writes to the target topic; stop them, then re-create it",
             )
             return
-        self._accepted = True
+        if self._resumption is not None and self._resumption.probe is not None:
+            self._stumble(Trouble.RETRY, "looking at what the target has at the end of its log", pause_ms=0)
+            return
+        self._accepted_ms = self._now_ms
         self._failures = self._disputes = 0
-        self.progress.target_end = expected + waiting.item.records
-        self.progress.source_next = waiting.item.source_end
+        self.progress.target_end = item.target_end
+        self.progress.source_next = item.source_end
         self.progress.batches += 1
-        self.progress.bytes += waiting.size_bytes
+        self.progress.bytes += parcel.size_bytes
         self._settle()
         self._pump()
         self._want_more()
 
     def _settle(self) -> None:
         """With nothing on its way to the target, offsets that carry no record count as mirrored too."""
-        if not self._queue and not self._flying:
+        if self._outbox.is_empty:
             self.progress.source_next = self._next_source
 
-    def _on_produce_failed(self, token: int, trouble: Trouble, reason: str) -> None:
-        if self._land(token) is None:
+    def _on_produce_failed(self, event: ProduceFailed) -> None:
+        parcel = self._outbox.land(event.token)
+        if parcel is None:
             return
+        if event.trouble is Trouble.REREAD:
+            self._outbox.spoil(parcel)
+        else:
+            self._outbox.take_back(parcel, in_doubt=event.in_doubt)
         if self.state is State.RUNNING:
-            self._stumble(trouble, reason)
+            self._stumble(event.trouble, event.reason)
         else:
             self._drained()
 
-    def _land(self, token: int) -> _Waiting | None:
-        """Take the answered batch out of flight; None for an answer that nobody waits for."""
-        for waiting in self._flying:
-            if waiting.token == token:
-                self._flying.remove(waiting)
-                self._buffered_bytes -= waiting.size_bytes
-                return waiting
-        return None
-
     # -- trouble
 
-    def _stumble(self, trouble: Trouble, reason: str) -> None:
-        """Drop what is buffered and, once nothing is in flight, pause or stop."""
+    def _stumble(self, trouble: Trouble, reason: str, pause_ms: int | None = None) -> None:
+        """Drop what was not sent and, once nothing is in flight, pause or stop."""
         self._turn += 1
         self._fetching = False
         self._tail = None
-        self._buffered_bytes -= sum(waiting.size_bytes for waiting in self._queue)
-        self._queue.clear()
+        self._pause_ms = pause_ms
+        self._outbox.drop_queue()
         if trouble is Trouble.OUT_OF_ORDER:
             self._disputes += 1
             trouble = Trouble.RETRY
             if self._disputes >= DISPUTES_MAX:
-                trouble = Trouble.FAIL
+                trouble = Trouble.PARK
                 reason = (
-                    f"the target refuses the sequence that follows from its own log end ({reason}): "
-                    "another producer used this mirror's id there; re-create the target topic"
+                    f"the target refuses the sequence that follows from its own log end ({reason}): either its "
+                    "replicas lag behind, or another producer used this mirror's id there; if it stays so, "
+                    "re-create the target topic"
                 )
+        elif trouble is Trouble.REREAD:
+            trouble = Trouble.RETRY
         self._after_drain = trouble
-        if self.state is State.RUNNING and self._flying:
+        if self.state is State.RUNNING and self._outbox.in_flight:
             self._move(State.DRAINING, reason)
         else:
             self._pause(trouble, reason)
@@ -581,19 +624,24 @@ class PartitionLink:
             self._pause(Trouble.FAIL, reason)
 
     def _drained(self) -> None:
-        if self.state is State.DRAINING and not self._flying:
+        if self.state is State.DRAINING and not self._outbox.in_flight:
             self._pause(self._after_drain, self.reason)
 
     def _pause(self, trouble: Trouble, reason: str) -> None:
         if trouble is Trouble.FAIL:
             self._move(State.FAILED, reason)
+            self._outbox.drop_all()
             self._actions.append(Report(message=reason, severe=True))
             return
-        self._failures += 1
         if trouble is Trouble.PARK:
+            self._failures += 1
             self._move(State.PARKED, reason)
             self._actions.append(Report(message=reason, severe=True))
             self._actions.append(Wake(turn=self._turn, after_ms=PARK_MS))
-        else:
-            self._move(State.BACKING_OFF, reason)
-            self._actions.append(Wake(turn=self._turn, after_ms=backoff_ms(self._failures)))
+            return
+        self._move(State.BACKING_OFF, reason)
+        after_ms, self._pause_ms = self._pause_ms, None
+        if after_ms is None:
+            self._failures += 1
+            after_ms = backoff_ms(self._failures)
+        self._actions.append(Wake(turn=self._turn, after_ms=after_ms))

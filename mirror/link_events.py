@@ -15,6 +15,7 @@ class Trouble(enum.Enum):
     """What a failed request means for the partition."""
 
     RETRY = enum.auto()
+    REREAD = enum.auto()  # the bytes are damaged: they have to come from the source again
     OUT_OF_ORDER = enum.auto()  # the target expected another sequence
     PARK = enum.auto()
     FAIL = enum.auto()
@@ -57,12 +58,16 @@ class SourceLocated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Source bytes from the offset that was asked for; `end` is the offset up to which records can be had."""
+    """Source bytes from the offset that was asked for; `end` is the offset up to which records can be had.
+
+    `frame` numbers the answer that `data` is part of, which stays in memory until `Release`; 0 if nobody counts it.
+    """
 
     turn: int
     data: bytes | bytearray | memoryview
     end: int
     aborted: tuple[tuple[int, int], ...] = ()
+    frame: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +111,19 @@ class Produced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceFailed:
-    """The batch was refused, or nobody knows."""
+    """The batch was refused, or nobody knows (`in_doubt`): then it may be in the log or still come into it."""
 
     token: int
     trouble: Trouble
     reason: str
+    in_doubt: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStartFound:
+    """Where the target's log starts now; retention moves it."""
+
+    log_start: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +151,7 @@ Event = (
     | StoreFailed
     | Produced
     | ProduceFailed
+    | LogStartFound
     | Halted
     | Woken
 )
@@ -171,7 +185,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRuns:
-    """Write these segments of the map and delete those; calls are carried out in order."""
+    """Write these segments of the map and delete those, all or none; calls are carried out in order."""
 
     token: int
     segments: Mapping[int, tuple[Run, ...]]
@@ -184,6 +198,13 @@ class Produce:
 
     token: int
     batch: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The bytes of a fetch answer are not needed any more; said once per `Fetched` that came with a frame."""
+
+    frame: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,4 +223,4 @@ class Report:
     severe: bool = False
 
 
-Action = LocateTarget | LocateSource | Fetch | StoreRuns | Produce | Wake | Report
+Action = LocateTarget | LocateSource | Fetch | StoreRuns | Produce | Release | Wake | Report

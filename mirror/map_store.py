@@ -75,11 +75,14 @@ class MapStore:
                 return maps
         raise Fenced(f"another mirror keeps taking over {self.topic}: stop one of the two")
 
-    async def write(self, rows: Sequence[Row]) -> None:
-        """Store rows in order; they are durable on return. Raises Fenced, KafkaError or ConnectionFailed."""
+    async def write(self, groups: Sequence[Sequence[Row]]) -> None:
+        """Store groups of rows in order; they are durable on return. Raises Fenced, KafkaError or ConnectionFailed.
+
+        When that fails, each group is stored as a whole or not at all, unless it is too large for one batch.
+        """
         if self._in_doubt and not await self._claim(self._epoch + 1):
             raise Fenced(f"another mirror has taken over {self.topic}; this one stops")
-        for part in _parts(rows):
+        for part in _parts(groups):
             await self._append(part)
 
     async def _create(self) -> None:
@@ -159,15 +162,23 @@ async def read_maps(
     return replay(rows), epoch
 
 
-def _parts(rows: Iterable[Row]) -> Iterable[list[Row]]:
+def _parts(groups: Iterable[Sequence[Row]]) -> Iterable[list[Row]]:
+    """Batches, none of them too large, that part a group only where it is too large by itself."""
     part: list[Row] = []
     size = 0
-    for key, value in rows:
-        row_bytes = len(key) + len(value or b"")
-        if part and size + row_bytes > ROW_BYTES_MAX:
+    for group in groups:
+        if part and size + sum(map(_row_bytes, group)) > ROW_BYTES_MAX:
             yield part
             part, size = [], 0
-        part.append((key, value))
-        size += row_bytes
+        for row in group:
+            if part and size + _row_bytes(row) > ROW_BYTES_MAX:
+                yield part
+                part, size = [], 0
+            part.append(row)
+            size += _row_bytes(row)
     if part:
         yield part
+
+
+def _row_bytes(row: Row) -> int:
+    return len(row[0]) + len(row[1] or b"")

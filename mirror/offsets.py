@@ -31,28 +31,34 @@ class Run(NamedTuple):
 class OffsetMap:
     """Runs in order; `first_segment` grows as the oldest segments are dropped."""
 
-    __slots__ = ("_first_segment", "_sources", "_targets")
+    __slots__ = ("_first_segment", "_segment_runs", "_sources", "_targets")
 
-    def __init__(self, runs: Iterable[Run] = (), first_segment: int = 0) -> None:
+    def __init__(self, runs: Iterable[Run] = (), first_segment: int = 0, segment_runs: int = RUNS_PER_SEGMENT) -> None:
         self._sources: list[int] = []
         self._targets: list[int] = []
         self._first_segment = first_segment
+        self._segment_runs = segment_runs
         for run in runs:
             self.append(run)
 
     @classmethod
-    def from_segments(cls, segments: Mapping[int, tuple[Run, ...]]) -> "OffsetMap":
-        """Join stored segments; stops at the first missing one, since what follows is not connected."""
-        if not segments:
-            return cls()
-        index = first = min(segments)
-        joined = cls(first_segment=first)
-        while index in segments:
-            for run in segments[index]:
+    def from_segments(
+        cls, segments: Mapping[int, tuple[Run, ...]], segment_runs: int = RUNS_PER_SEGMENT
+    ) -> "OffsetMap":
+        """Join stored segments, of which only the last may be short; what follows a short one is left over from before.
+
+        Behind a missing one the map begins anew: what the log's end means is told by the newest segments.
+        """
+        joined = cls(first_segment=min(segments, default=0), segment_runs=segment_runs)
+        index = joined._first_segment
+        for number, runs in sorted(segments.items()):
+            if number != index:
+                joined = cls(first_segment=number, segment_runs=segment_runs)
+            for run in runs:
                 joined.append(run)
-            if len(segments[index]) < RUNS_PER_SEGMENT:
+            if len(runs) < segment_runs:
                 break
-            index += 1
+            index = number + 1
         return joined
 
     def __len__(self) -> int:
@@ -70,28 +76,28 @@ class OffsetMap:
             raise ValueError(f"{run} overlaps the run before it, {self._sources[-1]} -> {self._targets[-1]}")
         self._sources.append(run.source)
         self._targets.append(run.target)
-        return self._first_segment + (len(self._sources) - 1) // RUNS_PER_SEGMENT
+        return self._first_segment + (len(self._sources) - 1) // self._segment_runs
 
     def collect(self, target_start: int) -> tuple[int, ...]:
         """Forget whole segments that lie below the target's log start; returns their numbers, to be deleted."""
         needed = max(0, bisect_right(self._targets, target_start) - 1)
-        count = needed // RUNS_PER_SEGMENT
-        del self._sources[: count * RUNS_PER_SEGMENT], self._targets[: count * RUNS_PER_SEGMENT]
+        count = needed // self._segment_runs
+        del self._sources[: count * self._segment_runs], self._targets[: count * self._segment_runs]
         gone = tuple(range(self._first_segment, self._first_segment + count))
         self._first_segment += count
         return gone
 
     def segment(self, number: int) -> tuple[Run, ...]:
         """Runs of one segment; empty when there is none."""
-        low = (number - self._first_segment) * RUNS_PER_SEGMENT
+        low = (number - self._first_segment) * self._segment_runs
         if low < 0:
             return ()
-        high = low + RUNS_PER_SEGMENT
+        high = low + self._segment_runs
         return tuple(map(Run, self._sources[low:high], self._targets[low:high]))
 
     def segment_numbers(self) -> range:
         """Numbers of the segments in use."""
-        count = -(-len(self._sources) // RUNS_PER_SEGMENT)
+        count = -(-len(self._sources) // self._segment_runs)
         return range(self._first_segment, self._first_segment + count)
 
     def source_for(self, target: int) -> int | None:

@@ -69,6 +69,11 @@ class Outgoing:
         offset, records = self.pieces[-1]
         return offset + records
 
+    @property
+    def target_end(self) -> int:
+        """Target offset behind the last record."""
+        return self.target_offset + self.records
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relayed:
@@ -77,6 +82,7 @@ class Relayed:
     outgoing: tuple[Outgoing, ...]
     next_source: int  # where the next fetch starts
     verdicts: tuple[Verdict, ...]
+    barren: tuple[tuple[int, int], ...] = ()  # (first, end) of offsets that never had a record to copy
 
 
 class AbortedTransactions:
@@ -149,6 +155,7 @@ def relay(
     A truncated batch at the end is left for the next fetch. Raises Unmirrorable.
     """
     filters, outgoing, verdicts = AbortedTransactions(aborted), list[Outgoing](), list[Verdict]()
+    barren: list[tuple[int, int]] = []
     buffer = memoryview(data)
     for view in split_batches(buffer):
         verdict = judge(view, next_source, filters)
@@ -165,12 +172,14 @@ def relay(
                 continue
             item = rebuilt
         else:
+            if verdict is not Verdict.DROP_EMPTY:  # that one had records before it was compacted
+                barren.append((view.base_offset, view.last_offset + 1))
             next_source = view.last_offset + 1
             continue
         outgoing.append(item)
         next_target += item.records
         next_source = max(next_source, item.source_end)
-    return Relayed(outgoing=tuple(outgoing), next_source=next_source, verdicts=tuple(verdicts))
+    return Relayed(outgoing=tuple(outgoing), next_source=next_source, verdicts=tuple(verdicts), barren=tuple(barren))
 
 
 def split_batches(buffer: memoryview) -> Iterator[SourceView]:

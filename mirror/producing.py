@@ -22,7 +22,7 @@ from tidemill.core.errors import KafkaError
 from tidemill.core.types import TopicPartition
 from tidemill.core.wire.message import Message
 from tidemill.core.wire.messages.produce import ProduceResponse
-from tidemill.mirror.faults import judge_produce
+from tidemill.mirror.faults import judge_produce, leaves_in_doubt
 from tidemill.mirror.link_events import Event, Produce, Produced, ProduceFailed, Trouble
 
 PRODUCE_LANE = "produce"
@@ -120,7 +120,7 @@ class Sender(Generic[WriterT]):
                 if item is not None:
                     self._deliver(item[0], self._event(item[1], row))
         for writer, produce in waiting.values():
-            self._deliver(writer, ProduceFailed(token=produce.token, trouble=Trouble.RETRY, reason=reason))
+            self._deliver(writer, _failed(produce, reason, in_doubt=True))
         if self._queue:
             self._schedule()
 
@@ -130,16 +130,21 @@ class Sender(Generic[WriterT]):
             return Produced(token=produce.token, target_offset=row.base_offset if known else None)
         trouble, reason = judge_produce(row.error_code, row.message, len(produce.batch))
         self._client.mark_stale()
-        return ProduceFailed(token=produce.token, trouble=trouble, reason=reason)
+        in_doubt = leaves_in_doubt(row.error_code)
+        return ProduceFailed(token=produce.token, trouble=trouble, reason=reason, in_doubt=in_doubt)
 
     def _send_back(self, writer: WriterT, produce: Produce) -> None:
         reason = "the connection to the target was replaced"
-        self._deliver(writer, ProduceFailed(token=produce.token, trouble=Trouble.RETRY, reason=reason))
+        self._deliver(writer, _failed(produce, reason, in_doubt=False))
 
     def _fail_queue(self, reason: str) -> None:
         while self._queue:
             writer, produce = self._queue.popleft()
-            self._deliver(writer, ProduceFailed(token=produce.token, trouble=Trouble.RETRY, reason=reason))
+            self._deliver(writer, _failed(produce, reason, in_doubt=False))
+
+
+def _failed(produce: Produce, reason: str, *, in_doubt: bool) -> ProduceFailed:
+    return ProduceFailed(token=produce.token, trouble=Trouble.RETRY, reason=reason, in_doubt=in_doubt)
 
 
 def take_request(

@@ -3,7 +3,7 @@
 import pytest
 
 from tidemill.core.error_code import ErrorCode
-from tidemill.mirror.faults import judge_produce
+from tidemill.mirror.faults import judge_produce, leaves_in_doubt
 from tidemill.mirror.link_events import Trouble
 
 
@@ -12,7 +12,7 @@ from tidemill.mirror.link_events import Trouble
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, Trouble.RETRY),
         (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Trouble.RETRY),
-        (ErrorCode.CORRUPT_MESSAGE, Trouble.RETRY),
+        (ErrorCode.CORRUPT_MESSAGE, Trouble.REREAD),
         (ErrorCode.KAFKA_STORAGE_ERROR, Trouble.RETRY),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Trouble.OUT_OF_ORDER),
         (ErrorCode.INVALID_PRODUCER_EPOCH, Trouble.FAIL),
@@ -33,3 +33,19 @@ def test_the_reason_says_what_to_do_and_what_the_broker_said() -> None:
     assert "2000000 bytes" in reason
     assert "too big for me" in reason
     assert "max.message.bytes" in reason
+
+
+@pytest.mark.parametrize(
+    ("code", "in_doubt"),
+    [
+        (ErrorCode.REQUEST_TIMED_OUT, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, False),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, False),
+        (ErrorCode.MESSAGE_TOO_LARGE, False),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, False),
+    ],
+)
+def test_what_may_be_in_the_log_in_spite_of_the_error(code: int, in_doubt: bool) -> None:
+    assert leaves_in_doubt(code) is in_doubt

@@ -8,8 +8,9 @@ import pytest
 from tests.mirror.conftest import Pair
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.types import TopicPartition
-from tidemill.mirror.fetching import LANES, LANES_MAX, MEMORY_BYTES_MAX, PARTITIONS_PER_REQUEST, Fetcher, lanes_for
+from tidemill.mirror.fetching import LANES, LANES_MAX, PARTITIONS_PER_REQUEST, Fetcher, lanes_for
 from tidemill.mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange
+from tidemill.mirror.memory import MEMORY_BYTES_MAX, Memory
 
 pytestmark = pytest.mark.integration
 
@@ -26,11 +27,11 @@ class Partition:
 class Reading:
     """A fetcher at work for the length of a `with`."""
 
-    def __init__(self, pair: Pair, held_bytes: int = 0) -> None:
-        self.held_bytes = held_bytes
+    def __init__(self, pair: Pair) -> None:
+        self.memory = Memory()
         config = pair.config("A.consumer.fetch.max.wait.ms = 5000\n").clusters["A"]
         self.fetcher: Fetcher[Partition] = Fetcher(
-            pair.source, config, lambda partition, event: partition.answers.put_nowait(event), lambda: self.held_bytes
+            pair.source, config, lambda partition, event: partition.answers.put_nowait(event), self.memory
         )
 
     async def __aenter__(self) -> Fetcher[Partition]:
@@ -91,15 +92,50 @@ async def test_reading_pauses_while_memory_is_full(pair: Pair) -> None:
     await pair.create(partitions=1)
     await pair.write(0, [b"0"])
     partition = Partition(TopicPartition(pair.topic, 0))
-    reading = Reading(pair, held_bytes=MEMORY_BYTES_MAX)
+    reading = Reading(pair)
+    reading.memory.own_bytes = MEMORY_BYTES_MAX
     async with reading as fetcher:
         fetcher.want(partition, fetch(0))
         for _ in range(50):
             await asyncio.sleep(0)
         assert partition.answers.empty()
-        reading.held_bytes = 0
+        reading.memory.own_bytes = 0
         fetcher.wake()
         assert isinstance(await partition.next(), Fetched)
+
+
+async def test_an_answer_counts_whole_until_its_readers_let_go_of_it(pair: Pair) -> None:
+    await pair.create(partitions=2)
+    for number, size in ((0, 10), (1, 50_000)):
+        await pair.write(number, [bytes(size)])
+    small, large = (Partition(TopicPartition(pair.topic, number)) for number in (0, 1))
+    reading = Reading(pair)
+    async with reading as fetcher:
+        fetcher.want(small, fetch(0))
+        fetcher.want(large, fetch(0))
+        answers = [await small.next(), await large.next()]
+        assert all(isinstance(answer, Fetched) and answer.frame for answer in answers)
+        frames = [answer.frame for answer in answers if isinstance(answer, Fetched)]
+        assert reading.memory.held_bytes > 50_000
+        assert not reading.memory.release(frames[1]) or frames[0] != frames[1]
+        reading.memory.release(frames[0])
+        assert reading.memory.held_bytes == 0
+
+
+async def test_a_fetch_on_its_way_counts_with_the_most_it_may_bring(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    partition = Partition(TopicPartition(pair.topic, 0))
+    reading = Reading(pair)
+    async with reading as fetcher:
+        fetcher.want(partition, fetch(0))
+        for _ in range(1000):
+            if reading.memory.in_flight_bytes:
+                break
+            await asyncio.sleep(0.01)
+        assert reading.memory.held_bytes >= 1024 * 1024
+        await pair.write(0, [b"x"])
+        await partition.next()
+        assert reading.memory.in_flight_bytes == 0
 
 
 async def test_an_unreachable_source_fails_what_was_asked_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

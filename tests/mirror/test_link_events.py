@@ -1,30 +1,36 @@
-"""Events and actions are values: equal by content, fixed once made."""
+"""Every event and action travels between the machine and its shell, and what they hold is named as Kafka names it."""
 
-import dataclasses
+import ast
+import inspect
 import typing
 
 import pytest
 
-from tidemill.mirror import link_events
-from tidemill.mirror.link_events import Action, Event, Fetch, Reset
+from tidemill.mirror import flow, link
+from tidemill.mirror.config import parse_mirror_config
+from tidemill.mirror.link_events import Action, Event, Reset
 
 
-@pytest.mark.parametrize("kind", [*typing.get_args(Event), *typing.get_args(Action)])
-def test_all_are_frozen_values(kind: type) -> None:
-    assert dataclasses.is_dataclass(kind)
-    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    assert hasattr(kind, "__slots__")
+def matched(module: object) -> set[str]:
+    """Names of the classes that a module takes apart."""
+    tree = ast.parse(inspect.getsource(module))  # type: ignore[arg-type]
+    return {
+        node.cls.id for node in ast.walk(tree) if isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name)
+    }
 
 
-def test_equality_is_by_content() -> None:
-    assert Fetch(turn=1, offset=2, max_bytes=3) == Fetch(turn=1, offset=2, max_bytes=3)
-    assert Fetch(turn=1, offset=2, max_bytes=3) != Fetch(turn=2, offset=2, max_bytes=3)
+@pytest.mark.parametrize("kind", typing.get_args(Event), ids=lambda kind: kind.__name__)
+def test_the_machine_hears_every_event(kind: type) -> None:
+    assert kind.__name__ in matched(link)
 
 
-def test_events_and_actions_do_not_overlap() -> None:
-    assert not set(typing.get_args(Event)) & set(typing.get_args(Action))
+@pytest.mark.parametrize("kind", typing.get_args(Action), ids=lambda kind: kind.__name__)
+def test_the_flow_carries_out_every_action(kind: type) -> None:
+    assert kind.__name__ in matched(flow)
 
 
-def test_resets_are_named_as_kafka_names_them() -> None:
-    assert [reset.value for reset in Reset] == ["earliest", "latest", "none"]
-    assert link_events.Trouble.RETRY is not link_events.Trouble.PARK
+@pytest.mark.parametrize("word", ["earliest", "latest", "none"])
+def test_a_reset_is_chosen_by_the_word_that_consumers_use(word: str) -> None:
+    text = {"clusters": "A, B", "A.bootstrap.servers": "a:1", "B.bootstrap.servers": "b:1"}
+    config = parse_mirror_config({**text, "A.consumer.auto.offset.reset": word})
+    assert config.clusters["A"].reset is Reset(word)

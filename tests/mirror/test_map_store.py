@@ -29,9 +29,9 @@ def row(segment: int, *runs: Run) -> Row:
 async def test_rows_come_back_in_their_latest_version(pair: Pair) -> None:
     first = store(pair)
     assert await first.open() == {}
-    await first.write([row(0, Run(0, 0)), row(1, Run(50, 40))])
-    await first.write([row(0, Run(0, 0), Run(9, 8))])
-    await first.write([(row(1, Run(0, 0))[0], None)])
+    await first.write([[row(0, Run(0, 0)), row(1, Run(50, 40))]])
+    await first.write([[row(0, Run(0, 0), Run(9, 8))]])
+    await first.write([[(row(1, Run(0, 0))[0], None)]])
     maps = await store(pair).open()
     assert {key: found.segments for key, found in maps.items()} == {("t", 0): {0: (Run(0, 0), Run(9, 8))}}
 
@@ -39,11 +39,11 @@ async def test_rows_come_back_in_their_latest_version(pair: Pair) -> None:
 async def test_the_second_owner_fences_the_first(pair: Pair) -> None:
     first, second = store(pair), store(pair)
     await first.open()
-    await first.write([row(0, Run(0, 0))])
+    await first.write([[row(0, Run(0, 0))]])
     await second.open()
-    await second.write([row(0, Run(5, 0))])
+    await second.write([[row(0, Run(5, 0))]])
     with pytest.raises(Fenced, match="another mirror has taken over"):
-        await first.write([row(0, Run(7, 0))])
+        await first.write([[row(0, Run(7, 0))]])
     maps = await store(pair).open()
     assert maps["t", 0].segments == {0: (Run(5, 0),)}
 
@@ -67,9 +67,9 @@ async def test_a_write_in_doubt_is_not_mistaken_for_the_next(pair: Pair, monkeyp
 
     monkeypatch.setattr(pair.target, "append", lost)
     with pytest.raises(ConnectionFailed):
-        await owner.write([row(0, Run(0, 0))])
+        await owner.write([[row(0, Run(0, 0))]])
     monkeypatch.setattr(pair.target, "append", append)
-    await owner.write([row(0, Run(3, 0))])
+    await owner.write([[row(0, Run(3, 0))]])
     assert (await store(pair).open())["t", 0].segments == {0: (Run(3, 0),)}
 
 
@@ -78,5 +78,5 @@ async def test_many_rows_are_written_in_several_batches(pair: Pair) -> None:
     await owner.open()
     runs = [Run(3 * i, 2 * i) for i in range(128)]
     count = ROW_BYTES_MAX // len(row(0, *runs)[1]) + 10
-    await owner.write([row(number, *runs) for number in range(count)])
+    await owner.write([[row(number, *runs) for number in range(count)]])
     assert len((await store(pair).open())["t", 0].segments) == count

@@ -85,7 +85,13 @@ def test_before_the_map() -> None:
     assert OffsetMap().source_for(0) is None
 
 
-def test_a_missing_segment_ends_the_map() -> None:
+def test_behind_a_missing_segment_the_map_begins_anew() -> None:
     full = tuple(Run(2 * index, index) for index in range(RUNS_PER_SEGMENT))
-    assert len(OffsetMap.from_segments({3: full, 5: full})) == RUNS_PER_SEGMENT
+    newest = OffsetMap.from_segments({3: full, 5: (Run(9000, 4000),)})
+    assert newest.runs() == (Run(9000, 4000),)
+    assert newest.segment_numbers() == range(5, 6)
     assert OffsetMap.from_segments({}).runs() == ()
+
+
+def test_what_follows_a_short_segment_is_left_over() -> None:
+    assert OffsetMap.from_segments({0: (Run(0, 0),), 1: (Run(9, 5),)}).runs() == (Run(0, 0),)
