@@ -22,7 +22,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from pydantic import BaseModel
 
@@ -175,6 +175,23 @@ class ConverterSpec:
         return self.options.get(name, str(default)).strip().lower() == "true"
 
 
+class ReportProblem(Protocol):
+    """Says what keeps a task from its work while it goes on waiting; the connector's status shows it until it is over.
+
+    `about` tells one problem of a task from another; `message` is one line for people: what is the matter and what to
+    do about it. Saying it again counts as another attempt and keeps the time since when it stands; None ends it. What
+    is raised as `NotConnected` or `RetryAfter` is said by the runtime: a plugin calls this for what it waits for, or
+    works around, on its own.
+    """
+
+    def __call__(self, about: str, message: str | None, *, retry_s: float | None = None) -> None:
+        """`retry_s`: in how many seconds it is tried again; None if it is not for the task to try."""
+
+
+def unheard(about: str, message: str | None, *, retry_s: float | None = None) -> None:
+    """The default of `TaskContext.problem`, where nobody shows a status."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
     """What a task is told when it starts."""
@@ -189,6 +206,7 @@ class TaskContext:
     offsets: Callable[[SourcePartition], SourceOffset | None]  # last stored offset of a source partition
     stopping: Callable[[], bool]  # true once the task has been asked to stop
     report: Callable[[Mapping[str, Json]], None]  # facts for the status and the metrics, e.g. {"lag_bytes": 12}
+    problem: ReportProblem = unheard  # what the task waits for, for the status; see there
 
 
 class SourceTask(ABC):

@@ -80,6 +80,15 @@ class TaskInfo(Entity):
     config: dict[str, str]
 
 
+class ProblemInfo(_Sparse):
+    """What keeps a task from its work although it has not failed; times are ISO 8601, UTC. Not in Apache's answers."""
+
+    message: str
+    since: str
+    attempts: int | None = None
+    next_try: str | None = None
+
+
 class ConnectorState(_Sparse):
     """Whether the connector itself runs, where, and why not."""
 
@@ -87,16 +96,19 @@ class ConnectorState(_Sparse):
     worker_id: str
     trace: str | None = None
     version: str | None = None
+    problem: ProblemInfo | None = None
 
 
 class TaskState(_Sparse):
-    """The same of one of its tasks."""
+    """The same of one of its tasks, and what it last told of itself."""
 
     id: int
     state: str
     worker_id: str
     trace: str | None = None
     version: str | None = None
+    problem: ProblemInfo | None = None
+    facts: dict[str, Any] | None = None
 
 
 class ConnectorStateInfo(Entity):

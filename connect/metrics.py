@@ -130,6 +130,14 @@ class WorkerMetrics(Collector):
         for task_id, count in self._machine.restarts.items():
             restarts.add_metric([task_id.connector, str(task_id.task)], count)
         yield restarts
+        waiting = GaugeMetricFamily(
+            "tidemill_connect_task_has_problem",
+            "Whether something keeps a task of this worker from its work; its status says what",
+            labels=["connector", "task"],
+        )
+        for task_id in self._machine.runs:
+            waiting.add_metric([task_id.connector, str(task_id.task)], task_id in self._machine.problems)
+        yield waiting
 
     def _facts(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}

@@ -8,7 +8,7 @@ the cluster.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -24,6 +24,7 @@ from tidemill.connect.entities import (
     ConnectorState,
     ConnectorStateInfo,
     PluginInfo,
+    ProblemInfo,
     TaskInfo,
     TaskKey,
     TaskState,
@@ -48,8 +49,9 @@ from tidemill.connect.herder.offsets import flat
 from tidemill.connect.herder.service import Herder
 from tidemill.connect.herder.state import Submitted
 from tidemill.connect.loader import Plugins, UnknownPlugin
-from tidemill.connect.remote.spec import TaskId
+from tidemill.connect.problem import Problem, joined, sentence, to_json
 from tidemill.connect.stores import InstanceStatus, RestartRequest, State, TargetState
+from tidemill.connect.task_spec import TaskId
 from tidemill.connect.topic_log import TopicLogError
 from tidemill.connect.validation import Submitted as Candidate
 from tidemill.connect.validation import Validator, key_infos
@@ -58,6 +60,9 @@ log = structlog.get_logger("tidemill.connect.operations")
 
 PATCH_ATTEMPTS = 3
 """A PATCH that meets a concurrent change is computed again this often before it is refused."""
+
+UNSHOWN_FACTS = frozenset({"topics"})
+"""Facts of a task that are not part of its status: the topics in use have an endpoint of their own."""
 
 STOP_WAIT_S = 10.0
 """How long a change of offsets waits for the last tasks of a connector that was just stopped."""
@@ -135,14 +140,18 @@ class Operations:
             raise RestError(404, f"No status found for connector {name}")
         connector_restarts = plan is not None and plan.connector
         tasks = []
+        problems = {}
         for task in range(self._task_count(name)):
             task_status = board.instance(name, task)
             if task_status is not None:
-                tasks.append(_task_state(task, task_status, restarts=plan is not None and task in plan.tasks))
+                tasks.append(self._task_state(task_status, restarts=plan is not None and task in plan.tasks))
+                problem = self._problem(task_status)
+                if problem is not None:
+                    problems[task] = problem
         submitted = self._herder.machine.state.submitted(name)
         return ConnectorStateInfo(
             name=name,
-            connector=ConnectorState(**_state(status, restarts=connector_restarts)),
+            connector=ConnectorState(**_state(status, _of_tasks(problems), restarts=connector_restarts)),
             tasks=tuple(tasks),
             type="unknown" if submitted is None else self._type(submitted.config),
         )
@@ -152,7 +161,21 @@ class Operations:
         status = self._herder.machine.board.instance(name, task)
         if status is None or task >= self._task_count(name):
             raise RestError(404, f"No status found for task {name}-{task}")
-        return _task_state(task, status, restarts=False)
+        return self._task_state(status, restarts=False)
+
+    def _task_state(self, status: InstanceStatus, *, restarts: bool) -> TaskState:
+        assert status.task is not None
+        facts = self._herder.machine.facts.get(TaskId(status.connector, status.task), {})
+        shown = {name: value for name, value in facts.items() if value is not None and name not in UNSHOWN_FACTS}
+        state = _state(status, self._problem(status), restarts=restarts)
+        return TaskState(id=status.task, facts=shown or None, **state)
+
+    def _problem(self, status: InstanceStatus) -> Problem | None:
+        """What keeps a task from its work: as it says itself if it runs here, else as the status topic has it."""
+        assert status.task is not None
+        task = TaskId(status.connector, status.task)
+        machine = self._herder.machine
+        return machine.problems.get(task) if task in machine.runs else status.problem
 
     def topics(self, name: str) -> list[str]:
         """Topics the connector has used."""
@@ -417,14 +440,28 @@ def _normalised(plugin: str) -> str:
     return plugin.removesuffix("Connector")
 
 
-def _state(status: InstanceStatus, *, restarts: bool) -> dict[str, Any]:
+def _state(status: InstanceStatus, problem: Problem | None, *, restarts: bool) -> dict[str, Any]:
+    trace = status.trace or None
+    if trace is None and problem is not None:
+        trace = sentence(problem)  # what tools made for Apache's worker show
     return {
         "state": State.RESTARTING.value if restarts else status.state.value,
         "worker_id": status.worker_id,
-        "trace": status.trace or None,
+        "trace": trace,
         "version": status.version,
+        "problem": None if problem is None else ProblemInfo(**to_json(problem)),
     }
 
 
-def _task_state(task: int, status: InstanceStatus, *, restarts: bool) -> TaskState:
-    return TaskState(id=task, **_state(status, restarts=restarts))
+def _of_tasks(problems: Mapping[int, Problem]) -> Problem | None:
+    """The problem of a connector: those of its tasks, each different one once, with the tasks that have it."""
+    by_message: dict[str, list[int]] = {}
+    for task, problem in problems.items():
+        by_message.setdefault(problem.message, []).append(task)
+    return joined(
+        replace(
+            min((problems[task] for task in tasks), key=lambda each: each.since_ms),
+            message=f"task{'s' if len(tasks) > 1 else ''} {', '.join(map(str, tasks))}: {message}",
+        )
+        for message, tasks in by_message.items()
+    )

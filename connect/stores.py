@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from tidemill.connect.api import SourceOffset, SourcePartition
+from tidemill.connect.problem import Problem, from_json, to_json
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 """A Kafka record as the stores see it."""
@@ -288,6 +289,7 @@ class InstanceStatus:
     generation: int
     trace: str | None = None
     version: str | None = None  # of the plugin, since Apache Connect 4.1
+    problem: Problem | None = None  # ours; Apache's reader takes what it knows and leaves the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,13 +334,15 @@ def encode_status(record: StatusRecord) -> KeyValue:
     """Write a record of the status topic."""
     match record:
         case InstanceStatus():
-            value = {
+            value: dict[str, Any] = {
                 "state": record.state.value,
                 "trace": record.trace,
                 "worker_id": record.worker_id,
                 "generation": record.generation,
                 "version": record.version,
             }
+            if record.problem is not None:
+                value["problem"] = to_json(record.problem)
             return _keyed(_instance_key(record.connector, record.task), value)
         case InstanceGone(connector=connector, task=task):
             return _keyed(_instance_key(connector, task), None)
@@ -381,6 +385,7 @@ def _decode_instance(connector: str, task: int | None, content: dict[str, Any] |
         generation=generation,
         trace=trace if isinstance(trace, str) else None,
         version=version if isinstance(version, str) else None,
+        problem=from_json(content.get("problem")),
     )
 
 

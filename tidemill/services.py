@@ -153,12 +153,18 @@ def broker(
 
 
 def connect_worker(
-    name: str, bootstrap: str, *, rest: str = "127.0.0.1:0", settings: Mapping[str, str] | None = None, log: Path
+    name: str,
+    bootstrap: str,
+    *,
+    rest: str = "127.0.0.1:0",
+    settings: Mapping[str, str] | None = None,
+    log: Path,
+    environ: Mapping[str, str] | None = None,
 ) -> Service:
     """A Connect worker; `facts["url"]` is its REST address once started."""
     options = [option for key, value in (settings or {}).items() for option in ("--set", f"{key}={value}")]
     command = ["connect", "start", "--bootstrap", bootstrap, "--rest", rest, *options]
-    return Service(name, command, ready=r"tidemill connect ready: REST (?P<url>http://[^\s,]+)", log=log)
+    return Service(name, command, ready=r"tidemill connect ready: REST (?P<url>http://[^\s,]+)", log=log, environ=environ)
 
 
 def mirror(name: str, properties: Path, *, log: Path) -> Service:

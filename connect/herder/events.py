@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tidemill.connect.api import Json
 from tidemill.connect.herder.state import Config
-from tidemill.connect.remote.spec import InitialState, TaskEvent, TaskId
+from tidemill.connect.task_spec import InitialState, TaskEvent, TaskId
 from tidemill.connect.stores import ConfigRecord, StatusRecord
 
 # ---------------------------------------------------------------------- events

@@ -50,7 +50,8 @@ from tidemill.connect.herder.events import (
     WriteTasks,
 )
 from tidemill.connect.herder.state import Config, ConfigState, StatusBoard
-from tidemill.connect.remote.spec import (
+from tidemill.connect.problem import Problem, shortened
+from tidemill.connect.task_spec import (
     InitialState,
     TaskCompleted,
     TaskEvent,
@@ -110,11 +111,12 @@ class TaskRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """How long a killed task waits before it is started again."""
+    """How long a killed task waits before it is started again, and how often a changing problem is written down."""
 
     first_ms: int = 500
     max_ms: int = 60_000
     quiet_ms: int = 60_000  # after so long a run, earlier deaths no longer count
+    problem_interval_ms: int = 10_000  # between two records of the status topic that differ in a task's problem only
 
     def delay_ms(self, deaths: int) -> int:
         """The wait after the n-th death in a row."""
@@ -129,6 +131,7 @@ class HerderMachine:
         self.board = StatusBoard()
         self.runs: dict[TaskId, TaskRun] = {}
         self.facts: dict[TaskId, dict[str, Json]] = {}  # what each task last reported
+        self.problems: dict[TaskId, Problem] = {}  # what keeps a task of this worker from its work now
         self.restarts: dict[TaskId, int] = {}  # starts after a kill, since this worker began
         self._worker_id = worker_id
         self._track_topics = track_topics
@@ -142,6 +145,7 @@ class HerderMachine:
         self._versions: dict[str, str | None] = {}  # of connectors' plugins
         self._failures: dict[str, str] = {}  # connectors whose split failed, with the trace
         self._said: dict[tuple[str, int | None], InstanceStatus] = {}
+        self._problem_said_ms: dict[TaskId, int] = {}  # when the status topic was last told of a task's problem
         self._used: dict[str, set[str]] = {}  # topics tasks have reported since the record was last emptied
         self._actions: list[Action] = []
 
@@ -224,6 +228,8 @@ class HerderMachine:
         for run in list(self.runs.values()):
             if run.phase is Phase.WAITING and run.start_at_ms <= self._now_ms:
                 self._reconcile(run.task.connector)
+            elif run.task in self._problem_said_ms:
+                self._say_problem(run)
 
     def _forget(self, connector: str) -> None:
         for memory in (self._split_at, self._splitting, self._versions, self._failures):
@@ -343,6 +349,7 @@ class HerderMachine:
 
     def _start(self, task: TaskId, config: Config, *, paused: bool, deaths: int) -> None:
         self._incarnation += 1
+        self.problems.pop(task, None)
         self.runs[task] = TaskRun(
             task=task,
             incarnation=self._incarnation,
@@ -367,6 +374,7 @@ class HerderMachine:
         """Drop a task that has no process and should have none here."""
         self.runs.pop(task, None)
         self.facts.pop(task, None)
+        self._forget_problem(task)
         configured = task.task < len(self.state.tasks(task.connector))
         if configured and self.state.target(task.connector) is not TargetState.STOPPED:
             self._say_once(task.connector, task.task, State.UNASSIGNED)
@@ -405,8 +413,9 @@ class HerderMachine:
                 self._say(
                     run.task.connector, run.task.task, State.STOPPED, "The source has reached the end of its input."
                 )
-            case TaskReport(facts=facts):
+            case TaskReport(facts=facts, problem=problem):
                 self._on_report(run, facts)
+                self._on_problem(run, problem)
             case SpawnFailed(trace=trace):
                 self._on_exit(run, None, trace)
             case TaskExited(returncode=returncode, reason=reason):
@@ -415,6 +424,8 @@ class HerderMachine:
                 pass  # news of a task that is being stopped
 
     def _enter(self, run: TaskRun, phase: Phase) -> None:
+        if phase is not Phase.RUNNING:
+            self._forget_problem(run.task)
         self.runs[run.task] = replace(run, phase=phase, since_ms=self._now_ms)
 
     def _say_running(self, run: TaskRun) -> None:
@@ -423,6 +434,7 @@ class HerderMachine:
     def _on_exit(self, run: TaskRun, returncode: int | None, reason: str) -> None:
         task = run.task
         self.facts.pop(task, None)
+        self._forget_problem(task)
         match run.phase:
             case Phase.STOPPING:
                 # Gone; if it is still wanted, reconciling starts it anew.
@@ -455,6 +467,9 @@ class HerderMachine:
             run, phase=Phase.WAITING, alive=False, deaths=deaths, since_ms=self._now_ms, start_at_ms=at_ms
         )
         self.runs[run.task] = waiting
+        self.problems[run.task] = Problem(
+            message=shortened(reason), since_ms=self._now_ms, attempts=deaths, next_try_ms=at_ms
+        )
         trace = f"{reason}; started again in {delay_ms} ms (death {deaths} in a row)"
         self._say(run.task.connector, run.task.task, State.RESTARTING, trace)
         self._note("task killed", task=str(run.task), reason=reason, deaths=deaths, restart_in_ms=delay_ms)
@@ -476,6 +491,35 @@ class HerderMachine:
                     connector=run.task.connector, topic=topic, task=run.task.task, discovered_ms=self._now_ms
                 )
                 self._write(use)
+
+    def _on_problem(self, run: TaskRun, problem: Problem | None) -> None:
+        if run.phase not in (Phase.STARTING, Phase.RUNNING):
+            return
+        if problem is None:
+            self.problems.pop(run.task, None)
+        else:
+            self.problems[run.task] = problem
+        self._say_problem(run)
+
+    def _forget_problem(self, task: TaskId) -> None:
+        self.problems.pop(task, None)
+        self._problem_said_ms.pop(task, None)
+
+    def _say_problem(self, run: TaskRun) -> None:
+        """Let the status topic know of a problem that is new, different or over; not of every further attempt.
+
+        A task that is still starting shows as running with it: its process runs and tries.
+        """
+        task = run.task
+        if run.phase not in (Phase.STARTING, Phase.RUNNING):
+            return
+        said, problem = self._said.get((task.connector, task.task)), self.problems.get(task)
+        if _matter(problem) == _matter(None if said is None else said.problem):
+            return
+        if self._now_ms - self._problem_said_ms.get(task, 0) < self._policy.problem_interval_ms:
+            return  # a tick will come back to it
+        self._problem_said_ms[task] = self._now_ms
+        self._say_running(run)
 
     # --------------------------------------------------------------- restarts
 
@@ -510,6 +554,8 @@ class HerderMachine:
 
     def _say(self, connector: str, task: int | None, state: State, trace: str | None = None) -> None:
         assert self._assigned is not None
+        shows_problem = task is not None and state in (State.RUNNING, State.PAUSED)
+        problem = self.problems.get(TaskId(connector, task or 0)) if shows_problem else None
         status = InstanceStatus(
             connector=connector,
             task=task,
@@ -518,6 +564,7 @@ class HerderMachine:
             generation=self._assigned.generation,
             trace=trace,
             version=self._versions.get(connector),
+            problem=problem,
         )
         self._said[connector, task] = status
         self._write(status)
@@ -542,3 +589,8 @@ class HerderMachine:
 
     def _note(self, message: str, **facts: Json) -> None:
         self._actions.append(Note(message=message, facts=facts))
+
+
+def _matter(problem: Problem | None) -> tuple[str, int] | None:
+    """What makes a problem another one: further attempts do not."""
+    return None if problem is None else (problem.message, problem.since_ms)

@@ -29,7 +29,7 @@ from tidemill.connect.herder.lanes import Lanes, Work
 from tidemill.connect.herder.machine import HerderMachine, Phase
 from tidemill.connect.herder.offsets import OffsetBook
 from tidemill.connect.loader import Plugins
-from tidemill.connect.remote.spec import (
+from tidemill.connect.task_spec import (
     SettingProblem,
     TaskEvent,
     TaskExited,

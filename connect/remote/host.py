@@ -27,11 +27,12 @@ import orjson
 import structlog
 
 from tidemill.connect.api import Json
+from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote import plugin_pb2_grpc as rpc
-from tidemill.connect.remote.messages import PROTOCOL_VERSION, spec_to_message
+from tidemill.connect.remote.messages import PROTOCOL_VERSION, problem_from_message, spec_to_message
 from tidemill.connect.remote.process_facts import out_of_memory_kills, process_facts
-from tidemill.connect.remote.spec import (
+from tidemill.connect.task_spec import (
     SettingProblem,
     TaskCompleted,
     TaskEvent,
@@ -76,6 +77,7 @@ class _Process:
     stream: Any = None  # grpc.aio's context of the Attach call
     pid: int = 0  # of the task itself; `process` is its guardian
     facts: dict[str, Json] = field(default_factory=dict)
+    problem: Problem | None = None
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_TAIL_LINES))
     stop_requested: bool = False
     killed_because: str = ""
@@ -367,6 +369,7 @@ class TaskHost:
                 self._feed.put(TaskResumed(task=task, incarnation=incarnation))
             case "report":
                 process.facts.update(orjson.loads(message.report.facts_json))
+                process.problem = problem_from_message(message.report)
                 self._report(process)
             case _:
                 log.warning("a message this worker does not know", task=process.label, message=kind)
@@ -374,7 +377,11 @@ class TaskHost:
     def _report(self, process: _Process) -> None:
         assert process.spec is not None
         spec = process.spec
-        self._feed.put(TaskReport(task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts)))
+        self._feed.put(
+            TaskReport(
+                task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts), problem=process.problem
+            )
+        )
 
 
 class _Servicer(rpc.TaskHostServicer):

@@ -1,8 +1,9 @@
-"""Between the values of `spec` and the protobuf messages that carry them"""
+"""Between the values of `task_spec` and the protobuf messages that carry them"""
 
 from tidemill.connect.api import ConverterSpec, PluginKind
+from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
-from tidemill.connect.remote.spec import InitialState, TaskId, TaskSpec
+from tidemill.connect.task_spec import InitialState, TaskId, TaskSpec
 
 PROTOCOL_VERSION = 1
 """Grows when an old task process could no longer work under a new worker, or the other way round."""
@@ -59,3 +60,29 @@ def _converter_to_message(spec: ConverterSpec) -> pb.Converter:
 
 def _converter_from_message(message: pb.Converter) -> ConverterSpec:
     return ConverterSpec(kind=message.kind, options=dict(message.options))
+
+
+def report_to_message(facts_json: bytes, problem: Problem | None) -> pb.Report:
+    """Write a report."""
+    if problem is None:
+        return pb.Report(facts_json=facts_json)
+    trouble = pb.Trouble(
+        message=problem.message,
+        since_ms=problem.since_ms,
+        attempts=problem.attempts,
+        next_try_ms=problem.next_try_ms,
+    )
+    return pb.Report(facts_json=facts_json, trouble=trouble)
+
+
+def problem_from_message(message: pb.Report) -> Problem | None:
+    """Read what a report says of the task's problem."""
+    if not message.HasField("trouble"):
+        return None
+    trouble = message.trouble
+    return Problem(
+        message=trouble.message,
+        since_ms=trouble.since_ms,
+        attempts=trouble.attempts,
+        next_try_ms=trouble.next_try_ms if trouble.HasField("next_try_ms") else None,
+    )

@@ -22,10 +22,11 @@ from pydantic import BaseModel, ValidationError
 
 from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Plugin, PluginKind
 from tidemill.connect.loader import GROUP, Plugins
+from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote import plugin_pb2_grpc as rpc
-from tidemill.connect.remote.messages import PROTOCOL_VERSION, spec_from_message
-from tidemill.connect.remote.spec import InitialState, TaskSpec
+from tidemill.connect.remote.messages import PROTOCOL_VERSION, report_to_message, spec_from_message
+from tidemill.connect.task_spec import InitialState, TaskSpec
 from tidemill.connect.settings import parse_settings
 from tidemill.connect.tasks.control import News, TaskControl
 from tidemill.core.runtime.clock import SystemClock
@@ -37,6 +38,7 @@ EXIT_FAILED = 1
 EXIT_LOST_WORKER = 75  # as the guardian: nothing wrong with the task
 
 REPORT_INTERVAL_S = 1.0
+FACTS_BYTES_MAX = 2 << 20  # gRPC takes messages of up to 4 MiB
 FAREWELL_TIMEOUT_S = 2.0  # for the last words to reach the worker
 
 _NEWS = {
@@ -212,15 +214,22 @@ def _trace(error: Exception) -> str:
 
 
 def _report(link: _Link, control: TaskControl, ended: threading.Event) -> None:
-    last: bytes = b"{}"
+    last: tuple[bytes, Problem | None] = (b"{}", None)
     while True:
         over = ended.wait(REPORT_INTERVAL_S)
-        facts = orjson.dumps(dict(control.facts), default=str)
-        if facts != last:
-            link.say(pb.FromTask(report=pb.Report(facts_json=facts)))
-            last = facts
+        news = (_facts(control), control.current_problem())
+        if news != last:
+            link.say(pb.FromTask(report=report_to_message(*news)))
+            last = news
         if over:
             return
+
+
+def _facts(control: TaskControl) -> bytes:
+    facts = orjson.dumps(dict(control.facts), default=str)
+    if len(facts) <= FACTS_BYTES_MAX:
+        return facts
+    return orjson.dumps({"facts-too-large": len(facts)})
 
 
 def _run_check(link: _Link, order: pb.Check) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tidemill.connect.api import SourceOffset, SourcePartition, TaskContext
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.control import TaskControl
 
 
@@ -26,4 +26,5 @@ def task_context(
         offsets=offsets,
         stopping=stopping or (lambda: control.stopping),
         report=control.report,
+        problem=control.problem,
     )

@@ -1,15 +1,25 @@
 """What a running task is asked to do, and what it says back
 
 Two threads meet here: the one that hears the worker, which sets wishes, and the one that runs the plugin, which looks
-at them between two calls into it. Facts go the other way: a plain dictionary that the task thread writes and the
-reporter reads now and then, so a task that is stuck still shows what it last knew.
+at them between two calls into it. The other way go facts, a plain dictionary that the task thread writes and the
+reporter reads now and then, and problems: what keeps the task from its work, each until it is said to be over. So a
+task that is stuck still shows what it last knew.
 """
 
 import enum
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
 
 from tidemill.connect.api import Json
+from tidemill.connect.problem import Problem, joined, shortened
+from tidemill.core.runtime.clock import Clock, SystemClock
+
+
+PATIENCE_S = 3.0
+"""For calls that should return at once, such as `poll`; writing a batch may take longer."""
 
 
 class News(enum.Enum):
@@ -21,12 +31,27 @@ class News(enum.Enum):
     COMPLETED = "completed"
 
 
+class _Call(NamedTuple):
+    """A call into the plugin that is under way."""
+
+    name: str
+    began: float
+    patience_s: float
+
+
 class TaskControl:
     """The wishes of the worker and the news of the task."""
 
-    def __init__(self, announce: Callable[[News], None], *, paused: bool = False) -> None:
+    def __init__(
+        self, announce: Callable[[News], None], *, paused: bool = False, clock: Clock | None = None
+    ) -> None:
         self.facts: dict[str, Json] = {}
         self.grace_ms = 0
+        self._clock = clock or SystemClock()
+        self._problems: dict[str, Problem] = {}
+        self._fading: dict[str, float] = {}  # problems that are over at that time unless they are said again
+        self._telling = threading.Lock()
+        self._call: _Call | None = None
         self._announce = announce
         self._changed = threading.Condition()
         self._stop = False
@@ -91,6 +116,56 @@ class TaskControl:
     def report(self, facts: Mapping[str, Json]) -> None:
         """Publish facts; they stay until overwritten."""
         self.facts.update(facts)
+
+    def problem(self, about: str, message: str | None, *, retry_s: float | None = None) -> None:
+        """Say what keeps the task from its work, or with None that it is over; see `api.ReportProblem`."""
+        if message is None and about not in self._problems:
+            return  # the common case, said after every call that worked
+        with self._telling:
+            self._fading.pop(about, None)
+            if message is None:
+                self._problems.pop(about, None)
+                return
+            now_ms = self._clock.now_ms()
+            known = self._problems.get(about)
+            self._problems[about] = Problem(
+                message=shortened(message),
+                since_ms=now_ms if known is None else known.since_ms,
+                attempts=(0 if known is None else known.attempts) + (retry_s is not None),
+                next_try_ms=None if retry_s is None else now_ms + int(retry_s * 1000),
+            )
+
+    def problem_over_in(self, about: str, seconds: float) -> None:
+        """Say that a problem is over unless it is said again within `seconds`."""
+        with self._telling:
+            if about in self._problems:
+                self._problems[about] = replace(self._problems[about], next_try_ms=None)
+                self._fading[about] = self._clock.monotonic() + seconds
+
+    def current_problem(self) -> Problem | None:
+        """Everything that keeps the task from its work now, told as one."""
+        with self._telling:
+            now = self._clock.monotonic()
+            for about in [about for about, over in self._fading.items() if over <= now]:
+                del self._problems[about], self._fading[about]
+            if self._problems:
+                return joined(self._problems.values())
+        call = self._call
+        if call is None or now - call.began < call.patience_s:
+            return None
+        return Problem(
+            message=f"{call.name}() of the plugin has not returned: it waits for something, or has much to do",
+            since_ms=self._clock.now_ms() - int((now - call.began) * 1000),
+        )
+
+    @contextmanager
+    def calling(self, name: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
+        """Around a call into the plugin: one that takes longer than `patience_s` is a problem, too."""
+        self._call = _Call(name, self._clock.monotonic(), patience_s)
+        try:
+            yield
+        finally:
+            self._call = None
 
     def announce_start(self) -> None:
         """Say, once, that the plugin runs."""

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tidemill.connect.api import Fatal, NotConnected
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.kafka_clients import admin_config, dead_letter_config, explain, kafka_error
 from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, dead_letter_headers
 

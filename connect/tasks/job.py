@@ -9,7 +9,7 @@ import structlog
 from pydantic import BaseModel
 
 from tidemill.connect.api import Fatal, JobTask, NotConnected, Plugin, RetryAfter
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.context import task_context
 from tidemill.connect.tasks.control import TaskControl
@@ -19,6 +19,9 @@ log = structlog.get_logger("tidemill.connect.job")
 
 PAUSE_CHECK_S = 60.0  # a wish wakes the wait; this is only a bound
 HEALTHY_S = 60.0  # a job that ran this long starts over with short waits
+SETTLED_S = 3.0  # a job that ran this long has got what it waited for
+
+ABOUT = "job"
 
 
 class JobRunner:
@@ -87,6 +90,6 @@ class JobRunner:
 
     def _wait(self, seconds: float, error: Exception) -> None:
         log.warning("job interrupted", task=str(self._spec.task), error=str(error), retry_s=seconds)
-        self._control.report({"not-connected": str(error)})
+        self._control.problem(ABOUT, str(error), retry_s=seconds)
         self._control.wait(seconds)
-        self._control.report({"not-connected": None})
+        self._control.problem_over_in(ABOUT, SETTLED_S)

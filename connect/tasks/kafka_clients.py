@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 
 ClientConfig: TypeAlias = dict[str, str | int | float | bool]
 

@@ -13,6 +13,12 @@ from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.kafka_clients import ClientLost
 
+ABOUT = "connection"
+"""The problem of a task between two sessions."""
+
+RETRYING = "retry"
+"""The problem of a call that the plugin wants to be repeated."""
+
 
 class Sessions:
     """Runs sessions until one ends by itself or the task is to stop; `name` is the task's, for the log."""
@@ -32,7 +38,7 @@ class Sessions:
             except (NotConnected, ClientLost) as error:
                 delay_s = self._backoff.next_s()
                 self._log.warning("not connected", task=self._name, error=str(error), retry_s=delay_s)
-                self._control.report({"not-connected": str(error)})
+                self._control.problem(ABOUT, str(error), retry_s=delay_s)
                 self._control.wait(delay_s)
 
     def healthy(self) -> None:
@@ -40,4 +46,4 @@ class Sessions:
         if self._backoff.attempts:
             self._log.info("connected again", task=self._name)
             self._backoff.reset()
-        self._control.report({"not-connected": None})
+        self._control.problem(ABOUT, None)

@@ -24,12 +24,13 @@ from pydantic import BaseModel
 
 from tidemill.connect.api import Fatal, PartialFailure, Plugin, Record, RetryAfter, SinkTask
 from tidemill.connect.converters.registry import make_converter
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.context import task_context
 from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.dead_letters import DeadLetters
 from tidemill.connect.tasks.kafka_clients import ClientLost, consumer_config, explain, kafka_error
-from tidemill.connect.tasks.sessions import Sessions
+from tidemill.connect.tasks.kafka_watch import KafkaWatch
+from tidemill.connect.tasks.sessions import RETRYING, Sessions
 from tidemill.connect.tasks.topic_selection import TopicSelection
 from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict
 from tidemill.core.runtime.clock import Clock
@@ -43,6 +44,10 @@ TOPICS_REFRESH_S = 30.0  # between looks at the list of topics, for a pattern
 LIST_TIMEOUT_S = 5.0
 LEAVE_TIMEOUT_S = 2.0
 STOP_RESERVE = 0.5  # of the grace period is for the last commit, the rest for leaving the group and the plugin's stop
+WRITING_PATIENCE_S = 30.0  # after which a `put` that has not returned is told in the status
+QUIET_TURNS = 10  # without a record, after which a sink that has its partitions counts as well
+
+FLUSHING = "flush"
 
 _FATAL_ERRORS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -101,13 +106,20 @@ class SinkRunner:
     def run(self) -> None:
         """Return after a stop; raise what makes the task fail."""
         sessions = Sessions(str(self._spec.task), self._control, log)
+        flush_failed = False
 
         def session() -> None:
+            nonlocal flush_failed
             task = self._plugin.task(self._settings)
             if not isinstance(task, SinkTask):
                 raise TypeError(f"plugin {self._plugin.name} made a {type(task).__name__}, not a SinkTask")
-            one = _Session(task, self._spec, self._control, self._clock, self._counters)
-            one.run(on_healthy=sessions.healthy)
+            one = _Session(
+                task, self._spec, self._control, self._clock, self._counters, prove_by_flush=flush_failed
+            )
+            try:
+                one.run(on_healthy=sessions.healthy)
+            finally:
+                flush_failed = one.prove_by_flush
 
         sessions.run(session)
 
@@ -116,7 +128,14 @@ class _Session:
     """One life of the plugin's task object and its consumer."""
 
     def __init__(
-        self, task: SinkTask, spec: TaskSpec, control: TaskControl, clock: Clock, counters: SinkCounters
+        self,
+        task: SinkTask,
+        spec: TaskSpec,
+        control: TaskControl,
+        clock: Clock,
+        counters: SinkCounters,
+        *,
+        prove_by_flush: bool,
     ) -> None:
         self._task = task
         self._spec = spec
@@ -143,6 +162,8 @@ class _Session:
         self._failure: Exception | None = None
         self._assigned: set[Place] = set()
         self._on_healthy: Callable[[], None] = lambda: None
+        self.prove_by_flush = prove_by_flush  # the last flush failed: a `put` that returns shows nothing
+        self._quiet_turns = 0
 
     # ------------------------------------------------------------------- life
 
@@ -152,6 +173,8 @@ class _Session:
         config = consumer_config(self._spec)
         self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
         self._consumer = Consumer({**config, "error_cb": self._client_error, "on_commit": self._committed})
+        self._watch = KafkaWatch(self._consumer, self._control, self._spec.bootstrap_servers, self._topics)
+        self._watch.start()
         orderly = False
         try:
             if self._start():
@@ -166,12 +189,16 @@ class _Session:
         context = task_context(self._spec, self._control)
         while not self._control.stopping:
             try:
-                self._task.start(context)
+                with self._control.calling("start"):
+                    self._task.start(context)
                 return True
             except RetryAfter as retry:
-                self._control.report({"retrying": str(retry)})
+                self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
                 self._control.wait(retry.seconds)
         return False
+
+    def _topics(self) -> frozenset[str]:
+        return self._subscribed or self._selection.names
 
     def _subscribe(self) -> None:
         """Subscribe to what is selected, if that is not what is subscribed to already."""
@@ -213,8 +240,12 @@ class _Session:
             return
         messages = self._consumer.consume(BATCH_RECORDS, POLL_S)
         self._raise_failure()
+        self._quiet_turns = 0 if messages or not self._assigned else self._quiet_turns + 1
         if messages:
             self._offer(self._read(messages))
+        elif self._quiet_turns == QUIET_TURNS and not self._taken:
+            self.prove_by_flush = False
+            self._on_healthy()  # there is nothing to write: what the target can do is not asked
 
     def _attend(self, now: float) -> None:
         """While nothing may be read: stay in the group, and offer a held batch again when it is due."""
@@ -251,6 +282,7 @@ class _Session:
                 self._flush_and_commit(wait=False)
                 self._await_commit()
         finally:
+            self._watch.close()
             self._report()
             self._taken.clear()  # nothing more may be committed
             self._close([TopicPartition(*place) for place in self._assigned])
@@ -321,6 +353,7 @@ class _Session:
         log.warning("consumer", task=str(self._spec.task), error=error.str())
 
     def _client_error(self, error: KafkaError) -> None:
+        self._watch.heard(error)
         if error.fatal():
             self._failure = ClientLost(f"the consumer cannot go on: {error.str()}")
         elif error.code() in _FATAL_ERRORS:
@@ -337,18 +370,23 @@ class _Session:
         """Give a batch to the task."""
         if batch.records:
             try:
-                self._task.put(batch.records)
+                with self._control.calling("put", WRITING_PATIENCE_S):
+                    self._task.put(batch.records)
             except RetryAfter as retry:
                 self._pending = batch
                 self._retry_at = self._clock.monotonic() + retry.seconds
-                self._control.report({"retrying": str(retry)})
+                self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
                 return
             except PartialFailure as failure:
                 self._refused(batch, failure)
+        self._control.problem(RETRYING, None)
         self._counters.sent += len(batch.records)
         self._taken.update(batch.ends)
         self._position.update(batch.ends)
-        self._on_healthy()
+        if self.prove_by_flush:
+            self._flush_at = self._clock.monotonic()
+        else:
+            self._on_healthy()
 
     def _refused(self, batch: _Batch, failure: PartialFailure) -> None:
         for index, error in sorted(failure.errors.items()):
@@ -381,13 +419,19 @@ class _Session:
         """Make everything taken in durable, then let the group know."""
         if not self._taken:
             return
+        before, self.prove_by_flush = self.prove_by_flush, True
         try:
-            self._task.flush()
+            with self._control.calling("flush", WRITING_PATIENCE_S):
+                self._task.flush()
         except RetryAfter as retry:
-            self._control.report({"retrying": str(retry)})
+            self._control.problem(FLUSHING, str(retry), retry_s=retry.seconds)
             self._flush_at = self._clock.monotonic() + retry.seconds
             return
+        self._control.problem(FLUSHING, None)
         self._dead_letters.flush()
+        self.prove_by_flush = False
+        if before:
+            self._on_healthy()
         offsets = [TopicPartition(topic, partition, end) for (topic, partition), end in self._taken.items()]
         self._taken.clear()
         try:

@@ -30,7 +30,7 @@ from tidemill.connect.api import (
     SourcePartition,
     SourceTask,
 )
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.stores import SourceOffsetRecord, encode_offset, partition_identity
 from tidemill.connect.tasks import source_machine as machine
 from tidemill.connect.tasks.context import task_context
@@ -42,7 +42,8 @@ from tidemill.connect.tasks.kafka_clients import (
     producer_config,
     raise_if_lost,
 )
-from tidemill.connect.tasks.sessions import Sessions
+from tidemill.connect.tasks.kafka_watch import KafkaWatch
+from tidemill.connect.tasks.sessions import RETRYING, Sessions
 from tidemill.connect.tasks.source_offsets import SourceOffsets, load_offsets
 from tidemill.connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
 from tidemill.core.runtime.clock import Clock
@@ -52,8 +53,11 @@ log = structlog.get_logger("tidemill.connect.source")
 IN_FLIGHT_BYTES_MAX = 32 << 20  # as much as a Java producer buffers
 IN_FLIGHT_RECORDS_MAX = 200_000  # each costs librdkafka a few hundred bytes beside its payload
 OFFSETS_LOAD_TIMEOUT_S = 30.0
+STALLED_S = 3.0  # without an acknowledgement that is waited for, after which the status says so
 IDLE_S = 0.1  # between looks at the wishes while nothing may be polled
 STOP_RESERVE = 0.8  # of the grace period is for draining, the rest for the plugin's own stop
+
+DELIVERY = "delivery"
 
 
 class _Flush:
@@ -129,13 +133,36 @@ class _Session:
         self._paused = False
         self._retry_at = 0.0
         self._fatal: KafkaError | None = None
+        self._heard = False  # since it was last looked at, the cluster has acknowledged something
+        self._heard_at = 0.0
+        self._healthy = False
+        self._on_healthy: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------- life
 
     def run(self, on_healthy: Callable[[], None]) -> None:
         """Start, loop, drain, release."""
+        self._on_healthy = on_healthy
         spec = self._spec
-        self._offsets = load_offsets(
+        self._producer = Producer({**producer_config(spec), "error_cb": self._client_error})
+        self._sender = Sender(self._producer, spec, self._counters, self._control.report)
+        self._watch = KafkaWatch(self._producer, self._control, spec.bootstrap_servers, self._topics)
+        self._watch.start()
+        try:
+            self._offsets = self._load_offsets()
+            self._task = self._make_task()
+            try:
+                if self._start():
+                    self._control.announce_start()
+                    self._loop()
+            finally:
+                self._stop_task()
+        finally:
+            self._release()
+
+    def _load_offsets(self) -> SourceOffsets:
+        spec = self._spec
+        return load_offsets(
             spec.task.connector,
             spec.offsets_topic,
             offsets_reader_config(spec),
@@ -143,25 +170,20 @@ class _Session:
             timeout_s=OFFSETS_LOAD_TIMEOUT_S,
             stopping=lambda: self._control.stopping,
         )
-        self._producer = Producer({**producer_config(spec), "error_cb": self._client_error})
-        self._sender = Sender(self._producer, spec, self._counters, self._control.report)
-        self._task = self._make_task()
-        try:
-            if self._start():
-                on_healthy()
-                self._control.announce_start()
-                self._loop()
-        finally:
-            self._release()
+
+    def _topics(self) -> Sequence[str]:
+        """The topics without which the task cannot go on."""
+        return (self._spec.offsets_topic, *self._sender.topics)
 
     def _start(self) -> bool:
         context = task_context(self._spec, self._control, offsets=self._offsets.get)
         while not self._control.stopping:
             try:
-                self._task.start(context)
+                with self._control.calling("start"):
+                    self._task.start(context)
                 return True
             except RetryAfter as retry:
-                self._control.report({"retrying": str(retry)})
+                self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
                 self._control.wait(retry.seconds)
         return False
 
@@ -191,14 +213,23 @@ class _Session:
             self._serve(IDLE_S)
             return
         try:
-            outputs = self._task.poll()
+            with self._control.calling("poll"):
+                outputs = self._task.poll()
         except RetryAfter as retry:
             self._retry_at = now + retry.seconds
-            self._control.report({"retrying": str(retry)})
+            self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
             return
+        self._works()
         if outputs:
             self._send(outputs)
         self._report()
+
+    def _works(self) -> None:
+        """A poll has come back: only that shows that the plugin has all it needs."""
+        self._control.problem(RETRYING, None)
+        if not self._healthy:
+            self._healthy = True
+            self._on_healthy()
 
     def _drain(self) -> None:
         """Wait until everything is acknowledged and stored, or until the grace period is nearly over."""
@@ -217,11 +248,15 @@ class _Session:
                 return
             self._serve(IDLE_S)
 
-    def _release(self) -> None:
+    def _stop_task(self) -> None:
         try:
             self._task.stop()
         except Exception:
             log.exception("the plugin failed while stopping", task=str(self._spec.task))
+
+    def _release(self) -> None:
+        self._watch.close()
+        self._control.problem(DELIVERY, None)
         # What is still queued was either acknowledged or will be read again from the stored offsets.
         self._producer.purge()
         self._producer.flush(1.0)
@@ -230,6 +265,7 @@ class _Session:
     # -------------------------------------------------------- acknowledgements
 
     def _client_error(self, error: KafkaError) -> None:
+        self._watch.heard(error)
         if error.fatal():
             self._fatal = error
 
@@ -244,6 +280,20 @@ class _Session:
                 self._take(delivery)
         if self._flush is not None:
             self._look_after_flush(self._flush)
+        self._look_after_delivery()
+
+    def _look_after_delivery(self) -> None:
+        """Tell when the cluster has acknowledged nothing for long although something waits for it."""
+        now = self._clock.monotonic()
+        machine = self._machine
+        if (not machine.in_flight_records and self._flush is None) or self._heard:
+            self._heard = False
+            self._heard_at = now
+            self._control.problem(DELIVERY, None)
+        elif now - self._heard_at > STALLED_S:
+            what = f"{machine.in_flight_records} records" if machine.in_flight_records else "offsets"
+            held = "" if machine.accepts_more else "; the source is not read until they are"
+            self._control.problem(DELIVERY, f"{what} wait to be acknowledged by the Kafka cluster{held}")
 
     def _take(self, delivery: Delivery) -> None:
         delivery.listed = False
@@ -254,6 +304,7 @@ class _Session:
             return
         records, delivery.acknowledged = delivery.acknowledged, 0
         if records:
+            self._heard = True
             self._counters.written += records
             self._do(self._machine.step(machine.Delivered(token=delivery.token, records=records)))
 
@@ -265,6 +316,7 @@ class _Session:
             self._do(self._machine.step(machine.OffsetsFailed(flush=flush.number, reason=reason)))
         elif flush.waiting == 0:
             self._flush = None
+            self._heard = True
             self._counters.commits += 1
             for key, value in flush.records:
                 self._offsets.take(key, value)

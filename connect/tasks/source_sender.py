@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tidemill.connect.api import EncodedBatch, Fatal, Headers, Json, NotConnected, Record
 from tidemill.connect.converters.registry import make_converter
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.kafka_clients import admin_config, explain, kafka_error, raise_if_lost
 from tidemill.connect.tasks.topic_creation import TopicCreation
 from tidemill.connect.tolerance import ErrorPolicy, Stage, Verdict
@@ -95,6 +95,11 @@ class Sender:
         self._key_converter = make_converter(spec.key_converter)
         self._value_converter = make_converter(spec.value_converter)
         self._ready_topics: set[str] = set()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics written to so far; may be read on another thread."""
+        return tuple(self._ready_topics)
 
     def encode(self, records: Sequence[Record]) -> list[Outgoing]:
         """Pass records through the converters; those that must be left out are missing."""

@@ -13,7 +13,7 @@ import pytest
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.config import parse_worker
 from tidemill.connect.remote.host import TaskHost
-from tidemill.connect.remote.spec import TaskEvent, TaskExited, TaskFailed, TaskId, TaskSpec
+from tidemill.connect.task_spec import TaskEvent, TaskExited, TaskFailed, TaskId, TaskSpec
 from tidemill.connect.worker import Worker, open_worker
 
 EventT = TypeVar("EventT")

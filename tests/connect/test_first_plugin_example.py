@@ -14,7 +14,7 @@ import pytest
 from tests.connect.conftest import Events
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.remote.host import TaskHost
-from tidemill.connect.remote.spec import TaskExited, TaskId, TaskSpec
+from tidemill.connect.task_spec import TaskExited, TaskId, TaskSpec
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "first-plugin"
 

@@ -6,7 +6,8 @@ from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.loader import Plugins
 from tidemill.connect.metrics import WorkerMetrics, metric_name
 from tidemill.connect.plugins.file import file_source
-from tidemill.connect.remote.spec import TaskId, TaskReport, TaskStarted
+from tidemill.connect.problem import Problem
+from tidemill.connect.task_spec import TaskId, TaskReport, TaskStarted
 from tidemill.connect.stores import ConnectorConfig, TaskConfig, TasksCommit
 
 
@@ -53,6 +54,7 @@ def test_the_lines_of_a_scrape() -> None:
         'kafka_connect_source_task_source_record_poll_total{connector="c",task="0"} 12.0',
         'tidemill_connect_task_lag_bytes{connector="c",task="0"} 3.5',
         'tidemill_connect_task_restarts_total{connector="c",task="0"} 2.0',
+        'tidemill_connect_task_has_problem{connector="c",task="0"} 0.0',
     ):
         assert line in lines, line
     assert not [line for line in lines if "connected" in line or "topics{" in line]
@@ -62,3 +64,11 @@ def test_facts_get_the_group_connect_has_them_in() -> None:
     assert metric_name("sink-record-lag-max") == "kafka_connect_sink_task_sink_record_lag_max"
     assert metric_name("offset-commit-success-total") == "kafka_connect_connector_task_offset_commit_success_total"
     assert metric_name("process-rss-bytes") == "tidemill_connect_task_process_rss_bytes"
+
+
+def test_a_task_that_waits_is_seen() -> None:
+    herder = machine()
+    herder.problems[TaskId("c", 0)] = Problem(message="no database", since_ms=1)
+    assert 'tidemill_connect_task_has_problem{connector="c",task="0"} 1.0' in WorkerMetrics(
+        herder, Plugins([file_source])
+    ).text()

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SinkTask, Unsupported
 from tidemill.connect.entities import ConfigInfo, ConfigInfos
-from tidemill.connect.remote.spec import SettingProblem
+from tidemill.connect.task_spec import SettingProblem
 from tidemill.connect.validation import Surroundings, Validator, key_infos
 
 

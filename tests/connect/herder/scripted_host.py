@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from tidemill.connect.remote.spec import SettingProblem, TaskEvent, TaskExited, TaskId, TaskSpec, TaskStarted
+from tidemill.connect.task_spec import SettingProblem, TaskEvent, TaskExited, TaskId, TaskSpec, TaskStarted
 
 
 class ScriptedHost:

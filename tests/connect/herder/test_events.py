@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.connect.herder import events
 from tidemill.connect.herder.events import Assigned
-from tidemill.connect.remote.spec import TaskId
+from tidemill.connect.task_spec import TaskId
 
 
 @pytest.mark.parametrize(

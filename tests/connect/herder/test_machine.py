@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -10,7 +10,8 @@ from tidemill.connect.herder import events as e
 from tidemill.connect.herder.commands import Configure, Create, Delete, Refused, Restart, SetTarget, decide
 from tidemill.connect.herder.machine import HerderMachine, Phase
 from tidemill.connect.herder.state import ConfigState, StatusBoard
-from tidemill.connect.remote.spec import (
+from tidemill.connect.problem import Problem
+from tidemill.connect.task_spec import (
     InitialState,
     TaskCompleted,
     TaskExited,
@@ -330,6 +331,83 @@ def test_topics_come_back_only_when_they_are_used_again(world: World) -> None:
     world.command(SetTarget(connector="c", target=TargetState.STOPPED))
     world.tell(e.ForgetTopics(connector="c"))
     assert report(3) == []  # the last words of a task that is being stopped
+
+
+def report(world: World, problem: Problem | None, *, at_ms: int = 0) -> None:
+    if at_ms:
+        world.now_ms = at_ms
+        world.tell(e.Tick(now_ms=at_ms))
+    world.tell(TaskReport(task=ONE, incarnation=world.processes[ONE].incarnation, facts={}, problem=problem))
+    world.see_statuses()
+
+
+def shown(world: World) -> Problem | None:
+    status = world.machine.board.instance("c", 0)
+    assert status is not None
+    return status.problem
+
+
+AWAY = Problem(message="no database", since_ms=5, attempts=1, next_try_ms=9)
+
+
+def test_a_problem_is_told_at_once_and_so_is_its_end(world: World) -> None:
+    create(world, "1")
+    report(world, AWAY, at_ms=2_000_000)
+    assert world.state("c", 0) is State.RUNNING
+    assert shown(world) == AWAY
+    report(world, None, at_ms=2_100_000)
+    assert shown(world) is None and world.state("c", 0) is State.RUNNING
+
+
+def test_further_attempts_write_nothing(world: World) -> None:
+    create(world, "1")
+    report(world, AWAY, at_ms=2_000_000)
+    written = len(world.status_log)
+    report(world, replace(AWAY, attempts=2, next_try_ms=99), at_ms=2_100_000)
+    assert len(world.status_log) == written
+    assert world.machine.problems[ONE].attempts == 2, "the worker itself knows"
+
+
+def test_a_problem_that_comes_and_goes_is_written_now_and_then(world: World) -> None:
+    create(world, "1")
+    written = len(world.status_log)
+    for second in range(100):
+        at_ms = 2_000_000 + second * 1_000
+        report(world, replace(AWAY, since_ms=at_ms) if second % 2 else None, at_ms=at_ms)
+    assert len(world.status_log) - written <= 11
+    world.tell(e.Tick(now_ms=2_200_000))
+    world.see_statuses()
+    last = world.machine.problems.get(ONE)
+    assert last is not None and shown(world) == last, "the last one is not forgotten"
+
+
+def test_a_task_that_cannot_start_shows_why(world: World) -> None:
+    world.command(Create(connector="c", config=config("1")))
+    world.split(world.splits[0])
+    world.write(world.writes[0])
+    assert world.state("c", 0) is None
+    report(world, AWAY, at_ms=2_000_000)
+    assert world.state("c", 0) is State.RUNNING and shown(world) == AWAY
+
+
+def test_a_failure_ends_the_problem(world: World) -> None:
+    create(world, "1")
+    report(world, AWAY, at_ms=2_000_000)
+    world.tell(TaskFailed(task=ONE, incarnation=world.processes[ONE].incarnation, trace="gone"))
+    world.see_statuses()
+    assert world.state("c", 0) is State.FAILED
+    assert shown(world) is None and ONE not in world.machine.problems
+
+
+def test_a_killed_task_waits_for_its_next_start(world: World) -> None:
+    create(world, "1")
+    process = world.processes.pop(ONE)
+    world.tell(TaskExited(task=ONE, incarnation=process.incarnation, returncode=-9, reason="killed by SIGKILL"))
+    problem = world.machine.problems[ONE]
+    assert problem.message == "killed by SIGKILL" and problem.attempts == 1
+    assert problem.next_try_ms == world.machine.runs[ONE].start_at_ms
+    world.tell(e.Tick(now_ms=problem.next_try_ms))
+    assert ONE not in world.machine.problems
 
 
 def test_a_connector_created_again_waits_for_its_old_tasks_to_end(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.connect.tasks.conftest import Cluster
 from tidemill.connect.api import ConverterSpec, PluginKind
-from tidemill.connect.remote.spec import TaskExited, TaskReport, TaskSpec, TaskStarted
+from tidemill.connect.task_spec import TaskExited, TaskReport, TaskSpec, TaskStarted
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.connect.conftest import PLUGINS
 from tidemill.connect.api import PluginKind
 from tidemill.connect.remote.host import TaskHost
-from tidemill.connect.remote.spec import (
+from tidemill.connect.task_spec import (
     InitialState,
     TaskEvent,
     TaskExited,
@@ -149,7 +149,8 @@ async def test_a_task_with_bad_settings_says_which(running: Any, spec: Make) -> 
 
 async def test_absence_is_reported_and_retried(running: Any, spec: Make) -> None:
     task = await running.start(job(spec, "absent"))
-    await running.events.wait(TaskReport, lambda event: event.facts.get("not-connected") == "nobody is there")
+    told = await running.events.wait(TaskReport, lambda event: event.problem is not None)
+    assert told.problem is not None and told.problem.message == "nobody is there" and told.problem.attempts >= 1
     await running.host.stop_task(task, 10)
     assert (await running.ended(task)).returncode == 0
 

@@ -5,8 +5,14 @@ from hypothesis import strategies as st
 
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.remote import plugin_pb2 as pb
-from tidemill.connect.remote.messages import spec_from_message, spec_to_message
-from tidemill.connect.remote.spec import InitialState, TaskId, TaskSpec
+from tidemill.connect.problem import Problem
+from tidemill.connect.remote.messages import (
+    problem_from_message,
+    report_to_message,
+    spec_from_message,
+    spec_to_message,
+)
+from tidemill.connect.task_spec import InitialState, TaskId, TaskSpec
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 MAPS = st.dictionaries(TEXT, TEXT, max_size=3)
@@ -43,3 +49,19 @@ def test_every_field_has_its_place_in_the_message() -> None:
     """A field added on one side and forgotten on the other would be lost in silence."""
     fields = set(TaskSpec.__dataclass_fields__) - {"task"} | {"connector", "task"}
     assert {field.name for field in pb.TaskSpec.DESCRIPTOR.fields} == fields
+
+
+PROBLEMS = st.builds(
+    Problem,
+    message=TEXT,
+    since_ms=st.integers(0, 1 << 50),
+    attempts=st.integers(0, 1 << 30),
+    next_try_ms=st.none() | st.integers(0, 1 << 50),
+)
+
+
+@given(st.binary(max_size=8), st.none() | PROBLEMS)
+def test_a_problem_comes_back(facts: bytes, problem: Problem | None) -> None:
+    report = pb.Report.FromString(report_to_message(facts, problem).SerializeToString())
+    assert report.facts_json == facts
+    assert problem_from_message(report) == problem

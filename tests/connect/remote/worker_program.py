@@ -5,7 +5,7 @@ import sys
 
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.remote.host import TaskHost
-from tidemill.connect.remote.spec import TaskId, TaskSpec
+from tidemill.connect.task_spec import TaskId, TaskSpec
 
 
 async def main(mode: str, pid_file: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.context import task_context
 from tidemill.connect.tasks.control import TaskControl
 
@@ -20,6 +20,9 @@ def test_everything_of_the_specification_arrives(spec: Callable[..., TaskSpec]) 
     assert context.stopping()
     context.report({"lag": 1})
     assert control.facts == {"lag": 1}
+    context.problem("slot", "the slot is in use", retry_s=1)
+    problem = control.current_problem()
+    assert problem is not None and problem.message == "the slot is in use"
 
 
 def test_only_sources_have_offsets(spec: Callable[..., TaskSpec]) -> None:

@@ -3,7 +3,9 @@
 import threading
 import time
 
+from tidemill.connect.problem import Problem
 from tidemill.connect.tasks.control import News, TaskControl
+from tidemill.core.runtime.clock import ManualClock
 
 
 def control(paused: bool = False) -> tuple[TaskControl, list[News]]:
@@ -57,3 +59,51 @@ def test_facts_stay_until_overwritten() -> None:
     subject.report({"a": 1, "b": 2})
     subject.report({"a": 3})
     assert subject.facts == {"a": 3, "b": 2}
+
+
+def test_a_problem_stands_until_it_is_over() -> None:
+    clock = ManualClock(1_000_000)
+    subject = TaskControl(lambda news: None, clock=clock)
+    subject.problem("database", "no route\n to it", retry_s=1)
+    clock.advance(1_000)
+    subject.problem("database", "no route to it", retry_s=2)
+    assert subject.current_problem() == Problem(
+        message="no route to it", since_ms=1_000_000, attempts=2, next_try_ms=1_003_000
+    )
+    subject.problem("database", None)
+    subject.problem("database", None)
+    assert subject.current_problem() is None
+    subject.problem("database", "again")
+    assert subject.current_problem() == Problem(message="again", since_ms=1_001_000)
+
+
+def test_several_problems_are_told_as_one() -> None:
+    clock = ManualClock(1_000_000)
+    subject = TaskControl(lambda news: None, clock=clock)
+    subject.problem("slot", "the slot is in use")
+    clock.advance(500)
+    subject.problem("cluster", "no broker", retry_s=1)
+    assert subject.current_problem() == Problem(
+        message="the slot is in use; no broker", since_ms=1_000_000, attempts=1, next_try_ms=1_001_500
+    )
+    subject.problem("slot", None)
+    assert subject.current_problem() == Problem(
+        message="no broker", since_ms=1_000_500, attempts=1, next_try_ms=1_001_500
+    )
+
+
+def test_a_problem_that_is_not_said_again_fades() -> None:
+    clock = ManualClock()
+    subject = TaskControl(lambda news: None, clock=clock)
+    subject.problem_over_in("job", 3)
+    assert subject.current_problem() is None
+    subject.problem("job", "away", retry_s=1)
+    subject.problem_over_in("job", 3)
+    clock.advance(2_999)
+    assert subject.current_problem() is not None
+    subject.problem("job", "away", retry_s=1)
+    clock.advance(10_000)
+    assert subject.current_problem() is not None, "it was said again"
+    subject.problem_over_in("job", 3)
+    clock.advance(3_000)
+    assert subject.current_problem() is None

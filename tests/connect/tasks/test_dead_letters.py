@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tidemill.connect.api import NotConnected
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import dead_letters
 from tidemill.connect.tasks.dead_letters import DeadLetters
 from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, Stage

@@ -8,7 +8,7 @@ import pytest
 
 from tests.connect.tasks.conftest import Loop, plugin, until
 from tidemill.connect.api import Fatal, JobTask, NotConnected, PluginKind, RetryAfter, TaskContext
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import job
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.control import News
@@ -81,9 +81,11 @@ def test_a_job_that_starts_paused_does_not_run(work: Callable[..., Any]) -> None
 def test_interruptions_run_it_again(work: Callable[..., Any]) -> None:
     loop, runs = work(NotConnected("away"), RetryAfter(0.01), NotConnected("away"))
     until(lambda: len(runs) == 4, "the fourth run")
+    problem = loop.control.current_problem()
+    assert problem is not None and problem.message == "away" and problem.attempts == 3
+    until(lambda: loop.control.current_problem() is None, "the end of the problem")
     loop.stop()
     assert loop.error is None
-    assert loop.fact("not-connected") is None
 
 
 def test_a_bug_fails_it(work: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import kafka_clients as clients
 
 

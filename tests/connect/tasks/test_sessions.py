@@ -46,14 +46,16 @@ def test_pauses_grow_until_a_session_works() -> None:
         )
     assert left == ["never"]
     assert control.waits == [1, 2, 1]
-    assert control.facts["not-connected"] is None
+    assert control.current_problem() is None
     assert [line["event"] for line in lines].count("connected again") == 2
 
 
 def test_what_is_away_is_told() -> None:
     control = Control()
-    run(control, NotConnected("no route to the database"), "ends")
-    assert control.facts["not-connected"] == "no route to the database"
+    run(control, NotConnected("no route to the database"), NotConnected("no route to the database"), "ends")
+    problem = control.current_problem()
+    assert problem is not None and problem.message == "no route to the database"
+    assert problem.attempts == 2 and problem.next_try_ms is not None
 
 
 def test_what_would_fail_again_fails_the_task() -> None:

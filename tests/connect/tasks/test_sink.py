@@ -20,7 +20,7 @@ from tidemill.connect.api import (
     SinkTask,
     TaskContext,
 )
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import sessions, sink
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.control import News
@@ -190,7 +190,7 @@ def test_absence_rewinds_to_what_was_committed(fill: Callable[..., Loop], cluste
     assert loop.error is None
     assert sorted(target.values) == [0, 1, 2]
     assert target.calls.count("stop") >= 3
-    assert loop.fact("not-connected") is None
+    assert loop.control.current_problem() is None
 
 
 def test_a_bug_fails_the_task_and_commits_nothing(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:

@@ -21,7 +21,7 @@ from tidemill.connect.api import (
     SourceTask,
     TaskContext,
 )
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import sessions, source
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.control import News
@@ -252,7 +252,7 @@ def test_absence_starts_a_new_session_from_the_stored_offsets(
     assert script.started_at == [None, None, {"next": 5}]
     assert (script.lives, script.stops) == (3, 3)
     assert loop.news == [News.STARTED]
-    assert loop.fact("not-connected") is None
+    assert loop.control.current_problem() is None
 
 
 def test_retry_calls_again_on_the_same_object(

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.connect.api import EncodedBatch, Fatal, Record
-from tidemill.connect.remote.spec import TaskSpec
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.kafka_clients import ClientLost
 from tidemill.connect.tasks.source_sender import Delivery, Outgoing, Sender, SourceCounters, check_columns
 

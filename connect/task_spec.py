@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from tidemill.connect.api import ConverterSpec, Json, PluginKind
+from tidemill.connect.problem import Problem
 
 
 class TaskId(NamedTuple):
@@ -100,11 +101,12 @@ class TaskResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """Facts from inside: counters for the metrics, whatever the plugin reported, e.g. {"lag_bytes": 12}."""
+    """News from inside: counters and whatever else the plugin reported, e.g. {"lag_bytes": 12}, and what it waits for."""
 
     task: TaskId
     incarnation: int
     facts: Mapping[str, Json]
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

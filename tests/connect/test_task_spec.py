@@ -1,6 +1,6 @@
 """The words worker and host share"""
 
-from tidemill.connect.remote.spec import TaskId
+from tidemill.connect.task_spec import TaskId
 
 
 def test_a_task_is_called_as_kafka_connect_calls_it() -> None:

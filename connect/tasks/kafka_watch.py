@@ -1,0 +1,121 @@
+"""Whether a task's Kafka cluster answers, and has the topics the task needs
+
+A client that has lost its cluster waits and says nothing for long: a producer for ever, a consumer as if there were
+nothing to read. So a thread asks the cluster now and then, over the task's own client and with its credentials, and
+says as problems of the task what it hears: nobody answers, a topic is not there, a partition has no leader. It asks
+more often while there is trouble, so that the end is heard soon, too.
+
+An error that the client reports itself is no problem yet, brokers come and go; it only has the cluster asked at once,
+and its words are quoted when there is no answer.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from itertools import count, islice
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tidemill.connect.tasks.control import TaskControl
+from tidemill.connect.tasks.kafka_clients import explain, kafka_error
+
+ASK_S = 2.0
+ASK_IN_TROUBLE_S = 0.5
+PAUSE_S = 0.2  # between two rounds, however often the client complains
+ANSWER_S = 1.5
+TOPICS_PER_ROUND = 5  # of those a task uses, in turn: it may use thousands
+
+CLUSTER = "cluster"
+
+
+class AsksForTopics(Protocol):
+    """A producer, consumer or admin client of confluent-kafka."""
+
+    def list_topics(self, topic: str, timeout: float) -> Any: ...
+
+
+class KafkaWatch:
+    """Asks until it is closed; `topics` are those in use, read on the watch's own thread."""
+
+    def __init__(
+        self, client: AsksForTopics, control: TaskControl, bootstrap: str, topics: Callable[[], Iterable[str]]
+    ) -> None:
+        self._client = client
+        self._control = control
+        self._bootstrap = bootstrap
+        self._topics = topics
+        self._words = ""  # what the client said last
+        self._suspects: set[str] = set()  # topics with a problem, asked about in every round
+        self._rounds = count()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kafka watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def heard(self, error: KafkaError) -> None:
+        """Take in an error that the client reported by itself."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that one only counts them
+            self._words = error.str()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Ask no more; the client may be closed after this."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * ANSWER_S)
+        self._control.problem(CLUSTER, None)
+        for topic in list(self._suspects):
+            self._clear(topic)
+
+    def _run(self) -> None:
+        while not self._closing.wait(PAUSE_S):
+            well = self._ask()
+            self._wake.wait(ASK_S if well else ASK_IN_TROUBLE_S)
+            self._wake.clear()
+
+    def _ask(self) -> bool:
+        """One round; whether all is well."""
+        for topic in self._chosen():
+            try:
+                found = self._client.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            except KafkaException as error:
+                if not self._closing.is_set():
+                    words = self._words or kafka_error(error).str()
+                    self._control.problem(CLUSTER, f"the Kafka cluster at {self._bootstrap} does not answer: {words}")
+                return False
+            except RuntimeError:  # the client was closed meanwhile
+                return True
+            self._words = ""
+            self._control.problem(CLUSTER, None)
+            self._judge(topic, found)
+        return not self._suspects
+
+    def _chosen(self) -> list[str]:
+        """The topics to ask about this time: those in trouble, and some of the others in turn."""
+        topics = list(self._topics())
+        start = next(self._rounds) * TOPICS_PER_ROUND % max(1, len(topics))
+        turn = islice([*topics[start:], *topics[:start]], TOPICS_PER_ROUND)
+        gone = self._suspects.difference(topics)
+        for topic in gone:
+            self._clear(topic)
+        return list(dict.fromkeys([*self._suspects, *turn]))
+
+    def _judge(self, topic: str, found: Any) -> None:
+        if found.error is not None:
+            trouble = explain(found.error, f"topic {topic}")
+        else:
+            leaderless = sorted(each.id for each in found.partitions.values() if each.leader < 0)
+            trouble = f"topic {topic}: no leader for partition {', '.join(map(str, leaderless[:10]))}" if leaderless else ""
+        if not trouble:
+            self._clear(topic)
+        elif not self._closing.is_set():
+            self._suspects.add(topic)
+            self._control.problem(f"topic {topic}", trouble)
+
+    def _clear(self, topic: str) -> None:
+        self._suspects.discard(topic)
+        self._control.problem(f"topic {topic}", None)
