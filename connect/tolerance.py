@@ -15,6 +15,10 @@ a refusal that would hit every record alike, such as a missing permission.
     KAFKA_PRODUCE     fail             skip                    (sources have none)
     TASK_PUT, _POLL   fail             fail                    fail
     KAFKA_CONSUME     fail             fail                    fail
+
+Before that decision a record may be tried again: one that a sink refuses with `RetryAfter` is offered until
+`errors.retry.timeout` is over, with pauses that double up to `errors.retry.delay.max.ms`. A whole call that asks for
+patience (`RetryAfter` from `put` or `poll`) is repeated for as long as it asks, as Kafka Connect does.
 """
 
 import enum
@@ -25,6 +29,8 @@ from dataclasses import dataclass
 from tidemill.connect.api import Headers
 
 HEADER_PREFIX = "__connect.errors."
+RETRY_FIRST_MS = 300  # as Kafka Connect
+RETRY_DELAY_MAX_MS = 60_000
 DEAD_LETTER_REPLICATION_FACTOR = 3  # Kafka's default
 
 
@@ -72,6 +78,8 @@ class ErrorPolicy:
     dead_letter_topic: str = ""
     dead_letter_replication_factor: int = DEAD_LETTER_REPLICATION_FACTOR
     dead_letter_headers: bool = False
+    retry_timeout_ms: int = 0  # -1: for ever
+    retry_delay_max_ms: int = RETRY_DELAY_MAX_MS
 
     @classmethod
     def from_config(cls, config: Mapping[str, str]) -> "ErrorPolicy":
@@ -85,7 +93,17 @@ class ErrorPolicy:
             dead_letter_topic=config.get(topic + "name", ""),
             dead_letter_replication_factor=int(factor),
             dead_letter_headers=_flag(config, "errors.deadletterqueue.context.headers.enable"),
+            retry_timeout_ms=int(config.get("errors.retry.timeout", "0")),
+            retry_delay_max_ms=int(config.get("errors.retry.delay.max.ms", str(RETRY_DELAY_MAX_MS))),
         )
+
+    def retries(self, failing_ms: int) -> bool:
+        """Whether a record that has been failing for so long is tried once more."""
+        return self.retry_timeout_ms < 0 or failing_ms < self.retry_timeout_ms
+
+    def retry_delay_ms(self, attempts: int) -> int:
+        """The pause after so many attempts."""
+        return int(min(self.retry_delay_max_ms, RETRY_FIRST_MS * 2 ** min(attempts - 1, 30)))
 
     def verdict(self, stage: Stage, *, names_record: bool = True) -> Verdict:
         """Decide; `names_record` tells whether the error speaks of one record."""

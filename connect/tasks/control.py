@@ -17,7 +17,6 @@ from tidemill.connect.api import Json
 from tidemill.connect.problem import Problem, joined, shortened
 from tidemill.core.runtime.clock import Clock, SystemClock
 
-
 PATIENCE_S = 3.0
 """For calls that should return at once, such as `poll`; writing a batch may take longer."""
 
@@ -42,9 +41,7 @@ class _Call(NamedTuple):
 class TaskControl:
     """The wishes of the worker and the news of the task."""
 
-    def __init__(
-        self, announce: Callable[[News], None], *, paused: bool = False, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, announce: Callable[[News], None], *, paused: bool = False, clock: Clock | None = None) -> None:
         self.facts: dict[str, Json] = {}
         self.grace_ms = 0
         self._clock = clock or SystemClock()

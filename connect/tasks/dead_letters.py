@@ -79,15 +79,17 @@ class DeadLetters:
     def _create_topic(self) -> None:
         topic, factor = self._policy.dead_letter_topic, self._policy.dead_letter_replication_factor
         admin = AdminClient(admin_config(self._spec))
-        future = admin.create_topics([NewTopic(topic, 1, factor)])[topic]
         try:
+            # As many copies as there are brokers, at most: the rule for every topic that Connect makes for itself.
+            copies = min(factor, len(admin.list_topics(topic, timeout=CREATION_TIMEOUT_S).brokers))
+            future = admin.create_topics([NewTopic(topic, 1, copies)])[topic]
             future.result(CREATION_TIMEOUT_S)
-            log.info("dead-letter topic created", topic=topic)
+            log.info("dead-letter topic created", topic=topic, replicas=copies)
         except KafkaException as error:
             reason = kafka_error(error)
             if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
-            advice = ""
-            if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-                advice = "; set errors.deadletterqueue.topic.replication.factor to the number of brokers"
-            raise Fatal(explain(reason, f"cannot create the dead-letter topic {topic}") + advice) from error
+            what = explain(reason, f"cannot create the dead-letter topic {topic}")
+            if reason.retriable() or reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+                raise NotConnected(what) from error
+            raise Fatal(what) from error

@@ -40,6 +40,10 @@ def producer_config(spec: TaskSpec) -> ClientConfig:
     }
 
 
+ONE_BY_ONE: ClientConfig = {"batch.num.messages": 1, "linger.ms": 0}
+"""Over a producer's settings: every record in a batch of its own."""
+
+
 def dead_letter_config(spec: TaskSpec) -> ClientConfig:
     """Settings of the producer that writes a sink's dead letters."""
     return {**producer_config(spec), "client.id": f"connector-dlq-producer-{spec.task}"}

@@ -1,9 +1,9 @@
-"""Whether a task's Kafka cluster answers, and has the topics the task needs
+"""Whether the Kafka cluster answers, and has the topics of a task
 
 A client that has lost its cluster waits and says nothing for long: a producer for ever, a consumer as if there were
-nothing to read. So a thread asks the cluster now and then, over the task's own client and with its credentials, and
-says as problems of the task what it hears: nobody answers, a topic is not there, a partition has no leader. It asks
-more often while there is trouble, so that the end is heard soon, too.
+nothing to read. So a thread asks the cluster now and then, with the task's credentials, and says as problems of the
+task what it hears: nobody answers, a topic is not there, a partition has no leader. It asks more often while there is
+trouble, so that the end is heard soon, too.
 
 An error that the client reports itself is no problem yet, brokers come and go; it only has the cluster asked at once,
 and its words are quoted when there is no answer.
@@ -109,7 +109,8 @@ class KafkaWatch:
             trouble = explain(found.error, f"topic {topic}")
         else:
             leaderless = sorted(each.id for each in found.partitions.values() if each.leader < 0)
-            trouble = f"topic {topic}: no leader for partition {', '.join(map(str, leaderless[:10]))}" if leaderless else ""
+            named = ", ".join(map(str, leaderless[:10]))
+            trouble = f"topic {topic}: no leader for partition {named}" if leaderless else ""
         if not trouble:
             self._clear(topic)
         elif not self._closing.is_set():

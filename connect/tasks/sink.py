@@ -4,8 +4,9 @@ The group's offsets say what is in the target: they are committed only after `fl
 record that `put` has taken in. Everything in between may be delivered again after a failure.
 
 `RetryAfter` holds the batch back and offers it again; meanwhile the consumer keeps its place in the group.
-`PartialFailure` names bad records, for which the error policy decides (see `tolerance`). `NotConnected` ends the
-session: what the task object had buffered is lost with it, so a new one starts from the committed offsets.
+`PartialFailure` names bad records, for which the error policy decides (see `tolerance`): left out, or offered again.
+`NotConnected` ends the session: what the task object had buffered is lost with it, so a new one starts from the
+committed offsets.
 
 A rebalance asks the task to flush before partitions go, and to name better positions than the group's for those that
 come. librdkafka calls back from inside `poll`, on this thread; an error of the plugin in there is kept and raised
@@ -14,7 +15,7 @@ when the call is over.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,8 @@ class _Batch:
     records: list[Record]
     messages: list[Message]
     ends: dict[Place, int]  # the offset after the last message of each partition, skipped ones included
+    attempts: int = 0  # to write what is left of it after a refusal
+    failing_since: float = 0.0
 
 
 class SinkCounters:
@@ -113,9 +116,7 @@ class SinkRunner:
             task = self._plugin.task(self._settings)
             if not isinstance(task, SinkTask):
                 raise TypeError(f"plugin {self._plugin.name} made a {type(task).__name__}, not a SinkTask")
-            one = _Session(
-                task, self._spec, self._control, self._clock, self._counters, prove_by_flush=flush_failed
-            )
+            one = _Session(task, self._spec, self._control, self._clock, self._counters, prove_by_flush=flush_failed)
             try:
                 one.run(on_healthy=sessions.healthy)
             finally:
@@ -173,7 +174,9 @@ class _Session:
         config = consumer_config(self._spec)
         self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
         self._consumer = Consumer({**config, "error_cb": self._client_error, "on_commit": self._committed})
-        self._watch = KafkaWatch(self._consumer, self._control, self._spec.bootstrap_servers, self._topics)
+        # A client of its own: while one thread is in `consume`, another gets no answer out of the same consumer.
+        asking = Consumer({**config, "log_level": 0})
+        self._watch = KafkaWatch(asking, self._control, self._spec.bootstrap_servers, self._topics)
         self._watch.start()
         orderly = False
         try:
@@ -378,7 +381,10 @@ class _Session:
                 self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
                 return
             except PartialFailure as failure:
-                self._refused(batch, failure)
+                again = self._refused(batch, failure)
+                if again:
+                    self._hold_back(batch, again)
+                    return
         self._control.problem(RETRYING, None)
         self._counters.sent += len(batch.records)
         self._taken.update(batch.ends)
@@ -388,11 +394,36 @@ class _Session:
         else:
             self._on_healthy()
 
-    def _refused(self, batch: _Batch, failure: PartialFailure) -> None:
+    def _refused(self, batch: _Batch, failure: PartialFailure) -> dict[int, RetryAfter]:
+        """Leave out what the sink has refused; return what is to be offered again, by its index."""
+        now = self._clock.monotonic()
+        batch.failing_since = batch.failing_since or now
+        retries = self._policy.retries(int((now - batch.failing_since) * 1000))
+        again = {}
         for index, error in sorted(failure.errors.items()):
             if not 0 <= index < len(batch.records):
                 raise Fatal(f"the sink refused record {index} of a batch of {len(batch.records)}") from failure
-            self._left_out(batch.messages[index], Stage.TASK_PUT, error, type(self._task).__name__)
+            if retries and isinstance(error, RetryAfter):
+                again[index] = error
+            else:
+                self._left_out(batch.messages[index], Stage.TASK_PUT, error, type(self._task).__name__)
+        return again
+
+    def _hold_back(self, batch: _Batch, again: Mapping[int, RetryAfter]) -> None:
+        """Offer the refused records of a batch once more later; nothing behind them is read meanwhile."""
+        attempts = batch.attempts + 1
+        delay_s = self._policy.retry_delay_ms(attempts) / 1000
+        self._counters.sent += len(batch.records) - len(again)
+        self._pending = _Batch(
+            [batch.records[index] for index in again],
+            [batch.messages[index] for index in again],
+            batch.ends,
+            attempts,
+            batch.failing_since,
+        )
+        self._retry_at = self._clock.monotonic() + delay_s
+        first = next(iter(again.values()))
+        self._control.problem(RETRYING, f"{len(again)} records are refused for now: {first}", retry_s=delay_s)
 
     def _left_out(self, message: Message, stage: Stage, error: Exception, where: str) -> None:
         """Leave a record out as the policy says, or raise."""
@@ -572,4 +603,6 @@ def _without(batch: _Batch, places: set[Place]) -> _Batch | None:
     ends = {place: end for place, end in batch.ends.items() if place not in places}
     if not ends:
         return None
-    return _Batch([record for record, _ in kept], [message for _, message in kept], ends)
+    return _Batch(
+        [record for record, _ in kept], [message for _, message in kept], ends, batch.attempts, batch.failing_since
+    )

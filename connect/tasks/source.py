@@ -8,6 +8,11 @@ A session is one life of the plugin's task object and one producer. It ends when
 has ended, or when something was lost that a new session can get back: the other system (`NotConnected`) or the
 producer. Then what is in flight is finished, its offsets are stored, and after a pause a new session starts from the
 stored offsets, exactly as a new process would.
+
+A broker refuses batches, not records: a record that is too large, or has no key where one is needed, takes its
+neighbours with it. To send those again behind what followed them would put old values over new ones. So the session
+ends, and the next one reads on from the stored offsets and sends every record in a batch of its own, until it has met
+the one to blame and some quiet time has passed. What becomes of that one is for the error policy (see `tolerance`).
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +35,13 @@ from tidemill.connect.api import (
     SourcePartition,
     SourceTask,
 )
-from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.stores import SourceOffsetRecord, encode_offset, partition_identity
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import source_machine as machine
 from tidemill.connect.tasks.context import task_context
 from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.kafka_clients import (
+    ONE_BY_ONE,
     ClientLost,
     explain,
     offsets_reader_config,
@@ -46,6 +52,7 @@ from tidemill.connect.tasks.kafka_watch import KafkaWatch
 from tidemill.connect.tasks.sessions import RETRYING, Sessions
 from tidemill.connect.tasks.source_offsets import SourceOffsets, load_offsets
 from tidemill.connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
+from tidemill.connect.tolerance import Stage
 from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.source")
@@ -55,9 +62,21 @@ IN_FLIGHT_RECORDS_MAX = 200_000  # each costs librdkafka a few hundred bytes bes
 OFFSETS_LOAD_TIMEOUT_S = 30.0
 STALLED_S = 3.0  # without an acknowledgement that is waited for, after which the status says so
 IDLE_S = 0.1  # between looks at the wishes while nothing may be polled
+FAREWELL_S = 2.0  # for acknowledgements of records, then of offsets, when the task has failed
 STOP_RESERVE = 0.8  # of the grace period is for draining, the rest for the plugin's own stop
 
+SINGLY_S = 60.0  # without a refusal, after which records go out in batches again
+
 DELIVERY = "delivery"
+
+NAMES_RECORD = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP}
+"""Refusals that only the record is to blame for, if it was alone."""
+
+REFUSED_WITH_ITS_BATCH = {*NAMES_RECORD, KafkaError._INVALID_DIFFERENT_RECORD}
+
+
+class RefusedBatch(Exception):
+    """The broker refused records that came in one batch; which of them is to blame shows when each comes alone."""
 
 
 class _Flush:
@@ -94,10 +113,18 @@ class SourceRunner:
         sessions = Sessions(str(self._spec.task), self._control, log)
 
         def session() -> None:
-            one = _Session(self._plugin, self._settings, self._spec, self._control, self._clock, self._counters)
-            one.run(on_healthy=sessions.healthy)
+            try:
+                self._session(singly=False).run(on_healthy=sessions.healthy)
+            except RefusedBatch as refused:
+                log.warning("records are sent one by one for a while", task=str(self._spec.task), reason=str(refused))
+                self._session(singly=True).run(on_healthy=sessions.healthy)
 
         sessions.run(session)
+
+    def _session(self, *, singly: bool) -> "_Session":
+        return _Session(
+            self._plugin, self._settings, self._spec, self._control, self._clock, self._counters, singly=singly
+        )
 
 
 class _Session:
@@ -111,7 +138,12 @@ class _Session:
         control: TaskControl,
         clock: Clock,
         counters: SourceCounters,
+        *,
+        singly: bool,
     ) -> None:
+        self._singly = singly
+        self._refused_at = clock.monotonic()
+        self._failing = False
         self._spec = spec
         self._control = control
         self._clock = clock
@@ -143,11 +175,7 @@ class _Session:
     def run(self, on_healthy: Callable[[], None]) -> None:
         """Start, loop, drain, release."""
         self._on_healthy = on_healthy
-        spec = self._spec
-        self._producer = Producer({**producer_config(spec), "error_cb": self._client_error})
-        self._sender = Sender(self._producer, spec, self._counters, self._control.report)
-        self._watch = KafkaWatch(self._producer, self._control, spec.bootstrap_servers, self._topics)
-        self._watch.start()
+        self._open_producer()
         try:
             self._offsets = self._load_offsets()
             self._task = self._make_task()
@@ -159,6 +187,14 @@ class _Session:
                 self._stop_task()
         finally:
             self._release()
+
+    def _open_producer(self) -> None:
+        spec = self._spec
+        config = producer_config(spec) | (ONE_BY_ONE if self._singly else {})
+        self._producer = Producer({**config, "error_cb": self._client_error})
+        self._sender = Sender(self._producer, spec, self._counters, self._control.report)
+        self._watch = KafkaWatch(self._producer, self._control, spec.bootstrap_servers, self._topics)
+        self._watch.start()
 
     def _load_offsets(self) -> SourceOffsets:
         spec = self._spec
@@ -200,6 +236,12 @@ class _Session:
             self._notify = False  # the plugin's connection is gone; the next session learns from the stored offsets
             self._drain()
             raise
+        except ClientLost:
+            raise  # nothing more can be stored
+        except Exception:
+            self._notify = False
+            self._keep_what_is_acknowledged()
+            raise
         self._drain()
 
     def _turn(self) -> None:
@@ -212,6 +254,11 @@ class _Session:
         if self._paused or now < self._retry_at or not self._machine.accepts_more:
             self._serve(IDLE_S)
             return
+        if self._singly and now - self._refused_at > SINGLY_S:
+            if self._machine.in_flight_records or self._flush is not None:
+                self._serve(IDLE_S)
+                return
+            self._send_batches_again()
         try:
             with self._control.calling("poll"):
                 outputs = self._task.poll()
@@ -223,6 +270,13 @@ class _Session:
         if outputs:
             self._send(outputs)
         self._report()
+
+    def _send_batches_again(self) -> None:
+        """Nothing is in flight: another producer may take over."""
+        log.info("records are sent in batches again", task=str(self._spec.task))
+        self._singly = False
+        self._watch.close()
+        self._open_producer()
 
     def _works(self) -> None:
         """A poll has come back: only that shows that the plugin has all it needs."""
@@ -247,6 +301,18 @@ class _Session:
                 )
                 return
             self._serve(IDLE_S)
+
+    def _keep_what_is_acknowledged(self) -> None:
+        """Before a failure ends the task: what the broker has need not be sent again by the next start."""
+        self._failing = True
+        try:
+            for event, wait_s in ((machine.Stop(), FAREWELL_S), (machine.Abandon(), FAREWELL_S)):
+                self._do(self._machine.step(event))
+                deadline = self._clock.monotonic() + wait_s
+                while not self._drained and self._clock.monotonic() < deadline:
+                    self._serve(IDLE_S)
+        except Exception as error:
+            log.warning("offsets not stored before the end", task=str(self._spec.task), error=str(error))
 
     def _stop_task(self) -> None:
         try:
@@ -297,16 +363,32 @@ class _Session:
 
     def _take(self, delivery: Delivery) -> None:
         delivery.listed = False
-        if delivery.error is not None:
-            raise_if_lost(delivery.error)
-            reason = explain(delivery.error, "the broker refused a record")
-            self._do(self._machine.step(machine.DeliveryFailed(token=delivery.token, reason=reason)))
-            return
+        refused, delivery.refused = delivery.refused, []
+        for error, topic in refused:
+            self._take_refusal(delivery.token, error, topic)
         records, delivery.acknowledged = delivery.acknowledged, 0
+        left_out, delivery.left_out = delivery.left_out, 0
         if records:
             self._heard = True
             self._counters.written += records
-            self._do(self._machine.step(machine.Delivered(token=delivery.token, records=records)))
+        if records + left_out:
+            self._do(self._machine.step(machine.Delivered(token=delivery.token, records=records + left_out)))
+
+    def _take_refusal(self, token: int, error: KafkaError, topic: str) -> None:
+        """A record that the broker did not take, perhaps only for the company it was in."""
+        if self._failing:
+            return  # the task ends already; its run stays in flight and is read again
+        raise_if_lost(error)
+        reason = explain(error, f"the broker refused a record for topic {topic}")
+        if error.code() in REFUSED_WITH_ITS_BATCH:
+            if not self._singly:
+                raise RefusedBatch(reason)
+            self._refused_at = self._clock.monotonic()
+            if error.code() in NAMES_RECORD and self._sender.tolerates(Stage.KAFKA_PRODUCE):
+                self._sender.leave_out(Stage.KAFKA_PRODUCE, Fatal(reason), topic)
+                self._do(self._machine.step(machine.Delivered(token=token, records=1)))
+                return
+        self._do(self._machine.step(machine.DeliveryFailed(token=token, reason=reason)))
 
     def _look_after_flush(self, flush: _Flush) -> None:
         if flush.error is not None:

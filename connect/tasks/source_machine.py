@@ -13,7 +13,9 @@ Rules:
 - A run of no records moves the offset once everything before it is acknowledged: how a source tells that it read on
   although there was nothing to emit.
 - Offsets are stored one flush at a time. `NotifyCommitted` follows the acknowledgement of the offset record itself.
-- `Stop` drains: when nothing is in flight any more, the last offsets are stored, then `Drained`.
+- `Stop` drains: when nothing is in flight any more, the last offsets are stored, then `Drained`. `Abandon` does not
+  wait for what is in flight: what is acknowledged is stored, the rest will be read again. So a task that fails repeats
+  no more than it must.
 
 Payloads never enter: a run is a token, a count and a size. Reading, producing and time are the shell's.
 """
@@ -82,7 +84,12 @@ class Stop:
     """Nothing more will be polled: drain."""
 
 
-Event: TypeAlias = Polled | Delivered | DeliveryFailed | OffsetsStored | OffsetsFailed | Tick | Stop
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandon:
+    """Nothing more will be polled or waited for: store what is acknowledged."""
+
+
+Event: TypeAlias = Polled | Delivered | DeliveryFailed | OffsetsStored | OffsetsFailed | Tick | Stop | Abandon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +124,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """After a stop: all is acknowledged and stored."""
+    """After a stop: all is acknowledged and stored; after `Abandon`: what was acknowledged is."""
 
 
 Action: TypeAlias = Produce | StoreOffsets | NotifyCommitted | Fail | Drained
@@ -154,13 +161,16 @@ class SourceMachine:
         self._flush = 0
         self._flush_due_ms: int | None = None
         self._stopping = False
-        self._over = False  # failed or drained: every later event is too late to matter
+        self._abandoned = False
+        self._failed = False  # a record will never be acknowledged: its run stays, and holds back what follows it
+        self._over = False  # drained, or offsets cannot be stored: every later event is too late to matter
 
     @property
     def accepts_more(self) -> bool:
         """Whether the source may be polled: in flight there is room, and no stop was asked."""
         return (
             not self._stopping
+            and not self._failed
             and not self._over
             and self.in_flight_bytes < self._bytes_max
             and self.in_flight_records < self._records_max
@@ -181,7 +191,10 @@ class SourceMachine:
             case Delivered(token=token, records=records):
                 self._delivered(token, records)
                 return self._settle()
-            case DeliveryFailed(token=_, reason=reason) | OffsetsFailed(flush=_, reason=reason):
+            case DeliveryFailed(reason=reason):
+                failed, self._failed = self._failed, True
+                return [] if failed else [Fail(reason=reason)]
+            case OffsetsFailed(reason=reason):
                 self._over = True
                 return [Fail(reason=reason)]
             case OffsetsStored(flush=flush):
@@ -190,6 +203,9 @@ class SourceMachine:
                 return self._tick(now_ms)
             case Stop():
                 self._stopping = True
+                return self._settle()
+            case Abandon():
+                self._stopping = self._abandoned = True
                 return self._settle()
 
     def _polled(self, event: Polled) -> list[Action]:
@@ -261,7 +277,7 @@ class SourceMachine:
 
     def _settle(self) -> list[Action]:
         """While stopping: store what is left, then say that all is done."""
-        if not self._stopping or self._runs or self._storing is not None:
+        if not self._stopping or self._storing is not None or (self._runs and not self._abandoned):
             return []
         if self._committable:
             return self._store()

@@ -43,12 +43,13 @@ class Outgoing(NamedTuple):
 class Delivery:
     """The acknowledgements of one run, counted by librdkafka's callback and collected from the inbox."""
 
-    __slots__ = ("_inbox", "acknowledged", "error", "listed", "token")
+    __slots__ = ("_inbox", "acknowledged", "left_out", "listed", "refused", "token")
 
     def __init__(self, token: int, inbox: list["Delivery"]) -> None:
         self.token = token
         self.acknowledged = 0
-        self.error: KafkaError | None = None
+        self.left_out = 0
+        self.refused: list[tuple[KafkaError, str]] = []  # with the topic
         self.listed = False
         self._inbox = inbox
 
@@ -56,7 +57,15 @@ class Delivery:
         if error is None:
             self.acknowledged += 1
         else:
-            self.error = error
+            self.refused.append((error, message.topic() or ""))
+        self._list()
+
+    def leave_out(self) -> None:
+        """One record of the run is not produced."""
+        self.left_out += 1
+        self._list()
+
+    def _list(self) -> None:
         if not self.listed:
             self.listed = True
             self._inbox.append(self)
@@ -115,7 +124,7 @@ class Sender:
                 stage = Stage.VALUE_CONVERTER
                 value = encode_value(record.value, record.value_schema)
             except ValueError as error:
-                self._left_out(stage, error, topic)
+                self.leave_out(stage, error, topic)
                 continue
             messages.append(Outgoing(topic, key, value, record.headers, record.timestamp_ms, record.kafka_partition))
         return messages
@@ -187,11 +196,14 @@ class Sender:
         """A record the producer would not even queue."""
         raise_if_lost(error)
         reason = Fatal(explain(error, f"cannot produce a record to topic {topic}"))
-        self._left_out(Stage.KAFKA_PRODUCE, reason, topic, names_record=error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
-        self._counters.written -= 1  # the next line has it counted
-        delivery(None, None)
+        self.leave_out(Stage.KAFKA_PRODUCE, reason, topic, names_record=error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+        delivery.leave_out()
 
-    def _left_out(self, stage: Stage, error: Exception, topic: str, *, names_record: bool = True) -> None:
+    def tolerates(self, stage: Stage) -> bool:
+        """Whether a record that failed at this stage may be left out."""
+        return self._policy.verdict(stage) is not Verdict.FAIL
+
+    def leave_out(self, stage: Stage, error: Exception, topic: str, *, names_record: bool = True) -> None:
         """Leave a record out, or raise when the policy does not allow it."""
         if self._policy.verdict(stage, names_record=names_record) is Verdict.FAIL:
             raise error if isinstance(error, Fatal) else Fatal(f"{stage} for topic {topic}: {error}") from error

@@ -68,3 +68,11 @@ def test_headers_are_text() -> None:
     assert headers["__connect.errors.task.id"] == b"3"
     assert all(name.startswith("__connect.errors.") and isinstance(value, bytes) for name, value in headers.items())
     assert len(headers) == 10
+
+
+def test_a_record_is_tried_again_for_as_long_as_the_settings_say() -> None:
+    assert not ErrorPolicy.from_config({}).retries(0)
+    policy = ErrorPolicy.from_config({"errors.retry.timeout": "1000", "errors.retry.delay.max.ms": "700"})
+    assert policy.retries(999) and not policy.retries(1000)
+    assert [policy.retry_delay_ms(attempts) for attempts in (1, 2, 3, 99)] == [300, 600, 700, 700]
+    assert ErrorPolicy.from_config({"errors.retry.timeout": "-1"}).retries(10**12)

@@ -12,8 +12,8 @@ from confluent_kafka.cimpl import NewTopic
 from pydantic import BaseModel
 
 from tidemill.connect.api import Plugin, PluginKind
-from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.settings import parse_settings
+from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.control import News, TaskControl
 from tidemill.core.runtime.clock import SystemClock
 

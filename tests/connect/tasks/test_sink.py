@@ -168,6 +168,59 @@ def test_topics_by_pattern(
     assert {record.topic for record in target.stored} == {f"{stem}.a", f"{stem}.b"}
 
 
+def test_refused_records_are_offered_again_while_the_rest_is_in(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    """`errors.retry.timeout` is for them; without it they are left out at once."""
+    cluster.produce(topic, *((None, str(n)) for n in range(5)))
+    locked = PartialFailure({1: RetryAfter(0.01, "row is locked"), 3: RetryAfter(0.01, "row is locked")})
+    target = Target(put=[locked, PartialFailure({0: RetryAfter(0.01, "row is locked")})])
+    loop = fill(target, topic, {"errors.retry.timeout": "60000", "errors.retry.delay.max.ms": "10"})
+    until(lambda: len(target.stored) == 5, "the records")
+    loop.stop()
+    assert loop.error is None
+    assert target.batches[1:3] == [2, 1]
+    assert target.values[-2:] == [3, 1]
+    assert loop.fact("sink-record-send-total") == 5
+    assert loop.control.current_problem() is None
+
+
+def test_a_refusal_that_lasts_is_for_the_tolerance(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, *((None, str(n)) for n in range(3)))
+    target = Target(put=[PartialFailure({0: RetryAfter(0.01, "row is locked")})] * 1000)
+    loop = fill(target, topic, {"errors.retry.timeout": "300", "errors.retry.delay.max.ms": "10"})
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, Fatal)
+    assert "row is locked" in str(loop.error)
+    assert len(target.batches) > 5
+
+
+def test_an_idle_sink_is_well_again(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    """Nothing is written that could show it: that it has its partitions and nothing to do must be enough."""
+    target = Target(start=[NotConnected("away")])
+    loop = fill(target, topic)
+    until(lambda: target.places, "the assignment")
+    until(lambda: loop.control.current_problem() is None, "the end of the problem")
+
+
+def test_a_target_that_fails_to_flush_is_not_well_because_it_buffers(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    cluster.produce(topic, *((None, str(n)) for n in range(3)))
+    target = Target(flush=[NotConnected("away")] * 5)
+    loop = fill(target, topic)
+    seen: list[int] = []
+
+    def attempts() -> int:
+        problem = loop.control.current_problem()
+        seen.append(0 if problem is None else problem.attempts)
+        return seen[-1]
+
+    until(lambda: attempts() >= 4, "the fourth attempt")
+    assert seen[seen.index(1) :] == sorted(seen[seen.index(1) :]), "the problem stood all the time"
+    until(lambda: len(target.stored) == 3 and not attempts(), "the end of the problem")
+
+
 def test_retry_offers_the_same_batch_again(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
     cluster.produce(topic, *((None, str(n)) for n in range(5)))
     retry = RetryAfter(0.05)
@@ -331,13 +384,24 @@ def test_dead_letters_tell_their_story(fill: Callable[..., Loop], cluster: Clust
     assert cluster.committed(f"connect-s-{topic}", topic) == 3
 
 
-def test_a_dead_letter_topic_that_cannot_be_made_fails_the_task(
+def test_a_dead_letter_topic_has_no_more_copies_than_there_are_brokers(
     fill: Callable[..., Loop], cluster: Cluster, topic: str
 ) -> None:
     cluster.produce(topic, (None, "no json"))
     loop = fill(Target(), topic, {"errors.tolerance": "all", f"{DEAD}topic.name": f"dlq-{topic}"}, name=f"s-{topic}")
+    until(lambda: loop.fact("deadletterqueue-produce-requests") == 1, "the dead letter")
+    loop.stop()
+    assert loop.error is None
+    assert cluster.values(f"dlq-{topic}") == [b"no json"]
+
+
+def test_a_dead_letter_topic_that_cannot_be_made_fails_the_task(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    cluster.produce(topic, (None, "no json"))
+    loop = fill(Target(), topic, {"errors.tolerance": "all", f"{DEAD}topic.name": "not/a/name"}, name=f"s-{topic}")
     until(lambda: loop.ended, "the end")
-    assert "set errors.deadletterqueue.topic.replication.factor" in str(loop.error)
+    assert "cannot create the dead-letter topic not/a/name" in str(loop.error)
     assert cluster.committed(f"connect-s-{topic}", topic) < 0
 
 

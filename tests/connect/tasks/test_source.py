@@ -86,6 +86,28 @@ def encoded(topic: str, values: Sequence[bytes | None], offset: int | None, **mo
     return EncodedBatch(topic=topic, keys=keys, values=values, partition=PARTITION, offset=given, **more)
 
 
+class Counting(Script):
+    """A source that counts to ten from where it was, all in one batch; some of its values are given."""
+
+    def __init__(self, topic: str, special: Mapping[int, bytes]) -> None:
+        super().__init__()
+        self._topic, self._special = topic, special
+
+    def make(self) -> "Counting":
+        self.lives += 1
+        self.steps = []
+        return self
+
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        start = (self.started_at[-1] or {"next": 0})["next"]
+        self.steps = [
+            [encoded(self._topic, [self._special.get(n, str(n).encode()) for n in range(start, 10)], 10)]
+            if start < 10
+            else []
+        ]
+
+
 @pytest.fixture
 def play(
     run: Callable[..., Loop], spec: Callable[..., TaskSpec], cluster: Cluster, unique: Callable[[str], str]
@@ -336,11 +358,54 @@ def test_a_batch_the_broker_refuses_fails_the_task(
     play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
 ) -> None:
     topic = cluster.create(unique("t"), config={"max.message.bytes": "1000"})
-    script = Script([encoded(topic, [b"x" * 5000], 1)])
-    loop = play(script, {"errors.tolerance": "all"})
+    source = Counting(topic, {2: b"x" * 5000})
+    loop = play(source)
     until(lambda: loop.ended, "the end")
-    assert "the broker refused a record" in str(loop.error)
-    assert script.committed_offsets == []
+    assert f"the broker refused a record for topic {topic}" in str(loop.error)
+    assert "max.message.bytes" in str(loop.error)
+    assert cluster.values(topic)[:2] == [b"0", b"1"]
+    assert source.committed_offsets == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "special", "missing"),
+    [
+        ({"max.message.bytes": "1000"}, {2: b"x" * 5000, 7: b"y" * 5000}, {2, 7}),
+        ({"max.message.bytes": "200"}, {}, set()),
+    ],
+    ids=["two too large", "only the batch too large"],
+)
+def test_a_tolerant_task_leaves_out_the_record_that_is_to_blame_and_no_other(
+    play: Callable[..., Loop],
+    cluster: Cluster,
+    unique: Callable[[str], str],
+    settings: dict[str, str],
+    special: dict[int, bytes],
+    missing: set[int],
+) -> None:
+    topic = cluster.create(unique("t"), config=settings)
+    source = Counting(topic, special)
+    loop = play(source, {"errors.tolerance": "all"})
+    until(lambda: source.committed_offsets[-1:] == [{"next": 10}] or loop.ended, "the end")
+    loop.stop()
+    assert loop.error is None
+    assert cluster.values(topic)[-(10 - len(missing)) :] == [str(n).encode() for n in range(10) if n not in missing]
+    assert loop.fact("total-records-skipped") == len(missing)
+
+
+def test_a_failed_task_keeps_what_was_acknowledged(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic, offsets = unique("t"), unique("offsets")
+    loop = play(
+        Script(numbers(topic, 0, 5), ZeroDivisionError("a bug")), name="c", offsets_topic=offsets, flush_ms=3_600_000
+    )
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, ZeroDivisionError)
+    after = Script()
+    play(after, name="c", offsets_topic=offsets)
+    until(lambda: after.started_at, "the start")
+    assert after.started_at == [{"next": 5}]
 
 
 def test_writing_to_the_offsets_topic_is_refused(play: Callable[..., Loop], unique: Callable[[str], str]) -> None:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.connect.tasks.source_machine import (
+    Abandon,
     Delivered,
     DeliveryFailed,
     Drained,
@@ -164,14 +165,40 @@ def test_stop_with_nothing_in_flight_ends_at_once() -> None:
     assert machine().step(Stop()) == [Drained()]
 
 
-@pytest.mark.parametrize(
-    "event", [DeliveryFailed(token=1, reason="too large"), OffsetsFailed(flush=1, reason="too large")]
-)
-def test_a_broken_promise_fails_the_task(event: DeliveryFailed | OffsetsFailed) -> None:
+def test_offsets_that_cannot_be_stored_fail_the_task() -> None:
     subject = machine()
     subject.step(polled(1))
-    assert subject.step(event) == [Fail(reason="too large")]
+    assert subject.step(OffsetsFailed(flush=1, reason="too large")) == [Fail(reason="too large")]
     assert not subject.accepts_more
+    assert subject.step(Delivered(token=1, records=1)) == []
+
+
+def test_a_record_that_cannot_be_delivered_fails_the_task_once() -> None:
+    subject = machine()
+    subject.step(polled(1, records=2))
+    assert subject.step(DeliveryFailed(token=1, reason="too large")) == [Fail(reason="too large")]
+    assert not subject.accepts_more
+    assert subject.step(DeliveryFailed(token=1, reason="too large")) == []
+
+
+def test_what_was_acknowledged_before_the_bad_record_is_stored() -> None:
+    subject = machine()
+    for token in (1, 2, 3):
+        subject.step(polled(token))
+    subject.step(DeliveryFailed(token=2, reason="too large"))
+    subject.step(Delivered(token=3, records=1))
+    subject.step(Delivered(token=1, records=1))
+    assert subject.step(Stop()) == [], "the bad record stays in flight"
+    (store,) = subject.step(Abandon())
+    assert isinstance(store, StoreOffsets) and dict(store.offsets) == {b"p": {"token": 1}}
+    assert Drained() in subject.step(OffsetsStored(flush=store.flush))
+
+
+def test_nothing_is_waited_for_once_it_is_abandoned() -> None:
+    subject = machine()
+    subject.step(polled(1))
+    assert subject.step(Stop()) == []
+    assert subject.step(Abandon()) == [Drained()]
     assert subject.step(Delivered(token=1, records=1)) == []
 
 

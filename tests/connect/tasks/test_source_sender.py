@@ -92,7 +92,7 @@ def test_a_lost_producer_is_told_from_a_bad_record(spec: Callable[..., TaskSpec]
     subject, counters = sender(spec, Producer(trouble(KafkaError.MSG_SIZE_TOO_LARGE)), errors_tolerance="all")
     delivery = Delivery(1, [])
     subject.send([message, message], delivery)
-    assert (delivery.acknowledged, counters.skipped, counters.written) == (2, 1, -1)
+    assert (delivery.acknowledged, delivery.left_out, counters.skipped) == (1, 1, 1)
 
 
 def test_records_pass_through_the_converters(spec: Callable[..., TaskSpec]) -> None:
@@ -105,9 +105,20 @@ def test_an_inbox_holds_a_delivery_once() -> None:
     inbox: list[Delivery] = []
     delivery = Delivery(7, inbox)
     for error in (None, None, KafkaError(1), None):
-        delivery(error, None)
+        delivery(error, Delivered("t"))
+    delivery.leave_out()
     assert inbox == [delivery]
-    assert (delivery.acknowledged, delivery.error) == (3, KafkaError(1))
+    assert (delivery.acknowledged, delivery.left_out, delivery.refused) == (3, 1, [(KafkaError(1), "t")])
+
+
+class Delivered:
+    """A message as a callback gets it."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def topic(self) -> str:
+        return self._topic
 
 
 @pytest.mark.parametrize(
