@@ -17,6 +17,9 @@ from typing import NamedTuple, TypeAlias
 from tidemill.connect.api import ConverterSpec, Json, PluginKind
 from tidemill.connect.problem import Problem
 
+EXIT_LOST_WORKER = 75
+"""EX_TEMPFAIL, how a task process or its guardian ends that has lost its worker: nothing is wrong with the task."""
+
 
 class TaskId(NamedTuple):
     """One task of one connector."""
@@ -101,7 +104,7 @@ class TaskResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """News from inside: counters and whatever else the plugin reported, e.g. {"lag_bytes": 12}, and what it waits for."""
+    """News from inside: counters and what else the plugin reported, e.g. {"lag_bytes": 12}, and what it waits for."""
 
     task: TaskId
     incarnation: int
@@ -121,6 +124,11 @@ class TaskExited:
     incarnation: int
     returncode: int
     reason: str
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was ended from outside: by a signal, or by its guardian, which the worker had told to."""
+        return self.returncode < 0 or self.returncode == EXIT_LOST_WORKER
 
 
 TaskEvent: TypeAlias = TaskStarted | TaskFailed | TaskCompleted | TaskPaused | TaskResumed | TaskReport | TaskExited

@@ -10,8 +10,11 @@ from typing import TypeAlias
 
 from tidemill.connect.api import Json
 from tidemill.connect.herder.state import Config
-from tidemill.connect.task_spec import InitialState, TaskEvent, TaskId
 from tidemill.connect.stores import ConfigRecord, StatusRecord
+from tidemill.connect.task_spec import InitialState, TaskEvent, TaskId
+
+INFO, WARNING, ERROR = 20, 30, 40
+"""Levels of a note, as the standard library numbers them."""
 
 # ---------------------------------------------------------------------- events
 
@@ -195,10 +198,11 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A line for the log."""
+    """A line for the log; a trace among its facts is shown as one."""
 
     message: str
     facts: Mapping[str, Json]
+    level: int = INFO
 
 
 Action: TypeAlias = (

@@ -26,6 +26,8 @@ from enum import Enum, auto
 from tidemill.connect.api import Json
 from tidemill.connect.herder.commands import RestartPlan, plan_restart
 from tidemill.connect.herder.events import (
+    ERROR,
+    WARNING,
     Action,
     Assigned,
     ConfigSeen,
@@ -51,18 +53,6 @@ from tidemill.connect.herder.events import (
 )
 from tidemill.connect.herder.state import Config, ConfigState, StatusBoard
 from tidemill.connect.problem import Problem, shortened
-from tidemill.connect.task_spec import (
-    InitialState,
-    TaskCompleted,
-    TaskEvent,
-    TaskExited,
-    TaskFailed,
-    TaskId,
-    TaskPaused,
-    TaskReport,
-    TaskResumed,
-    TaskStarted,
-)
 from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
@@ -79,6 +69,18 @@ from tidemill.connect.stores import (
     TasksFencing,
     TopicUnused,
     TopicUse,
+)
+from tidemill.connect.task_spec import (
+    InitialState,
+    TaskCompleted,
+    TaskEvent,
+    TaskExited,
+    TaskFailed,
+    TaskId,
+    TaskPaused,
+    TaskReport,
+    TaskResumed,
+    TaskStarted,
 )
 
 
@@ -279,7 +281,7 @@ class HerderMachine:
         self._versions[connector] = split.version
         if split.trace is not None:
             self._failures[connector] = split.trace
-            self._note("connector failed", connector=connector, trace=split.trace)
+            self._note(ERROR, "connector failed", connector=connector, trace=split.trace)
         else:
             self._failures.pop(connector, None)
             self._write_tasks(connector, split.tasks, split.config_offset)
@@ -407,7 +409,7 @@ class HerderMachine:
             case TaskFailed(trace=trace) if run.phase is not Phase.STOPPING:
                 self._enter(run, Phase.FAILED)
                 self._say(run.task.connector, run.task.task, State.FAILED, trace)
-                self._note("task failed", task=str(run.task), trace=trace)
+                self._note(ERROR, "task failed", task=str(run.task), trace=trace)
             case TaskCompleted() if run.phase is not Phase.STOPPING:
                 self._enter(run, Phase.COMPLETED)
                 self._say(
@@ -417,9 +419,9 @@ class HerderMachine:
                 self._on_report(run, facts)
                 self._on_problem(run, problem)
             case SpawnFailed(trace=trace):
-                self._on_exit(run, None, trace)
-            case TaskExited(returncode=returncode, reason=reason):
-                self._on_exit(run, returncode, reason)
+                self._on_exit(run, trace, killed=False)
+            case TaskExited(reason=reason):
+                self._on_exit(run, reason, killed=event.killed)
             case _:
                 pass  # news of a task that is being stopped
 
@@ -431,7 +433,7 @@ class HerderMachine:
     def _say_running(self, run: TaskRun) -> None:
         self._say(run.task.connector, run.task.task, State.PAUSED if run.paused else State.RUNNING)
 
-    def _on_exit(self, run: TaskRun, returncode: int | None, reason: str) -> None:
+    def _on_exit(self, run: TaskRun, reason: str, *, killed: bool) -> None:
         task = run.task
         self.facts.pop(task, None)
         self._forget_problem(task)
@@ -443,12 +445,12 @@ class HerderMachine:
             case Phase.FAILED | Phase.COMPLETED:
                 self.runs[task] = replace(run, alive=False)
                 self._reconcile(task.connector)
-            case _ if returncode is not None and returncode < 0:
+            case _ if killed:
                 self._on_kill(run, reason)
             case _:
                 self.runs[task] = replace(run, alive=False, phase=Phase.FAILED, since_ms=self._now_ms)
                 self._say(task.connector, task.task, State.FAILED, reason)
-                self._note("task ended", task=str(task), reason=reason)
+                self._note(ERROR, "task ended", task=str(task), reason=reason)
                 self._reconcile(task.connector)
 
     def _settle(self, task: TaskId) -> None:
@@ -472,7 +474,7 @@ class HerderMachine:
         )
         trace = f"{reason}; started again in {delay_ms} ms (death {deaths} in a row)"
         self._say(run.task.connector, run.task.task, State.RESTARTING, trace)
-        self._note("task killed", task=str(run.task), reason=reason, deaths=deaths, restart_in_ms=delay_ms)
+        self._note(WARNING, "task killed", task=str(run.task), reason=reason, deaths=deaths, restart_in_ms=delay_ms)
         self._actions.append(WakeAt(task=run.task, at_ms=at_ms))
         self._reconcile(run.task.connector)
 
@@ -587,8 +589,8 @@ class HerderMachine:
             return
         self._actions.append(WriteStatus(record=record))
 
-    def _note(self, message: str, **facts: Json) -> None:
-        self._actions.append(Note(message=message, facts=facts))
+    def _note(self, level: int, message: str, **facts: Json) -> None:
+        self._actions.append(Note(message=message, facts=facts, level=level))
 
 
 def _matter(problem: Problem | None) -> tuple[str, int] | None:

@@ -29,6 +29,8 @@ from tidemill.connect.herder.lanes import Lanes, Work
 from tidemill.connect.herder.machine import HerderMachine, Phase
 from tidemill.connect.herder.offsets import OffsetBook
 from tidemill.connect.loader import Plugins
+from tidemill.connect.settings import parse_settings
+from tidemill.connect.stores import KeyValue, StatusRecord, decode_config, decode_status, encode_config, encode_status
 from tidemill.connect.task_spec import (
     SettingProblem,
     TaskEvent,
@@ -38,8 +40,6 @@ from tidemill.connect.task_spec import (
     TaskSpec,
     TaskStarted,
 )
-from tidemill.connect.settings import parse_settings
-from tidemill.connect.stores import KeyValue, StatusRecord, decode_config, decode_status, encode_config, encode_status
 from tidemill.connect.topic_log import LogRecord, TopicLog, TopicLogError
 from tidemill.core.runtime.clock import Clock
 
@@ -268,8 +268,11 @@ class Herder:
                 self._around.set_level(logger, level)
             case e.Superseded(worker_id=worker_id, generation=generation):
                 self._spawn(self._yield_to(worker_id, generation), "superseded")
-            case e.Note(message=message, facts=facts):
-                log.info(message, **facts)
+            case e.Note(message=message, facts=facts, level=level):
+                shown = dict(facts)
+                if "\n" in str(shown.get("trace", "")).strip():
+                    shown["exception"] = shown.pop("trace")  # lines as they are, not one line with their escapes
+                log.log(level, message, **shown)
 
     async def _yield_to(self, worker_id: str, generation: int) -> None:
         raise Superseded(

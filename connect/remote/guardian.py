@@ -31,7 +31,7 @@ PR_SET_CHILD_SUBREAPER = 36
 LIFELINE_FD = 0
 POLL_MS = 1_000  # how often orphans are reaped, and the longest a lost wake-up can delay anything
 
-EXIT_LOST_PARENT = 75  # EX_TEMPFAIL: nothing wrong with the task, the one it worked for is gone
+EXIT_LOST_PARENT = 75  # as task_spec.EXIT_LOST_WORKER, which is not imported: the guardian stays small
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ guardian of every task sees the pipe end (see `guardian`). `TaskExited` is the l
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -31,8 +32,15 @@ from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote import plugin_pb2_grpc as rpc
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, problem_from_message, spec_to_message
-from tidemill.connect.remote.process_facts import out_of_memory_kills, process_facts
+from tidemill.connect.remote.process_facts import (
+    ProcessTable,
+    family_facts,
+    out_of_memory_kills,
+    process_table,
+    proportional_bytes,
+)
 from tidemill.connect.task_spec import (
+    EXIT_LOST_WORKER,
     SettingProblem,
     TaskCompleted,
     TaskEvent,
@@ -48,10 +56,12 @@ from tidemill.connect.task_spec import (
 from tidemill.core.runtime.clock import Clock, SystemClock
 
 log = structlog.get_logger("tidemill.connect.host")
+task_log = structlog.get_logger("tidemill.connect.task")
 
 ATTACH_TIMEOUT_S = 60.0  # for the interpreter to start and call back, on a machine under full load
 KILL_TIMEOUT_S = 5.0  # for the guardian to kill everything before it is killed itself
 SAMPLE_INTERVAL_S = 2.0  # between looks at memory and processor time
+LIMIT_INTERVAL_S = 0.25  # between those at a task that may not use all the memory there is
 SHUTDOWN_GRACE_S = 5.0  # Kafka Connect's task.shutdown.graceful.timeout.ms
 LOG_LINE_MAX = 64 * 1024  # longer lines of a task's output are cut, as journald does
 LOG_TAIL_LINES = 20  # of the output, quoted when a process ends without a word
@@ -83,6 +93,11 @@ class _Process:
     killed_because: str = ""
     explained: bool = False  # it said itself how it ended
     checked: pb.Checked | None = None
+
+    @property
+    def memory_max(self) -> int:
+        """Bytes the task and all it started may use; 0 for all there is."""
+        return 0 if self.spec is None else int(self.spec.config.get(MEMORY_MAX, 0))
 
     async def send(self, message: pb.ToTask) -> None:
         """Send a command; one that comes too late is no error."""
@@ -133,6 +148,8 @@ class TaskHost:
         await server.start()
         self._stack.push_async_callback(server.stop, 0)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        sampling = self._tasks.create_task(self._sample(), name="sample")
+        self._stack.callback(sampling.cancel)
         self._stack.push_async_callback(self.stop_all)
         return self
 
@@ -260,7 +277,6 @@ class TaskHost:
         async with asyncio.TaskGroup() as helpers:
             watchers = [
                 helpers.create_task(self._expect_attachment(process)),
-                helpers.create_task(self._sample(process)),
                 helpers.create_task(self._enforce_kill(process)),
             ]
             await self._relay_output(process)  # ends when the last process that holds the pipe is gone
@@ -275,7 +291,7 @@ class TaskHost:
             del self._by_task[process.spec.task]
             returncode = process.process.returncode
             reason = _reason(process)
-            log.info("task process ended", task=process.label, reason=reason)
+            log.debug("task process ended", task=process.label, reason=reason)  # the herder knows what it means
             self._feed.put(
                 TaskExited(
                     task=process.spec.task,
@@ -298,30 +314,48 @@ class TaskHost:
             process.process.kill()
 
     async def _relay_output(self, process: _Process) -> None:
-        """Print what the task prints, with its name in front, and remember the end of it."""
+        """Log what the task logs or prints, with its name, and remember the end of it."""
         assert process.process.stdout is not None
         async for line in _lines(process.process.stdout):
-            process.tail.append(line)
+            level, event, facts = parse_line(line)
+            process.tail.append(" ".join([event, *(f"{name}={value}" for name, value in facts.items())]))
+            facts["task"] = process.label
             with contextlib.suppress(OSError, ValueError):  # nobody reads the worker's output any more
-                print(f"[{process.label}] {line}", file=sys.stderr, flush=True)
+                task_log.log(level, event, **facts)
 
-    async def _sample(self, process: _Process) -> None:
-        """Report memory and processor time; kill a task that uses more memory than it may."""
-        await process.attached.wait()
-        spec = process.spec
-        if spec is None:
-            return
-        memory_max = int(spec.config.get(MEMORY_MAX, 0))
+    async def _sample(self) -> None:
+        """Report memory and processor time; kill a task that uses more memory than it may, its children's included."""
+        report_at = 0.0
         while True:
-            facts = process_facts(process.pid)
-            if facts is not None:
-                process.facts["process-rss-bytes"] = facts.rss_bytes
-                process.facts["process-cpu-seconds"] = round(facts.cpu_s, 2)
-                self._report(process)
-                if 0 < memory_max < facts.rss_bytes:
-                    process.kill(f"it used {facts.rss_bytes} bytes of memory, more than {MEMORY_MAX}={memory_max}")
-                    return
-            await asyncio.sleep(self._sample_interval_s)
+            running = [each for each in self._by_task.values() if each.attached.is_set()]
+            limited = [each for each in running if each.memory_max]
+            due = self._clock.monotonic() >= report_at
+            if due:
+                report_at = self._clock.monotonic() + self._sample_interval_s
+            watched = running if due else limited
+            if watched:
+                table = process_table()
+                for process in watched:
+                    self._look_at(process, table, report=due)
+            limits = any(each.memory_max for each in self._by_task.values())
+            await asyncio.sleep(min(self._sample_interval_s, LIMIT_INTERVAL_S) if limits else self._sample_interval_s)
+
+    def _look_at(self, process: _Process, table: ProcessTable, *, report: bool) -> None:
+        # From the guardian on: what has cut all ties to the task is a child of it. Itself it is not the task.
+        guardian = process.process.pid
+        family = family_facts(table, guardian)
+        if family is None:
+            return
+        pids = tuple(pid for pid in family.pids if pid != guardian)
+        rss_bytes, cpu_s = family.rss_bytes - table[guardian].rss_bytes, family.cpu_s - table[guardian].cpu_s
+        if report:
+            process.facts["process-rss-bytes"] = rss_bytes
+            process.facts["process-cpu-seconds"] = round(cpu_s, 2)
+            self._report(process)
+        if 0 < process.memory_max < rss_bytes:
+            used = rss_bytes if len(pids) == 1 else proportional_bytes(pids) or rss_bytes
+            if used > process.memory_max:
+                process.kill(f"it used {used} bytes of memory, more than {MEMORY_MAX}={process.memory_max}")
 
     # ------------------------------------------------------------------ stream
 
@@ -378,9 +412,7 @@ class TaskHost:
         assert process.spec is not None
         spec = process.spec
         self._feed.put(
-            TaskReport(
-                task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts), problem=process.problem
-            )
+            TaskReport(task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts), problem=process.problem)
         )
 
 
@@ -432,6 +464,23 @@ class _EventFeed:
             yield event
 
 
+def parse_line(line: str) -> tuple[int, str, dict[str, Any]]:
+    """Level, event and facts of a line: of our own loggers in a task process it is JSON, of anybody else it is text.
+
+    >>> parse_line('{"event": "topic created", "level": "warning", "topic": "t"}')
+    (30, 'topic created', {'topic': 't'})
+    >>> parse_line("hello")
+    (20, 'hello', {})
+    """
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            found = orjson.loads(line)
+            event, level = found.pop("event", None), logging.getLevelNamesMapping().get(str(found.get("level")).upper())
+            if isinstance(event, str) and level is not None:
+                return level, event, {name: value for name, value in found.items() if name not in ("level", "self")}
+    return logging.INFO, line, {}
+
+
 async def _within(event: asyncio.Event, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
@@ -463,6 +512,8 @@ def _reason(process: _Process) -> str:
         return f"killed: {process.killed_because}"
     if code == 0:
         return "ended by itself"
+    if code == EXIT_LOST_WORKER:
+        return "ended because it had lost its worker"
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         if -code == signal.SIGKILL and out_of_memory_kills() > process.oom_kills_before:

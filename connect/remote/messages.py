@@ -1,4 +1,4 @@
-"""Between the values of `task_spec` and the protobuf messages that carry them"""
+"""Between the values of `task_spec` and the messages that carry them"""
 
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.problem import Problem

@@ -197,7 +197,21 @@ class Resumed(_message.Message):
     def __init__(self) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("facts_json",)
+    __slots__ = ("facts_json", "trouble")
     FACTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     facts_json: bytes
-    def __init__(self, facts_json: _Optional[bytes] = ...) -> None: ...
+    trouble: Trouble
+    def __init__(self, facts_json: _Optional[bytes] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ...) -> None: ...
+
+class Trouble(_message.Message):
+    __slots__ = ("message", "since_ms", "attempts", "next_try_ms")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TRY_MS_FIELD_NUMBER: _ClassVar[int]
+    message: str
+    since_ms: int
+    attempts: int
+    next_try_ms: int
+    def __init__(self, message: _Optional[str] = ..., since_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., next_try_ms: _Optional[int] = ...) -> None: ...

@@ -26,8 +26,8 @@ from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote import plugin_pb2_grpc as rpc
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, report_to_message, spec_from_message
-from tidemill.connect.task_spec import InitialState, TaskSpec
 from tidemill.connect.settings import parse_settings
+from tidemill.connect.task_spec import EXIT_LOST_WORKER, InitialState, TaskSpec
 from tidemill.connect.tasks.control import News, TaskControl
 from tidemill.core.runtime.clock import SystemClock
 
@@ -35,9 +35,9 @@ log = structlog.get_logger("tidemill.connect.task")
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
-EXIT_LOST_WORKER = 75  # as the guardian: nothing wrong with the task
 
 REPORT_INTERVAL_S = 1.0
+TRACE_MAX = 64 * 1024  # characters: an error may quote a record, and a status has to fit into one
 FACTS_BYTES_MAX = 2 << 20  # gRPC takes messages of up to 4 MiB
 FAREWELL_TIMEOUT_S = 2.0  # for the last words to reach the worker
 
@@ -51,11 +51,12 @@ _NEWS = {
 
 def run(socket_path: str, token: str) -> int:
     """Attach to the worker and do what it says; the exit code of the process."""
+    # One JSON object a line, whatever the worker's own format: it reads them and logs them again as its own.
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["level", "event"], bool_as_flag=False),
+            structlog.processors.JSONRenderer(),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
@@ -140,11 +141,9 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
         _work(spec, control)
     except Exception as error:
         exit_code = EXIT_FAILED
-        trace = _trace(error)
-        log.error("task failed", task=str(spec.task), trace=trace)
         ended.set()
         reporter.join()
-        link.say(pb.FromTask(failed=pb.Failed(trace=trace)))
+        link.say(pb.FromTask(failed=pb.Failed(trace=_trace(error))))
     ended.set()
     reporter.join()
     link.farewell()
@@ -209,8 +208,13 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
 
 def _trace(error: Exception) -> str:
     if isinstance(error, (Fatal, InvalidConfig)):
-        return str(error)  # written for people: the stack would only hide it
-    return "".join(traceback.format_exception(error))
+        text = str(error)  # written for people: the stack would only hide it
+    else:
+        text = "".join(traceback.format_exception(error))
+    if len(text) <= TRACE_MAX:
+        return text
+    half = TRACE_MAX // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
 
 
 def _report(link: _Link, control: TaskControl, ended: threading.Event) -> None:

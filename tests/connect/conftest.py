@@ -21,6 +21,12 @@ EventT = TypeVar("EventT")
 PLUGINS = Path(__file__).parent / "remote"
 """Where the task processes find `task_plugins`."""
 
+
+def python_path(*folders: Path) -> str:
+    """A search path for child processes: these folders, then what this process was given."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 _numbers = itertools.count(1)
 
 
@@ -95,7 +101,7 @@ class Running:
 async def running() -> AsyncIterator[Running]:
     """A task host whose processes find the test plugins; every task is stopped at the end."""
     events = Events()
-    environ = {**os.environ, "PYTHONPATH": str(PLUGINS)}
+    environ = {**os.environ, "PYTHONPATH": python_path(PLUGINS)}
     async with asyncio.TaskGroup() as tasks, TaskHost(environ=environ, sample_interval_s=0.2) as host:
         tasks.create_task(events.collect(host))
         yield Running(host, events)

@@ -11,17 +11,6 @@ from tidemill.connect.herder.commands import Configure, Create, Delete, Refused,
 from tidemill.connect.herder.machine import HerderMachine, Phase
 from tidemill.connect.herder.state import ConfigState, StatusBoard
 from tidemill.connect.problem import Problem
-from tidemill.connect.task_spec import (
-    InitialState,
-    TaskCompleted,
-    TaskExited,
-    TaskFailed,
-    TaskId,
-    TaskPaused,
-    TaskReport,
-    TaskResumed,
-    TaskStarted,
-)
 from tidemill.connect.stores import (
     ConfigRecord,
     InstanceStatus,
@@ -31,6 +20,18 @@ from tidemill.connect.stores import (
     decode_status,
     encode_config,
     encode_status,
+)
+from tidemill.connect.task_spec import (
+    EXIT_LOST_WORKER,
+    InitialState,
+    TaskCompleted,
+    TaskExited,
+    TaskFailed,
+    TaskId,
+    TaskPaused,
+    TaskReport,
+    TaskResumed,
+    TaskStarted,
 )
 
 SPLITS = "tasks"  # the setting that says into how many tasks the simulated plugin splits; "bad" fails
@@ -408,6 +409,20 @@ def test_a_killed_task_waits_for_its_next_start(world: World) -> None:
     assert problem.next_try_ms == world.machine.runs[ONE].start_at_ms
     world.tell(e.Tick(now_ms=problem.next_try_ms))
     assert ONE not in world.machine.problems
+
+
+def test_a_task_that_lost_its_worker_is_started_again(world: World) -> None:
+    """So is one that its guardian killed because the worker said so, for its memory."""
+    create(world, "1")
+    process = world.processes.pop(ONE)
+    exited = TaskExited(
+        task=ONE, incarnation=process.incarnation, returncode=EXIT_LOST_WORKER, reason="killed: it used too much"
+    )
+    world.tell(exited)
+    assert world.machine.runs[ONE].phase is Phase.WAITING
+    world.see_statuses()
+    assert world.state("c", 0) is State.RESTARTING
+    assert "it used too much" in (world.trace("c", 0) or "")
 
 
 def test_a_connector_created_again_waits_for_its_old_tasks_to_end(world: World) -> None:

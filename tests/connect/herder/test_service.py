@@ -30,8 +30,8 @@ from tidemill.connect.herder.commands import (
 )
 from tidemill.connect.herder.service import Herder, Superseded, Surroundings, off_loop, split
 from tidemill.connect.loader import Plugins
-from tidemill.connect.task_spec import TaskExited, TaskId, TaskStarted
 from tidemill.connect.stores import State, TargetState, encode_offset_key
+from tidemill.connect.task_spec import TaskExited, TaskId, TaskStarted
 from tidemill.connect.topic_log import TopicLogError, ensure_topic
 from tidemill.core.runtime.clock import ManualClock
 

@@ -80,11 +80,35 @@ class Job(JobTask):
     def bug(self, context: TaskContext) -> None:
         raise ZeroDivisionError("a bug in the plugin")
 
+    def quote(self, context: TaskContext) -> None:
+        raise ValueError("x" * 5_000_000 + " the end")
+
     def absent(self, context: TaskContext) -> None:
         raise NotConnected("nobody is there")
 
     def hoard(self, context: TaskContext) -> None:
         self.hoarded = b"x" * (256 << 20)
+        self.wait(context)
+
+    def hoard_in_a_child(self, context: TaskContext) -> None:
+        """All at once, in a session of its own."""
+        hoard = "import time; hoarded = b'x' * (400 << 20); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", hoard], start_new_session=True)
+        self.wait(context)
+
+    def hoard_in_many(self, context: TaskContext) -> None:
+        """Each of them stays below the limit."""
+        for _ in range(4):
+            subprocess.Popen([sys.executable, "-c", "import time; hoarded = b'x' * (80 << 20); time.sleep(600)"])
+        self.wait(context)
+
+    def share(self, context: TaskContext) -> None:
+        """Memory that children have from it, and do not change."""
+        hoarded = b"x" * (128 << 20)
+        for _ in range(3):
+            if os.fork() == 0:
+                time.sleep(600)
+                os._exit(len(hoarded))
         self.wait(context)
 
     def chatter(self, context: TaskContext) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.connect.conftest import python_path
 from tidemill.connect.remote import guardian
 
 HERE = Path(__file__).parent
 DEADLINE_S = 20.0  # far beyond what it takes, for a loaded machine
-FOLDER = {"PYTHONPATH": str(HERE)}
+FOLDER = {"PYTHONPATH": python_path(HERE)}
 
 pytestmark = [
     pytest.mark.integration,

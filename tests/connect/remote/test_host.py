@@ -1,6 +1,7 @@
 """Task processes, from the worker's side"""
 
 import asyncio
+import logging
 import os
 import signal
 import stat
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from tests.connect.conftest import PLUGINS
+from tests.connect.conftest import PLUGINS, python_path
 from tidemill.connect.api import PluginKind
-from tidemill.connect.remote.host import TaskHost
+from tidemill.connect.remote.host import TaskHost, parse_line
 from tidemill.connect.task_spec import (
     InitialState,
     TaskEvent,
@@ -155,17 +157,61 @@ async def test_absence_is_reported_and_retried(running: Any, spec: Make) -> None
     assert (await running.ended(task)).returncode == 0
 
 
-async def test_a_task_that_uses_too_much_memory_is_killed(running: Any, spec: Make) -> None:
-    task = await running.start(job(spec, "hoard", config={"task.memory.max.bytes": str(200 << 20)}))
+@pytest.mark.parametrize("mode", ["hoard", "hoard_in_a_child", "hoard_in_many"])
+async def test_a_task_that_uses_too_much_memory_is_killed(running: Any, spec: Make, mode: str) -> None:
+    task = await running.start(job(spec, mode, config={"task.memory.max.bytes": str(200 << 20)}))
     exited = await running.ended(task)
     assert "more than task.memory.max.bytes" in exited.reason
+    assert exited.killed, "it is started again, as whatever is killed"
 
 
-async def test_endless_output_lines_do_no_harm(running: Any, spec: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    task = await running.start(job(spec, "chatter"))
-    await running.events.wait(TaskStarted)
+async def test_memory_that_is_shared_counts_once(running: Any, spec: Make) -> None:
+    """Children made by a fork cost little until they write."""
+    task = await running.start(job(spec, "share", config={"task.memory.max.bytes": str(300 << 20)}))
+    await running.events.wait(TaskReport, lambda event: event.facts.get("process-rss-bytes", 0) > 400 << 20)
+    await running.events.wait(TaskReport, lambda event: event.facts.get("waiting") is True)
     await running.host.stop_task(task, 10)
-    assert f"[{task}] still here" in capfd.readouterr().err
+    assert (await running.ended(task)).reason == "ended by itself"
+
+
+async def test_endless_output_lines_do_no_harm(running: Any, spec: Make) -> None:
+    with capture_logs() as lines:
+        task = await running.start(job(spec, "chatter"))
+        await running.events.wait(TaskStarted)
+        await running.host.stop_task(task, 10)
+    assert {"event": "still here", "task": str(task), "log_level": "info"} in lines
+
+
+async def test_what_a_task_logs_keeps_its_level_and_its_facts(running: Any, spec: Make) -> None:
+    with capture_logs() as lines:
+        task = await running.start(job(spec, "absent"))
+        await running.events.wait(TaskReport, lambda event: event.problem is not None)
+        await running.host.stop_task(task, 10)
+    (line, *_) = [line for line in lines if line["event"] == "job interrupted"]
+    assert line["log_level"] == "warning"
+    assert (line["task"], line["error"], line["retry_s"]) == (str(task), "nobody is there", 1.0)
+
+
+async def test_a_failure_is_told_to_the_worker_and_not_logged_beside_that(running: Any, spec: Make) -> None:
+    with capture_logs() as lines:
+        await running.ended(await running.start(job(spec, "fail")))
+    assert running.events.failures() == ["the disk is full: make room on it"]
+    assert not [line for line in lines if "the disk is full" in str(line)]
+
+
+@pytest.mark.parametrize(
+    "line", ["{", '{"a": 1}', '{"event": 1, "level": "info"}', '{"event": "e", "level": "loud"}', "[]", ""]
+)
+def test_a_line_of_anybody_else_is_text(line: str) -> None:
+    assert parse_line(line) == (logging.INFO, line, {})
+
+
+async def test_a_very_long_trace_is_cut(running: Any, spec: Make) -> None:
+    """It has to fit into a record of the status topic."""
+    await running.ended(await running.start(job(spec, "quote")))
+    (trace,) = running.events.failures()
+    assert len(trace) < 100_000
+    assert trace.startswith("Traceback") and trace.endswith("the end\n")
 
 
 async def test_stopping_what_does_not_run_is_nothing(running: Any, spec: Make) -> None:
@@ -196,7 +242,7 @@ async def test_a_fault_of_the_supervision_ends_the_task_and_is_told(
 def test_it_works_on_uvloop(spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's own event loop."""
     uvloop = pytest.importorskip("uvloop")
-    monkeypatch.setenv("PYTHONPATH", str(PLUGINS))
+    monkeypatch.setenv("PYTHONPATH", python_path(PLUGINS))
 
     async def scene() -> list[TaskEvent]:
         seen: list[TaskEvent] = []

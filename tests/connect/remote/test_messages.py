@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.connect.api import ConverterSpec, PluginKind
-from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.problem import Problem
+from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote.messages import (
     problem_from_message,
     report_to_message,
