@@ -8,7 +8,7 @@ The function's annotations say what it gets: the parameter annotated with a pyda
 annotated `Pos` the stored offsets, one annotated `TaskContext` everything the runtime knows; a sink's list of
 `Record` is its batch. A source is a generator of records, a sink a function that returns when its batch is in the
 target; either may be asynchronous. What the decorator leaves under the function's name is a `Plugin`, ready for an
-entry point; `@task_split` and `@check` complete it.
+entry point, and still the function when it is called; `@task_split` and `@check` complete it.
 
 A generator runs on a thread of its own behind a small buffer, so one that waits for its next record holds up neither
 the sending of those before nor the storing of offsets. `RetryAfter` from a generator calls the function again, with a
@@ -20,13 +20,15 @@ import inspect
 import threading
 import typing
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel
 
 from tidemill.connect.api import (
     EncodedBatch,
     EndOfInput,
+    Json,
     Plugin,
     PluginKind,
     Record,
@@ -39,11 +41,28 @@ from tidemill.connect.api import (
     TaskContext,
 )
 
-BUFFERED_MAX = 2_000  # records between the generator and the producer: one batch as FileStream hands it over
+BUFFERED_MAX = 2_000  # outputs between the generator and the producer: one batch as FileStream hands it over
+BUFFERED_BYTES_MAX = 8 << 20  # of these outputs: a quarter of what a task may have in flight behind them
+RECORD_BYTES = 64  # what a record takes beside its key and value, about
+VALUE_BYTES = 16  # a value that is neither text nor a collection, and what holds one together, about
+DEPTH_MAX = 20  # of nested collections that are looked into
 POLL_S = 0.5
 STOP_S = 2.0  # for a generator to notice that it should end; its thread does not outlive the process
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+ParametersT = ParamSpec("ParametersT")
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionPlugin(Plugin, Generic[ParametersT, ResultT]):
+    """A plugin made of a function; called, it is that function, so that a unit test needs nothing else."""
+
+    function: Callable[ParametersT, ResultT]
+
+    def __call__(self, *arguments: ParametersT.args, **named: ParametersT.kwargs) -> ResultT:
+        """Call the function."""
+        return self.function(*arguments, **named)
 
 
 class NoSettings(BaseModel):
@@ -51,9 +70,12 @@ class NoSettings(BaseModel):
 
 
 class Pos:
-    """Where each source partition stands: stored before this start, or yielded since."""
+    """Where each source partition stands: stored before this start, or yielded since.
 
-    def __init__(self, stored: Callable[[SourcePartition], SourceOffset | None]) -> None:
+    In a unit test `Pos()` is the very beginning, and `advance` of a record is what a restart after it would find.
+    """
+
+    def __init__(self, stored: Callable[[SourcePartition], SourceOffset | None] = lambda partition: None) -> None:
         self._stored = stored
         self._yielded: dict[Hashable, SourceOffset] = {}
         self._last: tuple[SourcePartition, Hashable] | None = None  # a source mostly yields the same map again
@@ -83,14 +105,16 @@ def _identity(partition: SourcePartition) -> Hashable:
 
 def source(
     name: str, *, version: str, aliases: Sequence[str] = (), ignored: Sequence[str] = ()
-) -> Callable[[Callable[..., Any]], Plugin]:
+) -> Callable[[Callable[ParametersT, ResultT]], FunctionPlugin[ParametersT, ResultT]]:
     """Make a source plugin of a generator of records."""
 
-    def decorate(function: Callable[..., Any]) -> Plugin:
+    def decorate(function: Callable[ParametersT, ResultT]) -> FunctionPlugin[ParametersT, ResultT]:
         signature = _Signature(function)
-        if not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+        generates: bool = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        if not generates:
             raise TypeError(f"source {name!r}: {function.__name__} must be a generator: it has to yield records")
-        return Plugin(
+        return FunctionPlugin(
+            function=function,
             name=name,
             kind=PluginKind.SOURCE,
             version=version,
@@ -106,14 +130,15 @@ def source(
 
 def sink(
     name: str, *, version: str, aliases: Sequence[str] = (), ignored: Sequence[str] = ()
-) -> Callable[[Callable[..., Any]], Plugin]:
+) -> Callable[[Callable[ParametersT, ResultT]], FunctionPlugin[ParametersT, ResultT]]:
     """Make a sink plugin of a function that takes a batch."""
 
-    def decorate(function: Callable[..., Any]) -> Plugin:
+    def decorate(function: Callable[ParametersT, ResultT]) -> FunctionPlugin[ParametersT, ResultT]:
         signature = _Signature(function)
         if signature.batch is None:
             raise TypeError(f"sink {name!r}: {function.__name__} needs a parameter annotated list[Record]")
-        return Plugin(
+        return FunctionPlugin(
+            function=function,
             name=name,
             kind=PluginKind.SINK,
             version=version,
@@ -294,6 +319,29 @@ class GeneratorSource(SourceTask):
         return True
 
 
+def size_of(output: SourceOutput) -> int:
+    """About how many bytes of memory an output takes.
+
+    >>> size_of(EncodedBatch(topic="t", keys=[b"12", None], values=[b"345", None]))
+    133
+    """
+    if isinstance(output, EncodedBatch):
+        size = RECORD_BYTES * len(output.values) + sum(len(each) for each in output.keys if each is not None)
+        return size + sum(len(each) for each in output.values if each is not None)
+    return RECORD_BYTES + _size(output.key) + _size(output.value)
+
+
+def _size(value: Json, depth: int = 0) -> int:
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if depth < DEPTH_MAX:
+        if isinstance(value, dict):
+            return VALUE_BYTES + sum(_size(name) + _size(each, depth + 1) for name, each in value.items())
+        if isinstance(value, (list, tuple)):
+            return VALUE_BYTES + sum(_size(each, depth + 1) for each in value)
+    return VALUE_BYTES
+
+
 class _Buffer:
     """A bounded buffer between the generator's thread and the task's."""
 
@@ -302,19 +350,25 @@ class _Buffer:
         self.closed = False
         self._changed = threading.Condition()
         self._items: list[SourceOutput] = []
+        self._bytes = 0
         self._listener: Callable[[], object] | None = None
 
     def put(self, item: SourceOutput) -> bool:
-        """Add an item, waiting for room; False once nobody wants it any more."""
+        """Add an item, waiting for room; False once nobody wants it any more. An empty buffer takes in any item."""
+        size = size_of(item)
         with self._changed:
-            while len(self._items) >= BUFFERED_MAX and not self.closed:
+            while not self._has_room(size) and not self.closed:
                 self._changed.wait()
             if self.closed:
                 return False
             self._items.append(item)
+            self._bytes += size
             if len(self._items) == 1:
                 self._changed.notify_all()
         return True
+
+    def _has_room(self, size: int) -> bool:
+        return not self._items or (len(self._items) < BUFFERED_MAX and self._bytes + size <= BUFFERED_BYTES_MAX)
 
     def end(self, failure: Exception) -> None:
         """Say why nothing follows."""
@@ -329,6 +383,7 @@ class _Buffer:
             if not self._items and self.failure is None:
                 self._changed.wait(seconds)
             items, self._items = self._items, []
+            self._bytes = 0
             self._changed.notify_all()
         return items
 

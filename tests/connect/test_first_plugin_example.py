@@ -3,7 +3,11 @@
 import asyncio
 import json
 import os
+import re
+import shutil
 import sqlite3
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.connect.conftest import Events
+from tests.connect.conftest import Events, python_path
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.task_spec import TaskExited, TaskId, TaskSpec
@@ -56,7 +60,7 @@ async def test_a_csv_file_becomes_a_table(
         value_converter=text,
     )
     events = Events()
-    environ = {**os.environ, "PYTHONPATH": str(EXAMPLE)}
+    environ = {**os.environ, "PYTHONPATH": python_path(EXAMPLE)}
     async with asyncio.TaskGroup() as tasks, TaskHost(environ=environ) as host:
         tasks.create_task(events.collect(host))
         assert await host.validate(source.plugin, source.config) == ()
@@ -95,3 +99,19 @@ def read(database: Path) -> list[Any]:
         return []  # the table is not there yet
     finally:
         connection.close()
+
+
+def test_its_own_tests_as_the_readme_shows_them(tmp_path: Path) -> None:
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    (tests,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "def test_" in block]
+    (tmp_path / "test_first_plugin.py").write_text(tests, encoding="utf-8")
+    shutil.copy(EXAMPLE / "people.csv", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_first_plugin.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": python_path(EXAMPLE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "3 passed" in done.stdout, done.stdout + done.stderr

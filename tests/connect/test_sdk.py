@@ -72,8 +72,8 @@ def drain(task: SourceTask) -> list[SourceOutput]:
     raise AssertionError("the source did not end")
 
 
-def record(n: int) -> Record:
-    return Record(topic="t", value=n, partition={"p": "x"}, offset={"n": n})
+def record(n: int, value: Any = None) -> Record:
+    return Record(topic="t", value=n if value is None else value, partition={"p": "x"}, offset={"n": n})
 
 
 @source("numbers", version="1.2", aliases=["java.Numbers"], ignored=["old.setting"])
@@ -88,6 +88,23 @@ def test_a_source_is_a_plugin() -> None:
     assert (numbers.name, numbers.kind, numbers.version) == ("numbers", PluginKind.SOURCE, "1.2")
     assert (numbers.config, numbers.doc) == (Cfg, "Counts on from where it was.")
     assert (numbers.aliases, numbers.ignored) == (("java.Numbers",), ("old.setting",))
+
+
+def test_a_decorated_function_can_still_be_called() -> None:
+    """A unit test of a plugin needs nothing but the function."""
+    assert list(numbers(Cfg(count=2), Pos())) == [record(0), record(1)]
+    pos = Pos()
+    pos.advance(record(0))
+    assert list(numbers(Cfg(count=2), pos)) == [record(1)]
+
+    written: list[Record] = []
+
+    @sink("list", version="1")
+    def to_list(batch: list[Record]) -> None:
+        written.extend(batch)
+
+    to_list([record(1)])
+    assert written == [record(1)]
 
 
 def test_a_source_yields_and_ends() -> None:
@@ -161,6 +178,38 @@ def test_the_buffer_is_bounded_and_stop_closes_the_generator(monkeypatch: pytest
     assert len(made) <= len(first) + 11
     task.stop()
     assert closed.wait(DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        record(0, "x" * 100_000),
+        record(0, {"rows": [{"text": "x" * 100_000}]}),
+        EncodedBatch(topic="t", keys=[b"k"] * 100, values=[b"x" * 1_000] * 100),
+    ],
+    ids=["text", "nested", "encoded"],
+)
+def test_the_buffer_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch, large: SourceOutput) -> None:
+    monkeypatch.setattr(sdk, "BUFFERED_BYTES_MAX", 250_000)
+    made = []
+
+    @source("wide", version="1")
+    def wide() -> Iterator[SourceOutput]:
+        for _ in range(50):
+            made.append(1)
+            yield large
+
+    task = started(wide)
+    first = task.poll()
+    threading.Event().wait(0.1)
+    assert len(first) <= 2
+    assert len(made) <= len(first) + 3
+    assert len(first) + len(drain(task)) == 50
+
+
+def test_an_output_larger_than_the_buffer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "BUFFERED_BYTES_MAX", 10)
+    assert len(drain(started(numbers))) == 3
 
 
 def test_retry_calls_the_function_again_with_what_it_has_yielded() -> None:
