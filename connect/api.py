@@ -188,10 +188,6 @@ class ReportProblem(Protocol):
         """`retry_s`: in how many seconds it is tried again; None if it is not for the task to try."""
 
 
-def unheard(about: str, message: str | None, *, retry_s: float | None = None) -> None:
-    """The default of `TaskContext.problem`, where nobody shows a status."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
     """What a task is told when it starts."""
@@ -206,7 +202,7 @@ class TaskContext:
     offsets: Callable[[SourcePartition], SourceOffset | None]  # last stored offset of a source partition
     stopping: Callable[[], bool]  # true once the task has been asked to stop
     report: Callable[[Mapping[str, Json]], None]  # facts for the status and the metrics, e.g. {"lag_bytes": 12}
-    problem: ReportProblem = unheard  # what the task waits for, for the status; see there
+    problem: ReportProblem = lambda about, message, *, retry_s=None: None  # what the task waits for, for the status
 
 
 class SourceTask(ABC):

@@ -88,11 +88,13 @@ def from_json(content: object) -> Problem | None:
 
 def iso(time_ms: int) -> str:
     """A moment in ISO 8601, UTC, to the millisecond."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _milliseconds(text: object) -> int | None:
     try:
-        return round(datetime.fromisoformat(str(text)).timestamp() * 1000)
+        moment = datetime.fromisoformat(str(text)).astimezone(UTC)
+        return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
     except (ValueError, OverflowError):
         return None

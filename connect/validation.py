@@ -30,8 +30,8 @@ from tidemill.connect.api import InvalidConfig, Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
 from tidemill.connect.config import CONNECTOR, CONNECTOR_PREFIXES, CONVERTERS, SINK, SOURCE, ConnectorKey, groups
 from tidemill.connect.entities import ConfigInfo, ConfigInfos, ConfigKeyInfo, ConfigValueInfo
-from tidemill.connect.task_spec import SettingProblem
 from tidemill.connect.settings import parse_settings, setting_names
+from tidemill.connect.task_spec import SettingProblem
 from tidemill.core.config import REQUIRED, ConfigError, ConfigType, Value
 
 log = structlog.get_logger("tidemill.connect.validation")

@@ -164,7 +164,9 @@ def connect_worker(
     """A Connect worker; `facts["url"]` is its REST address once started."""
     options = [option for key, value in (settings or {}).items() for option in ("--set", f"{key}={value}")]
     command = ["connect", "start", "--bootstrap", bootstrap, "--rest", rest, *options]
-    return Service(name, command, ready=r"tidemill connect ready: REST (?P<url>http://[^\s,]+)", log=log, environ=environ)
+    return Service(
+        name, command, ready=r"tidemill connect ready: REST (?P<url>http://[^\s,]+)", log=log, environ=environ
+    )
 
 
 def mirror(name: str, properties: Path, *, log: Path) -> Service:

@@ -7,8 +7,8 @@ from tidemill.connect.loader import Plugins
 from tidemill.connect.metrics import WorkerMetrics, metric_name
 from tidemill.connect.plugins.file import file_source
 from tidemill.connect.problem import Problem
-from tidemill.connect.task_spec import TaskId, TaskReport, TaskStarted
 from tidemill.connect.stores import ConnectorConfig, TaskConfig, TasksCommit
+from tidemill.connect.task_spec import TaskId, TaskReport, TaskStarted
 
 
 def machine() -> HerderMachine:
@@ -69,6 +69,7 @@ def test_facts_get_the_group_connect_has_them_in() -> None:
 def test_a_task_that_waits_is_seen() -> None:
     herder = machine()
     herder.problems[TaskId("c", 0)] = Problem(message="no database", since_ms=1)
-    assert 'tidemill_connect_task_has_problem{connector="c",task="0"} 1.0' in WorkerMetrics(
-        herder, Plugins([file_source])
-    ).text()
+    assert (
+        'tidemill_connect_task_has_problem{connector="c",task="0"} 1.0'
+        in WorkerMetrics(herder, Plugins([file_source])).text()
+    )
