@@ -5,9 +5,14 @@ machine says. Reading is `fetching`, writing `producing`, log ends `locating`, t
 what is left here is one step of one machine, the queue of map writes, pauses, and taking new partitions on.
 
 Everything runs on one event loop, so one turn of the loop is one step of one machine, and nothing needs a lock.
+
+Of several mirrors with one configuration one is at work and the others stand by: a flow begins when nobody else holds
+its map, and goes back to waiting when another one has taken the map over. It forgets everything then, since all that
+counts is on the target.
 """
 
 import asyncio
+import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
@@ -47,13 +52,15 @@ from tidemill.mirror.link_events import (
 )
 from tidemill.mirror.locating import Locator
 from tidemill.mirror.map_records import SegmentKey, SegmentValue, StoredMap, adopt
-from tidemill.mirror.map_store import Fenced, MapStore, Row
+from tidemill.mirror.map_store import RENEW_MS, Fenced, MapStore, Row
 from tidemill.mirror.memory import Memory
 from tidemill.mirror.offsets import OffsetMap, Run
 from tidemill.mirror.producing import Sender
 from tidemill.mirror.topic_sync import TopicSync
 
 T = TypeVar("T")
+
+LET_GO_S = 2  # a target that is away does not hold up the end of the process
 
 
 class Preflight(RuntimeError):
@@ -91,46 +98,72 @@ class Flow:
         self.source = source
         self.target = target
         self.entries: dict[TopicPartition, PartitionEntry] = {}  # by source partition
-        self.ready = asyncio.Event()  # the map is read and the topics have been looked at
+        self.ready = asyncio.Event()  # the map is read and the topics have been looked at, or another mirror does it
+        self.standby = ""  # what is waited for while another mirror is at work
         self.topics = TopicSync(config, source, target)
         self._source_config = source_config
         self._clock = clock
         self._log = structlog.get_logger("tidemill.mirror").bind(flow=config.name)
         self._maps: dict[tuple[str, int], StoredMap] = {}
-        self._store_queue: list[tuple[PartitionEntry, StoreRuns]] = []
         self._store_wake = asyncio.Event()
-        self._memory = Memory()
-        self._fetcher: Fetcher[PartitionEntry] = Fetcher(source, source_config, self.step, self._memory)
-        self._locator: Locator[PartitionEntry] = Locator(source, target, self.step)
-        self._senders: dict[int, Sender[PartitionEntry]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._refresh_lock = asyncio.Lock()
         self._bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._shift = 0  # grows with every time of being at work
+        self._begin()
 
     # -- life
 
+    def _begin(self) -> None:
+        """Forget what belongs to an earlier time of being at work."""
+        self._shift += 1
+        self.entries.clear()
+        self._store_queue: list[tuple[PartitionEntry, StoreRuns]] = []
+        self._memory = Memory()
+        self._fetcher: Fetcher[PartitionEntry] = Fetcher(self.source, self._source_config, self.step, self._memory)
+        self._locator: Locator[PartitionEntry] = Locator(self.source, self.target, self.step)
+        self._senders: dict[int, Sender[PartitionEntry]] = {}
+
     async def run(self) -> None:
-        """Mirror until cancelled; raises `map_store.Fenced` when another mirror takes over."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            group.create_task(self._watch())
-            view = await self._until(self.target.refresh, f"cluster {self.config.target}")
-            origin = await self._until(self.source.refresh, f"cluster {self.config.source}")
-            self._check_clusters(origin, view)
-            wanted = self.config.replication_factors["offset-map"]
-            store = MapStore(
-                self.target,
-                source_alias=self.config.source,
-                target_alias=self.config.target,
-                clock=self._clock,
-                replication_factor=self.topics.factor("the offset map", wanted, len(view.nodes)),
-            )
-            self._maps = await self._until(store.open, f"the offset map on {self.config.target}")
-            group.create_task(self._run_store(store))
-            group.create_task(self._locator.run())
-            group.create_task(self._fetcher.run())
-            await self._until(self.refresh_topics, f"the topics of {self.config.source}")
-            self.ready.set()
+        """Mirror until cancelled, standing by while another mirror does."""
+        while True:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    self._group = group
+                    group.create_task(self._watch())
+                    await self._work(group)
+            except* Fenced as fenced:
+                self._stand_by(str(fenced.exceptions[0]))
+            self._begin()
+
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        view = await self._until(self.target.refresh, f"cluster {self.config.target}")
+        origin = await self._until(self.source.refresh, f"cluster {self.config.source}")
+        self._check_clusters(origin, view)
+        wanted = self.config.replication_factors["offset-map"]
+        store = MapStore(
+            self.target,
+            source_alias=self.config.source,
+            target_alias=self.config.target,
+            clock=self._clock,
+            replication_factor=self.topics.factor("the offset map", wanted, len(view.nodes)),
+        )
+        map_name = f"the offset map on {self.config.target}"
+        await self._until(lambda: store.wait_for_turn(asyncio.sleep, self._stand_by), map_name)
+        self._maps = await self._until(store.open, map_name)
+        self.standby = ""
+        group.create_task(self._run_store(store))
+        group.create_task(self._locator.run())
+        group.create_task(self._fetcher.run())
+        await self._until(self.refresh_topics, f"the topics of {self.config.source}")
+        self.ready.set()
+
+    def _stand_by(self, reason: str) -> None:
+        """Another mirror is at work; this process is as ready as it can be."""
+        self._log.warning("standing by", reason=reason)
+        self.standby = reason
+        self.entries.clear()
+        self.ready.set()
 
     async def _watch(self) -> None:
         await self._bug
@@ -163,6 +196,8 @@ class Flow:
 
     def step(self, entry: PartitionEntry, event: Event) -> None:
         """Feed one machine and carry out what it says; a bug in either ends the flow."""
+        if self.entries.get(entry.source) is not entry:
+            return  # an answer from an earlier time of being at work
         before = entry.link.own_bytes
         try:
             for action in entry.link.step(event, self._clock.now_ms()):
@@ -206,29 +241,44 @@ class Flow:
     # -- the map
 
     async def _run_store(self, store: MapStore) -> None:
-        while True:
-            await self._store_wake.wait()
-            self._store_wake.clear()
-            queue, self._store_queue = self._store_queue, []
-            try:
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RENEW_MS / 1000):
+                        await self._store_wake.wait()
+                self._store_wake.clear()
+                queue, self._store_queue = self._store_queue, []
+                await self._store(store, queue)
+        except asyncio.CancelledError:
+            with contextlib.suppress(ConnectionFailed, KafkaError, Fenced, TimeoutError):
+                async with asyncio.timeout(LET_GO_S):
+                    await store.let_go()  # spares the next mirror the wait
+            raise
+
+    async def _store(self, store: MapStore, queue: list[tuple[PartitionEntry, StoreRuns]]) -> None:
+        try:
+            if queue:
                 await store.write([_rows(entry, action) for entry, action in queue])
-            except Fenced as fenced:
-                for entry in self.entries.values():
-                    self.step(entry, Halted(reason=str(fenced)))
-                raise
-            except (ConnectionFailed, KafkaError) as error:
-                for entry, action in queue:
-                    self.step(entry, StoreFailed(token=action.token, reason=f"cannot store the offset map: {error}"))
             else:
-                for entry, action in queue:
-                    self.step(entry, RunsStored(token=action.token))
+                await store.renew()
+        except (ConnectionFailed, KafkaError) as error:
+            for entry, action in queue:
+                self.step(entry, StoreFailed(token=action.token, reason=f"cannot store the offset map: {error}"))
+        else:
+            for entry, action in queue:
+                self.step(entry, RunsStored(token=action.token))
 
     # -- topics
 
     async def refresh_topics(self) -> None:
         """Look at both clusters, create and grow topics on the target, take new partitions on."""
         async with self._refresh_lock:
+            shift = self._shift
+            if self.standby:
+                return
             pairs = await self.topics.refresh()
+            if self._shift != shift or self.standby:
+                return
             self._check_identity()
             for name, remote in sorted(pairs.items()):
                 self._take_on(name, remote)

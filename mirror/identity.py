@@ -9,7 +9,7 @@ Layout of the 64-bit id, most significant bit first:
     1 bit    0, ids are not negative
     1 bit    1, the reserved range: brokers hand out ids counting up from 0
     16 bits  slot of the source cluster, so that the origin of a batch can be read off its header
-    46 bits  hash of flow, target topic and partition
+    46 bits  hash of flow, target topic and partition, and the generation where it is not the first
 
 The slot is a hash of the source alias; the hashes are BLAKE2b, which is the same on every machine and in every version.
 """
@@ -31,9 +31,13 @@ def cluster_slot(alias: str) -> int:
     return _hash(_SLOT_BITS, "cluster", alias)
 
 
-def producer_id(source_alias: str, target_alias: str, target_topic: str, partition: int) -> int:
-    """The producer id under which the flow writes to one partition of the target."""
-    flow_hash = _hash(_HASH_BITS, "flow", source_alias, target_alias, target_topic, str(partition))
+def producer_id(source_alias: str, target_alias: str, target_topic: str, partition: int, generation: int = 0) -> int:
+    """The producer id under which the flow writes to one partition of the target.
+
+    A `generation` is begun when the epochs of the one before it are used up.
+    """
+    more = (str(generation),) if generation else ()
+    flow_hash = _hash(_HASH_BITS, "flow", source_alias, target_alias, target_topic, str(partition), *more)
     return RESERVED | cluster_slot(source_alias) << _HASH_BITS | flow_hash
 
 

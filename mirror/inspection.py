@@ -12,7 +12,6 @@ from tidemill.core.errors import UnknownTopicOrPartition
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.audit import Comparison
 from tidemill.mirror.config import FlowConfig, MirrorConfig
-from tidemill.mirror.identity import producer_id
 from tidemill.mirror.map_records import StoredMap, adopt
 from tidemill.mirror.map_store import read_maps
 from tidemill.mirror.naming import offset_map_topic
@@ -171,7 +170,7 @@ class FlowInspector:
         if topic not in view.topics:
             return {}
         partition = TopicPartition(topic, 0)
-        maps, _ = await read_maps(self._target, partition, producer_id(self._flow.source, self._flow.target, topic, 0))
+        maps, _ = await read_maps(self._target, partition)
         return maps
 
     def _pairs(self) -> list[tuple[TopicPartition, TopicPartition]]:

@@ -5,13 +5,19 @@ one. Writes are therefore idempotent, under the flow's producer id for this topi
 
 Whoever opens the store takes it over: it claims the next producer epoch with a record that holds a random token and
 reads that record back. If another mirror claimed the same epoch in the same moment, one of the two finds the other's
-token and claims the next. From then on the target refuses writes of the previous owner, which stops (`Fenced`). A write
-whose outcome is unknown is followed by a claim too, so that it cannot be mistaken for the one after it.
+token and claims the next. From then on the target refuses writes of the previous owner (`Fenced`). A write whose
+outcome is unknown is followed by a claim too, so that it cannot be mistaken for the one after it. The last epoch of a
+producer id is only ever claimed to shut out everybody who writes under it; then comes the id of the next generation.
+
+Taking over is not the way to begin, though: `wait_for_turn` returns when the owner has let go of the store or has been
+silent. An owner is never silent for long, since it renews its claim when there is nothing to store; so the log's end
+tells a standby all it needs.
 """
 
 import secrets
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -33,15 +39,18 @@ from tidemill.mirror.naming import offset_map_topic
 _log = structlog.get_logger("tidemill.mirror")
 
 _CLAIM_KEY = struct.pack(">h", -1)  # a version no segment key has
-_EPOCH_MAX = 2**15 - 1
+_CLAIM = struct.Struct(">16sib")  # token, generation, 1 when the owner has let go
+_EPOCH_LAST = 2**15 - 1
 _CLAIMS_MAX = 20
+RENEW_MS = 1_500  # an owner writes at least that often
+SILENCE_MS = 5_000  # an owner that has not written for so long is gone, or so slow that another one does better
 ROW_BYTES_MAX = 512 * 1024  # per batch, below the usual max.message.bytes
 
 Row = tuple[bytes, bytes | None]
 
 
 class Fenced(RuntimeError):
-    """Another mirror has taken over the flow."""
+    """Another mirror has taken the flow over."""
 
 
 class MapStore:
@@ -52,36 +61,73 @@ class MapStore:
     ) -> None:
         self._client = client
         self._clock = clock
+        self._aliases = source_alias, target_alias
         self._partition = TopicPartition(offset_map_topic(source_alias), 0)
-        self._producer_id = producer_id(source_alias, target_alias, self._partition.topic, 0)
         self._replication_factor = replication_factor
+        self._generation = 0
         self._epoch = -1
         self._sequence = 0
         self._in_doubt = False  # the outcome of the last write is not known
+        self._written_ms = 0.0  # when the last write was carried out, of the monotonic clock
 
     @property
     def topic(self) -> str:
         """Name of the topic."""
         return self._partition.topic
 
+    async def wait_for_turn(self, sleep: Callable[[float], Awaitable[None]], on_wait: Callable[[str], None]) -> None:
+        """Return when no other mirror holds the flow; `on_wait` is told once who is waited for.
+
+        `sleep` takes seconds.
+        """
+        await self._create()
+        _, claims = await read_maps(self._client, self._partition)
+        if claims.is_released or not claims.epochs:
+            return
+        end, since_ms = await self._end(), self._clock.monotonic() * 1000
+        told = False
+        while (silent_ms := self._clock.monotonic() * 1000 - since_ms) < SILENCE_MS:
+            await sleep(min(SILENCE_MS / 10, SILENCE_MS - silent_ms) / 1000)
+            now_end = await self._end()
+            if now_end == end:
+                continue
+            _, claims = await read_maps(self._client, self._partition, start=end)
+            if claims.is_released:
+                return
+            if not told:
+                on_wait(f"another mirror holds {self.topic}; this one stands by")
+                told = True
+            end, since_ms = now_end, self._clock.monotonic() * 1000
+
     async def open(self) -> dict[tuple[str, int], StoredMap]:
         """Create the topic if need be, take it over, and read it."""
         await self._create()
         for _ in range(_CLAIMS_MAX):
-            _, last_epoch = await read_maps(self._client, self._partition, self._producer_id)
-            if await self._claim(last_epoch + 1):
+            _, claims = await read_maps(self._client, self._partition)
+            self._generation = claims.generation
+            if await self._claim_next(claims.epochs.get(self._producer_id, -1)):
                 # Rows of the previous owner may have come in between; after the claim no more can.
-                maps, _ = await read_maps(self._client, self._partition, self._producer_id)
+                maps, _ = await read_maps(self._client, self._partition)
                 return maps
-        raise Fenced(f"another mirror keeps taking over {self.topic}: stop one of the two")
+        raise Fenced(f"another mirror keeps taking over {self.topic}")
+
+    async def renew(self) -> None:
+        """Show that the owner is alive, unless something was written just now. Raises as `write` does."""
+        if self._clock.monotonic() * 1000 - self._written_ms >= RENEW_MS:
+            await self._settle_doubt()
+            await self._append([(_CLAIM_KEY, self._claim_value(secrets.token_bytes(16)))])
+
+    async def let_go(self) -> None:
+        """Tell standbys that they need not wait. Raises as `write` does."""
+        await self._settle_doubt()
+        await self._append([(_CLAIM_KEY, self._claim_value(secrets.token_bytes(16), is_released=True))])
 
     async def write(self, groups: Sequence[Sequence[Row]]) -> None:
         """Store groups of rows in order; they are durable on return. Raises Fenced, KafkaError or ConnectionFailed.
 
         When that fails, each group is stored as a whole or not at all, unless it is too large for one batch.
         """
-        if self._in_doubt and not await self._claim(self._epoch + 1):
-            raise Fenced(f"another mirror has taken over {self.topic}; this one stops")
+        await self._settle_doubt()
         for part in _parts(groups):
             await self._append(part)
 
@@ -96,16 +142,41 @@ class MapStore:
         if error is not None and not isinstance(error, TopicAlreadyExists):
             raise error
 
+    @property
+    def _producer_id(self) -> int:
+        return producer_id(*self._aliases, self._partition.topic, 0, self._generation)
+
+    async def _end(self) -> int:
+        _, end = await self._client.retrying(lambda: self._client.bounds(self._partition))
+        return end
+
+    async def _settle_doubt(self) -> None:
+        if self._in_doubt and not await self._claim_next(self._epoch):
+            raise self._fenced()
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"another mirror has taken over {self.topic}")
+
+    def _claim_value(self, token: bytes, *, is_released: bool = False) -> bytes:
+        return _CLAIM.pack(token, self._generation, is_released)
+
+    async def _claim_next(self, epoch: int) -> bool:
+        """Claim the epoch behind that one, in the next generation if it is the last; False when another was first."""
+        if epoch + 1 < _EPOCH_LAST:
+            return await self._claim(epoch + 1)
+        if epoch < _EPOCH_LAST and not await self._claim(_EPOCH_LAST):
+            return False
+        self._generation += 1
+        return await self._claim(0)
+
     async def _claim(self, epoch: int) -> bool:
-        if epoch > _EPOCH_MAX:
-            raise Fenced(f"{self.topic} has no producer epoch left after {_EPOCH_MAX} starts: delete the topic")
         self._epoch, self._sequence = epoch, 0
-        token = secrets.token_bytes(16)
+        value = self._claim_value(secrets.token_bytes(16))
         try:
-            offset = await self._append([(_CLAIM_KEY, token)])
+            offset = await self._append([(_CLAIM_KEY, value)])
         except Fenced:
             return False
-        return await self._value_at(offset) == token
+        return await self._value_at(offset) == value
 
     async def _value_at(self, offset: int) -> bytes | None:
         async def attempt() -> bytes | None:
@@ -135,31 +206,48 @@ class MapStore:
             offset = await self._client.append(self._partition, batch)
         except KafkaError as error:
             if error.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
-                raise Fenced(f"another mirror has taken over {self.topic}; this one stops") from error
+                raise self._fenced() from error
             raise
         self._in_doubt = False
+        self._written_ms = self._clock.monotonic() * 1000
         self._sequence = (self._sequence + len(rows)) % 2**31
         return offset
 
 
+@dataclass(slots=True)
+class Claims:
+    """Mutable: what the topic says about its owners."""
+
+    epochs: dict[int, int] = field(default_factory=dict)  # the highest by producer id
+    generation: int = 0  # of the last claim
+    is_released: bool = False  # the last owner has let go
+
+
 async def read_maps(
-    client: ClusterClient, partition: TopicPartition, owner: int
-) -> tuple[dict[tuple[str, int], StoredMap], int]:
-    """The whole table by source topic and partition, and the highest epoch of the producer id `owner` (-1 for none)."""
+    client: ClusterClient, partition: TopicPartition, *, start: int | None = None
+) -> tuple[dict[tuple[str, int], StoredMap], Claims]:
+    """The table by source topic and partition, and who claimed it; of the whole topic or from `start` on."""
     rows: list[Row] = []
-    epoch = -1
-    async for answer in client.read(partition):
+    claims = Claims()
+    async for answer in client.read(partition, start=start):
         for view in iter_batches(answer.data):
             if view.is_control:
                 continue
-            if view.producer_id == owner:
-                epoch = max(epoch, view.producer_epoch)
-            rows.extend(
-                (record.key, record.value)
-                for record in decode_records(view)
-                if record.key is not None and record.key != _CLAIM_KEY
-            )
-    return replay(rows), epoch
+            claims.epochs[view.producer_id] = max(claims.epochs.get(view.producer_id, -1), view.producer_epoch)
+            for record in decode_records(view):
+                if record.key == _CLAIM_KEY:
+                    _note_claim(claims, record.value or b"")
+                elif record.key is not None:
+                    claims.is_released = False
+                    rows.append((record.key, record.value))
+    return replay(rows), claims
+
+
+def _note_claim(claims: Claims, value: bytes) -> None:
+    claims.is_released = False
+    if len(value) == _CLAIM.size:  # the first version held a token only
+        _, claims.generation, is_released = _CLAIM.unpack(value)
+        claims.is_released = bool(is_released)
 
 
 def _parts(groups: Iterable[Sequence[Row]]) -> Iterable[list[Row]]:

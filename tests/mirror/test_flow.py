@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -16,9 +16,7 @@ from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.flow import Flow, PartitionEntry, Preflight
 from tidemill.mirror.link import State
-from tidemill.mirror.link_events import StoreRuns
-from tidemill.mirror.map_store import Fenced
-from tidemill.mirror.offsets import Run
+from tidemill.mirror.map_store import Fenced, MapStore
 
 pytestmark = pytest.mark.integration
 
@@ -93,26 +91,44 @@ async def test_new_topics_and_partitions_are_taken_on(pair: Pair) -> None:
         await until(lambda: only(flow, 2).link.progress.target_end == 1, "the new partition is not mirrored")
 
 
-async def test_two_mirrors_at_once_double_nothing_and_one_gives_way(pair: Pair) -> None:
+def map_store(pair: Pair) -> MapStore:
+    return MapStore(pair.target, source_alias="A", target_alias="B", clock=SystemClock(), replication_factor=1)
+
+
+async def test_of_two_mirrors_one_stands_by_until_the_other_ends(pair: Pair) -> None:
     await pair.create(partitions=1)
     await pair.write(0, [b"0"])
-
-    async def two_at_once() -> None:
+    async with AsyncExitStack() as later:
         async with mirroring(pair) as first:
             await until(lambda: caught_up(first), "the first does not catch up")
-            async with mirroring(pair) as second:
-                for number in range(1, 60):
-                    await pair.write(0, [b"%d" % number])
-                await until(lambda: only(second).link.progress.target_end == 60, "the second does not catch up")
-                await until(lambda: caught_up(first), "the first does not catch up")
-            # The map belongs to the second one: the next thing the first has to store ends it.
-            first._perform(only(first), StoreRuns(token=10_000, segments={0: (Run(0, 0),)}, deleted=()))
-            await asyncio.sleep(20)
+            second = await later.enter_async_context(mirroring(pair))
+            assert "stands by" in second.standby
+            for number in range(1, 30):
+                await pair.write(0, [b"%d" % number])
+            await until(lambda: only(first).link.progress.target_end == 30, "the first does not go on")
+            await second.refresh_topics()
+            assert not second.entries
+        await pair.write(0, [b"30"])
+        await until(lambda: caught_up(second) and only(second).link.progress.target_end == 31, "nobody takes over")
+        assert not second.standby
+    assert [row.value for row in await read_records(pair.target, pair.remote)] == [b"%d" % n for n in range(31)]
 
-    with pytest.raises(BaseExceptionGroup) as caught:
-        await two_at_once()
-    assert caught.group_contains(Fenced, match="another mirror has taken over")
-    assert [row.value for row in await read_records(pair.target, pair.remote)] == [b"%d" % n for n in range(60)]
+
+async def test_a_mirror_that_was_shut_out_stands_by_and_comes_back(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"0"])
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+        other = map_store(pair)
+        await other.open()
+        await until(lambda: bool(flow.standby), "nobody noticed")
+        assert "another mirror has taken over" in flow.standby
+        assert not flow.entries
+        await pair.write(0, [b"1"])
+        await until(lambda: caught_up(flow) and only(flow).link.progress.target_end == 2, "it does not come back")
+        with pytest.raises(Fenced):
+            await other.write([[(b"\0\0", None)]])
+    assert [row.value for row in await read_records(pair.target, pair.remote)] == [b"0", b"1"]
 
 
 async def test_a_foreign_record_on_the_target_stops_the_partition(pair: Pair) -> None:

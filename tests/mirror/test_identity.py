@@ -30,3 +30,10 @@ def test_the_origin_can_be_read_off_an_id() -> None:
     assert RESERVED <= found < 2**63
     assert origin_slot(found) == cluster_slot("east")
     assert origin_slot(4711) is None
+
+
+def test_every_generation_has_an_id_of_its_own_and_the_first_that_of_before() -> None:
+    ids = [producer_id("A", "B", "t", 0, generation) for generation in range(4)]
+    assert ids[0] == producer_id("A", "B", "t", 0)
+    assert len(set(ids)) == 4
+    assert {origin_slot(one) for one in ids} == {cluster_slot("A")}

@@ -1,15 +1,19 @@
 """The map topic on a real broker: table, ownership, doubt."""
 
+import asyncio
 import uuid
 
 import pytest
 
 from tests.mirror.conftest import Pair
 from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.types import TopicPartition
+from tidemill.mirror.identity import producer_id
 from tidemill.mirror.map_records import SegmentKey, SegmentValue
-from tidemill.mirror.map_store import ROW_BYTES_MAX, Fenced, MapStore, Row
+from tidemill.mirror.map_store import ROW_BYTES_MAX, SILENCE_MS, Fenced, MapStore, Row
 from tidemill.mirror.offsets import Run
 
 pytestmark = pytest.mark.integration
@@ -80,3 +84,65 @@ async def test_many_rows_are_written_in_several_batches(pair: Pair) -> None:
     count = ROW_BYTES_MAX // len(row(0, *runs)[1]) + 10
     await owner.write([[row(number, *runs) for number in range(count)]])
     assert len((await store(pair).open())["t", 0].segments) == count
+
+
+class Waiting:
+    """What `wait_for_turn` is given: sleeps that only count, and what it tells."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.slept = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        await asyncio.sleep(seconds)
+
+
+async def test_nobody_waits_for_an_owner_that_has_let_go(pair: Pair) -> None:
+    waiting = Waiting()
+    first = store(pair)
+    await first.wait_for_turn(waiting.sleep, waiting.told.append)
+    await first.open()
+    await first.write([[row(0, Run(0, 0))]])
+    await first.let_go()
+    await store(pair).wait_for_turn(waiting.sleep, waiting.told.append)
+    assert (waiting.slept, waiting.told) == (0, [])
+
+
+async def test_an_owner_that_renews_its_claim_is_waited_for_and_a_silent_one_is_not(pair: Pair) -> None:
+    owner, waiting = store(pair), Waiting()
+    await owner.open()
+    renewals = 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal renewals
+        await waiting.sleep(seconds)
+        if renewals < 2:
+            before = await pair.target.bounds(TopicPartition(owner.topic, 0))
+            await owner.renew()
+            renewals += before != await pair.target.bounds(TopicPartition(owner.topic, 0))
+
+    await store(pair).wait_for_turn(sleep, waiting.told.append)
+    assert renewals == 2
+    assert len(waiting.told) == 1
+    assert waiting.slept * 1000 > SILENCE_MS
+
+
+async def test_epochs_that_are_used_up_begin_a_new_generation(pair: Pair) -> None:
+    first = store(pair)
+    await first.open()
+    await first.write([[row(0, Run(0, 0))]])
+    last_but_two = build_batch(
+        [NewRecord(timestamp=1, key=row(1, Run(9, 9))[0], value=None)],
+        producer_id=producer_id(pair.topic, "B", first.topic, 0),
+        producer_epoch=2**15 - 3,
+        base_sequence=0,
+    )
+    await pair.target.append(TopicPartition(first.topic, 0), last_but_two)
+    owners = [store(pair) for _ in range(4)]
+    for before, owner in zip([first, *owners], owners, strict=False):
+        maps = await owner.open()
+        assert maps["t", 0].segments == {0: (Run(0, 0),)}, "the map stays"
+        await owner.write([[row(0, Run(0, 0))]])
+        with pytest.raises(Fenced):
+            await before.write([[row(0, Run(7, 7))]])
