@@ -148,7 +148,8 @@ class EncodedBatch:
 
     `keys`, `values` and, unless empty, `headers` and `timestamps_ms` have one entry per record; a None value is a
     tombstone. `offset` is where `partition` stands once all of them are acknowledged; None means "no safe point here
-    yet".
+    yet". With `offset_now` it is stored as soon as that is so, instead of with the next flush: for the rare point the
+    source must not have to go back behind.
     """
 
     topic: str
@@ -158,6 +159,7 @@ class EncodedBatch:
     timestamps_ms: Sequence[int] = ()
     partition: SourcePartition | None = None
     offset: SourceOffset | None = None
+    offset_now: bool = False
 
 
 SourceOutput: TypeAlias = Record | EncodedBatch

@@ -477,7 +477,7 @@ class _Session:
         if count:  # a batch that only moves the offset names a topic it may never write to
             self._sender.use_topic(batch.topic)
         size = sum(map(length, batch.keys)) + sum(map(length, batch.values))
-        delivery = self._open_run(batch.partition, batch.offset, count, size)
+        delivery = self._open_run(batch.partition, batch.offset, count, size, offset_now=batch.offset_now)
         self._sender.send_encoded(batch, delivery)
 
     def _send_records(self, records: list[Record]) -> None:
@@ -491,14 +491,25 @@ class _Session:
         self._sender.send(messages, delivery)
 
     def _open_run(
-        self, partition: SourcePartition | None, offset: SourceOffset | None, records: int, size_bytes: int
+        self,
+        partition: SourcePartition | None,
+        offset: SourceOffset | None,
+        records: int,
+        size_bytes: int,
+        *,
+        offset_now: bool = False,
     ) -> Delivery:
         identity = None if partition is None else partition_identity(partition)
         if identity is not None and partition is not None:
             self._partitions.setdefault(identity, partition)
         self._token += 1
         event = machine.Polled(
-            token=self._token, partition=identity, offset=offset, records=records, size_bytes=size_bytes
+            token=self._token,
+            partition=identity,
+            offset=offset,
+            records=records,
+            size_bytes=size_bytes,
+            offset_now=offset_now,
         )
         self._do(self._machine.step(event))
         return Delivery(self._token, self._inbox)

@@ -12,7 +12,8 @@ Rules:
 - A run without an offset has no safe point of its own and is covered by the next offset of its partition.
 - A run of no records moves the offset once everything before it is acknowledged: how a source tells that it read on
   although there was nothing to emit.
-- Offsets are stored one flush at a time. `NotifyCommitted` follows the acknowledgement of the offset record itself.
+- Offsets are stored one flush at a time, every flush interval, or at once where the source asked for it (`offset_now`).
+  `NotifyCommitted` follows the acknowledgement of the offset record itself.
 - `Stop` drains: when nothing is in flight any more, the last offsets are stored, then `Drained`. `Abandon` does not
   wait for what is in flight: what is acknowledged is stored, the rest will be read again. So a task that fails repeats
   no more than it must.
@@ -39,6 +40,7 @@ class Polled:
     offset: SourceOffset | None
     records: int
     size_bytes: int
+    offset_now: bool = False  # the offset does not wait for the next flush
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +135,13 @@ Action: TypeAlias = Produce | StoreOffsets | NotifyCommitted | Fail | Drained
 class _Run:
     """A run in flight; 0 <= pending <= records."""
 
-    __slots__ = ("offset", "partition", "pending", "size_bytes", "token")
+    __slots__ = ("offset", "offset_now", "partition", "pending", "size_bytes", "token")
 
     def __init__(self, event: Polled) -> None:
         self.token = event.token
         self.partition = event.partition
         self.offset = event.offset
+        self.offset_now = event.offset_now
         self.pending = event.records
         self.size_bytes = event.size_bytes
 
@@ -159,6 +162,7 @@ class SourceMachine:
         self._committable: dict[PartitionKey, SourceOffset] = {}
         self._storing: dict[PartitionKey, SourceOffset] | None = None
         self._flush = 0
+        self._flush_now = False  # what is committable does not wait for the interval
         self._flush_due_ms: int | None = None
         self._stopping = False
         self._abandoned = False
@@ -252,6 +256,7 @@ class SourceMachine:
                 run = line.popleft()
                 if run.offset is not None:
                     self._committable[partition] = run.offset
+                    self._flush_now |= run.offset_now
             if not line:
                 del self._lines[partition]
 
@@ -267,6 +272,7 @@ class SourceMachine:
         if self._storing is not None or not self._committable:
             return []
         self._storing, self._committable = self._committable, {}
+        self._flush_now = False
         self._flush += 1
         return [StoreOffsets(flush=self._flush, offsets=tuple(self._storing.items()))]
 
@@ -276,7 +282,9 @@ class SourceMachine:
         return [NotifyCommitted(partition=partition, offset=offset) for partition, offset in stored.items()]
 
     def _settle(self) -> list[Action]:
-        """While stopping: store what is left, then say that all is done."""
+        """Store what may not wait; while stopping: store what is left, then say that all is done."""
+        if self._flush_now:
+            return self._store()
         if not self._stopping or self._storing is not None or (self._runs and not self._abandoned):
             return []
         if self._committable:

@@ -70,6 +70,22 @@ def test_a_run_counts_when_its_last_record_is_acknowledged() -> None:
     assert flushed(subject, 2000) == {b"p": 1}
 
 
+def test_an_offset_that_may_not_wait_is_stored_when_its_turn_comes() -> None:
+    subject = machine()
+    subject.step(polled(1))
+    now = Polled(token=2, partition=b"p", offset={"token": 2}, records=0, size_bytes=0, offset_now=True)
+    assert subject.step(now) == [], "what comes before it is not acknowledged"
+    assert subject.step(Delivered(token=1, records=1)) == [StoreOffsets(flush=1, offsets=((b"p", {"token": 2}),))]
+    again = Polled(token=3, partition=b"p", offset={"token": 3}, records=0, size_bytes=0, offset_now=True)
+    assert subject.step(again) == [], "one flush at a time"
+    assert subject.step(OffsetsStored(flush=1)) == [
+        NotifyCommitted(partition=b"p", offset={"token": 2}),
+        StoreOffsets(flush=2, offsets=((b"p", {"token": 3}),)),
+    ]
+    subject.step(OffsetsStored(flush=2))
+    assert subject.step(polled(4, records=0)) == [], "others wait for the next flush"
+
+
 def test_partitions_advance_apart() -> None:
     subject = machine()
     subject.step(polled(1, b"a"))
