@@ -43,7 +43,6 @@ PRIVATE_NAMES: dict[str, int] = {
     "tests/broker/handlers/test_produce_memo.py": 4,
     "tests/broker/handlers/test_produce_several.py": 5,
     "tests/broker/quorum/test_controller.py": 1,
-    "tests/connect/plugins/postgres/test_source.py": 1,
     "tests/connect/plugins/postgres/test_transport.py": 1,
     "tests/connect/plugins/postgres/types/test_temporal.py": 1,
     "tests/connect/remote/test_guardian.py": 2,

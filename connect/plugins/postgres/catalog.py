@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from tidemill.connect.plugins.postgres.lsn import parse_lsn
+from tidemill.connect.plugins.postgres.progress import Lineage
 from tidemill.connect.plugins.postgres.selection import Selection
 from tidemill.connect.plugins.postgres.table import CatalogColumn, CatalogTable
 from tidemill.connect.plugins.postgres.types.resolve import PgType, TypeCatalog
@@ -64,6 +65,15 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname NOT LIKE 
 ORDER BY n.nspname, c.relname
 """
 
+_STORAGE = """
+WITH RECURSIVE tree (root, oid) AS (
+    SELECT each, each FROM unnest(%s::bigint[]::oid[]) AS each
+    UNION SELECT tree.root, i.inhrelid FROM tree JOIN pg_class p USING (oid) JOIN pg_inherits i ON i.inhparent = p.oid
+    WHERE p.relkind = 'p'
+)
+SELECT tree.root::bigint, c.oid::bigint, c.relfilenode::bigint FROM tree JOIN pg_class c USING (oid) ORDER BY 1, 2
+"""
+
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull,
        pg_get_expr(d.adbin, d.adrelid), a.attndims, a.attgenerated <> ''
@@ -79,11 +89,17 @@ class Server:
 
     version: int  # e.g. 150018
     system_id: str
+    timeline: int
     wal_level: str
     superuser: bool
     replication: bool
     wal_insert_lsn: int
     in_recovery: bool
+
+    @property
+    def lineage(self) -> Lineage:
+        """The log that positions on this server belong to."""
+        return Lineage(system_id=self.system_id, timeline=self.timeline)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +134,11 @@ class Publication:
     via_root: bool
     tables: tuple[PublishedTable, ...]
 
+    @property
+    def by_name(self) -> dict[tuple[str, str], PublishedTable]:
+        """The tables by schema and name."""
+        return {(each.schema, each.table): each for each in self.tables}
+
 
 def read_server(connection: Connection) -> Server:
     """Ask the server about itself; works for any role that may log in."""
@@ -126,6 +147,8 @@ def read_server(connection: Connection) -> Server:
         """
         SELECT current_setting('server_version_num')::int,
                (SELECT system_identifier::text FROM pg_control_system()),
+               CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint())
+               ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END,
                current_setting('wal_level'), r.rolsuper,
                r.rolreplication OR r.rolsuper OR EXISTS (
                    SELECT FROM pg_roles g WHERE g.rolname IN ('rds_replication', 'rds_superuser', 'cloudsqlsuperuser')
@@ -136,10 +159,11 @@ def read_server(connection: Connection) -> Server:
         """,
     )
     assert row is not None, "the current role exists"
-    version, system_id, wal_level, superuser, replication, in_recovery, insert_lsn = row
+    version, system_id, timeline, wal_level, superuser, replication, in_recovery, insert_lsn = row
     return Server(
         version=version,
         system_id=system_id,
+        timeline=timeline,
         wal_level=wal_level,
         superuser=superuser,
         replication=replication,
@@ -249,6 +273,24 @@ def read_table(connection: Connection, oid: int) -> CatalogTable | None:
     """Return one table."""
     found = _tables(connection, "c.oid = %s::bigint::oid", oid)
     return found[0] if found else None
+
+
+def read_storage(connection: Connection, tables: Sequence[CatalogTable]) -> list[tuple[int, int, int]]:
+    """Return where rows are: a table, itself or a partition of it, and the file, which a rewrite changes."""
+    return list(connection.execute(_STORAGE, ([each.oid for each in tables],)).fetchall())
+
+
+def read_history(connection: Connection, timeline: int) -> dict[int, int]:
+    """Ask on a replication connection where each timeline before `timeline` ended."""
+    result = connection.execute(f"TIMELINE_HISTORY {timeline}".encode()).pgresult
+    text = b"" if result is None else result.get_value(0, 1) or b""
+    return timeline_history(text.decode())
+
+
+def timeline_history(text: str) -> dict[int, int]:
+    """Read a timeline's history file: a line has a timeline, the position where it ended, and why."""
+    lines = [line.partition("#")[0].split() for line in text.splitlines()]
+    return {int(line[0]): parse_lsn(line[1]) for line in lines if len(line) >= 2}
 
 
 def _tables(connection: Connection, condition: str, *values: Any) -> list[CatalogTable]:

@@ -22,6 +22,10 @@ from tidemill.connect.plugins.postgres.config import PostgresConfig
 CONNECT_TIMEOUT_S: Final = 10
 """Debezium waits 60; a server that takes longer than this to answer is as good as away."""
 
+KEEPALIVE_S: Final = 10
+SILENCE_S_MAX: Final = 60
+"""A machine that acknowledges nothing for so long is away; the kernel alone would try for a quarter of an hour."""
+
 SESSION: Final = {
     "TimeZone": "UTC",
     "DateStyle": "ISO",
@@ -77,7 +81,10 @@ def parameters(config: PostgresConfig, **more: Any) -> dict[str, Any]:
         "client_encoding": "UTF8",
         "application_name": f"tidemill {config.topic_prefix}",
         "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
-        "keepalives_idle": 30,
+        "keepalives_idle": KEEPALIVE_S,
+        "keepalives_interval": KEEPALIVE_S,
+        "keepalives_count": SILENCE_S_MAX // KEEPALIVE_S - 1,
+        "tcp_user_timeout": SILENCE_S_MAX * 1000,
     }
     return {name: value for name, value in values.items() if value != ""} | more
 
@@ -105,6 +112,11 @@ def translate(error: psycopg.Error, config: PostgresConfig) -> Exception:
         return Fatal(
             f"{where} refused the user {config.user}: {reason}; correct database.user, database.password and "
             "database.dbname, or the server's pg_hba.conf"
+        )
+    if isinstance(error, errors.InsufficientPrivilege) and "row-level security" in reason:
+        return Fatal(
+            f"{where}: {reason}: the snapshot would leave rows out; run ALTER ROLE {config.user} BYPASSRLS as an "
+            "administrator, or leave the table out with table.exclude.list"
         )
     if insecure(error):
         return Fatal(f"{where}: {reason}; correct database.sslmode and the files named by database.ssl…")

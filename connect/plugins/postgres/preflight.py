@@ -98,6 +98,12 @@ def check_tables(connection: psycopg.Connection[Any], config: PostgresConfig, ta
                 f"The user {config.user} may not read {table.schema}.{table.table};",
                 f"run GRANT SELECT ON {table.schema}.{table.table} TO {config.user}.",
             )
+        if _is_filtered(connection, table):
+            raise InvalidConfig(
+                "database.user",
+                f"Row-level security hides rows of {table.schema}.{table.table} from the user {config.user};",
+                f"run ALTER ROLE {config.user} BYPASSRLS as an administrator.",
+            )
     publication = read_publication(connection, config.publication_name)
     planned = change(connection, config, publication, tables)
     absent = [] if publication is None or planned is not None else missing(publication, tables)
@@ -118,6 +124,11 @@ def warn_keyless(tables: Sequence[CatalogTable]) -> None:
 
 def _may_select(connection: psycopg.Connection[Any], table: CatalogTable) -> bool:
     row = connection.execute("SELECT has_table_privilege(%s::bigint::oid, 'SELECT')", (table.oid,)).fetchone()
+    return bool(row is not None and row[0])
+
+
+def _is_filtered(connection: psycopg.Connection[Any], table: CatalogTable) -> bool:
+    row = connection.execute("SELECT row_security_active(%s::bigint::oid)", (table.oid,)).fetchone()
     return bool(row is not None and row[0])
 
 

@@ -77,12 +77,23 @@ Action: TypeAlias = Offer | Confirm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """The log that a position belongs to: a server's, on one of its timelines; None where an offset does not say.
+
+    A promoted standby keeps the system's number and begins a timeline.
+    """
+
+    system_id: str | None = None
+    timeline: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPosition:
     """A stored offset, ours or Debezium's."""
 
     lsn: int
     snapshot_completed: bool
-    system_id: str | None = None
+    lineage: Lineage = Lineage()
 
 
 class UnreadableOffset(ValueError):
@@ -98,16 +109,28 @@ def read_offset(offset: SourceOffset) -> StoredPosition:
     lsn = offset.get("lsn")
     if not isinstance(lsn, int) or isinstance(lsn, bool) or lsn < 0:
         raise UnreadableOffset(f"the stored offset has no position (lsn): {dict(offset)}")
-    snapshot = offset.get("snapshot") not in (None, False, "false")
-    completed = not snapshot or offset.get("snapshot_completed") in (True, "true")
-    system_id = offset.get("system_id")
-    return StoredPosition(
-        lsn=lsn, snapshot_completed=completed, system_id=None if system_id is None else str(system_id)
+    system_id, timeline = offset.get("system_id"), offset.get("timeline")
+    lineage = Lineage(
+        system_id=None if system_id is None else str(system_id),
+        timeline=timeline if isinstance(timeline, int) else None,
     )
+    return StoredPosition(lsn=lsn, snapshot_completed=_snapshot_completed(offset), lineage=lineage)
 
 
-def snapshot_offset(lsn: int, xid: int, time_us: int, system_id: str, *, completed: bool) -> Mapping[str, Json]:
-    """Return the offset of a snapshot that was taken at `lsn`."""
+def _snapshot_completed(offset: SourceOffset) -> bool:
+    """Tell whether no snapshot was under way.
+
+    Debezium 2 wrote `snapshot: true` until the first change after it, with `last_snapshot_record` for its end;
+    Debezium 3 writes the kind of snapshot and says `snapshot_completed`.
+    """
+    if offset.get("snapshot") in (None, False, "false"):
+        return True
+    end = offset.get("snapshot_completed", offset.get("last_snapshot_record"))
+    return end in (True, "true")
+
+
+def snapshot_offset(lsn: int, xid: int, time_us: int, lineage: Lineage, *, completed: bool) -> Mapping[str, Json]:
+    """Return the offset of a snapshot after which streaming begins at `lsn`."""
     return {
         "last_snapshot_record": completed,
         "lsn": lsn,
@@ -115,7 +138,8 @@ def snapshot_offset(lsn: int, xid: int, time_us: int, system_id: str, *, complet
         "ts_usec": time_us,
         "snapshot": "INITIAL",
         "snapshot_completed": completed,
-        "system_id": system_id,
+        "system_id": lineage.system_id,
+        "timeline": lineage.timeline,
     }
 
 
@@ -125,12 +149,12 @@ class Progress:
     confirmed <= stored <= offered <= position
     """
 
-    def __init__(self, *, lsn: int, system_id: str, keepalive_interval_ms: int) -> None:
+    def __init__(self, *, lsn: int, lineage: Lineage, keepalive_interval_ms: int) -> None:
         self.position = lsn
         self.offered = lsn
         self.stored = lsn
         self.confirmed = lsn
-        self._system_id = system_id
+        self._lineage = lineage
         self._interval_ms = keepalive_interval_ms
         self._offered_ms: int | None = None
         self._in_transaction = False
@@ -173,7 +197,8 @@ class Progress:
             "lsn": self.position,
             "txId": self._xid,
             "ts_usec": self._commit_time_us,
-            "system_id": self._system_id,
+            "system_id": self._lineage.system_id,
+            "timeline": self._lineage.timeline,
         }
 
     def _tick(self, now_ms: int) -> list[Action]:

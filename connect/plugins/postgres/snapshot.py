@@ -1,102 +1,32 @@
 """The initial load: every captured row as of one moment, in records
 
-The moment is that of a replication slot: `CREATE_REPLICATION_SLOT … EXPORT_SNAPSHOT` names a snapshot that shows
-exactly what was committed before the position at which the slot's stream begins. The rows are read in it through SQL
-cursors, so nothing is missing between snapshot and stream and nothing comes twice.
-
-If the connector's slot exists already, a temporary slot gives the snapshot and its position instead, and the
-connector's slot is streamed from there. So a snapshot that was interrupted simply starts again: the old one ended with
-its connection, the sink keeps or overwrites the rows it has.
+The rows are read through SQL cursors in a transaction that looks through a slot's exported snapshot (`viewpoint`), so
+nothing is missing between snapshot and stream. A snapshot that was interrupted simply begins again, at a later moment;
+`life` sees to it that what happened to rows read before still reaches the topics.
 
 Pages are as large as `snapshot.fetch.size` allows, fewer rows where rows are wide, so that a page stays near
 `PAGE_BYTES`. One page is read ahead, because the last row of a table, and of all tables, is marked as such.
 """
 
-import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
 from psycopg import pq, sql
 
-from tidemill.connect.api import EncodedBatch, SourcePartition
+from tidemill.connect.api import EncodedBatch, NotConnected, SourcePartition
 from tidemill.connect.plugins.postgres.catalog import PublishedTable
 from tidemill.connect.plugins.postgres.codegen import RowCode, generate
 from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment
-from tidemill.connect.plugins.postgres.lsn import parse_lsn
 from tidemill.connect.plugins.postgres.table import CatalogTable, Shaper, relation_of
+from tidemill.connect.plugins.postgres.viewpoint import Viewpoint, leave
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PAGE_ROWS_FIRST: Final = 200
 """Rows of a table's first page, before anything is known about their width."""
 PAGE_ROWS_MAX: Final = 5_000
 """More rows at once only cost memory: fetching in pages of 100 to 5,000 rows is equally fast."""
-
-
-WAITING_INTERVAL_S: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedSnapshot:
-    """A snapshot that others may look through while the connection that made it stays silent."""
-
-    name: str
-    lsn: int
-
-
-def create_slot(
-    connection: psycopg.Connection[Any],
-    name: str,
-    *,
-    temporary: bool = False,
-    failover: bool = False,
-    export: bool = True,
-    waiting: Callable[[], None] = lambda: None,
-) -> ExportedSnapshot:
-    """Make a slot on a replication connection and return the snapshot it exports.
-
-    The server waits for every transaction that is writing now to end. `waiting` is called while it does, and ends the
-    attempt by raising.
-    """
-    modern = connection.info.server_version >= 150000
-    options = [sql.SQL("SNAPSHOT 'export'" if export else "SNAPSHOT 'nothing'")]
-    if failover and not temporary and connection.info.server_version >= 170000:
-        options.append(sql.SQL("FAILOVER true"))
-    command = sql.SQL("CREATE_REPLICATION_SLOT {name}{temporary} LOGICAL pgoutput {options}").format(
-        name=sql.Identifier(name),
-        temporary=sql.SQL(" TEMPORARY" if temporary else ""),
-        options=sql.SQL("({})").format(sql.SQL(", ").join(options))
-        if modern
-        else sql.SQL("EXPORT_SNAPSHOT" if export else "NOEXPORT_SNAPSHOT"),
-    )
-    result = _patiently(connection, command.as_bytes(connection), waiting)
-    position, snapshot = result.get_value(0, 1), result.get_value(0, 2)
-    return ExportedSnapshot(name=(snapshot or b"").decode(), lsn=parse_lsn((position or b"").decode()))
-
-
-def _patiently(connection: psycopg.Connection[Any], command: bytes, waiting: Callable[[], None]) -> pq.abc.PGresult:
-    """Run a command that may take long, calling `waiting` all the while; what it raises cancels the command."""
-    pgconn = connection.pgconn
-    pgconn.send_query(command)
-    pgconn.flush()
-    try:
-        while pgconn.is_busy():
-            readable, _, _ = select.select([pgconn.socket], [], [], WAITING_INTERVAL_S)
-            if readable:
-                pgconn.consume_input()
-            else:
-                waiting()
-    except BaseException:
-        connection.cancel_safe(timeout=WAITING_INTERVAL_S)
-        connection.close()
-        raise
-    result = pgconn.get_result()
-    while pgconn.get_result() is not None:
-        continue
-    if result is None or result.status != pq.ExecStatus.TUPLES_OK:
-        raise psycopg.errors.error_from_result(result) if result is not None else psycopg.OperationalError("no answer")
-    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +45,7 @@ class _Reading:
     code: RowCode
     envelope: Envelope
     query: sql.Composed
+    types: tuple[int, ...]  # of the columns, as the answer to the query names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +62,14 @@ class Snapshot:
         self,
         connection: psycopg.Connection[Any],
         *,
-        exported: ExportedSnapshot,
+        viewpoint: Viewpoint,
         tables: Sequence[SnapshotTable],
         shaper: Shaper,
         form: Format,
         partition: SourcePartition,
         fetch_rows: int,
     ) -> None:
-        self.lsn = exported.lsn
+        self.viewpoint = viewpoint
         self.rows = 0
         self.tables_total = len(tables)
         self.tables_done = 0
@@ -149,7 +80,6 @@ class Snapshot:
         self._readings = [_reading(each, shaper, form) for each in tables]
         self._pages: Iterator[_Page] | None = None
         self._next: _Page | None = None
-        self.xid, self.time_us = self._begin(exported.name)
 
     def read(self, now_ms: int) -> EncodedBatch | None:
         """Return the records of the next page, None when all tables are read."""
@@ -169,19 +99,7 @@ class Snapshot:
 
     def finish(self) -> None:
         """Let go of the snapshot."""
-        self._connection.execute("COMMIT")
-
-    def _begin(self, name: str) -> tuple[int, int]:
-        """Look through the exported snapshot; return a transaction number and the time, for the records."""
-        self._connection.execute("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
-        self._connection.execute("SET LOCAL statement_timeout = 0")
-        row = self._connection.execute(
-            "SELECT (txid_snapshot_xmax(txid_current_snapshot()) - 1) & 4294967295, "
-            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-        ).fetchone()
-        assert row is not None, "a query without a table has a row"
-        return int(row[0]), int(row[1])
+        leave(self._connection)
 
     def _all_pages(self) -> Iterator[_Page]:
         for reading in self._readings:
@@ -201,6 +119,8 @@ class Snapshot:
                 raise psycopg.errors.error_from_result(result)
             if result.ntuples == 0:
                 return
+            if number == 0:
+                _check_types(reading, result)
             yield _Page(reading, result, number)
             if result.ntuples < rows:
                 return
@@ -252,9 +172,10 @@ class Snapshot:
         values: list[bytes | None],
     ) -> None:
         envelope = page.reading.envelope
-        moment = Moment(xid=self.xid, commit_time_us=self.time_us, last_commit_lsn=None, snapshot=marker)
+        seen = self.viewpoint
+        moment = Moment(xid=seen.xid, commit_time_us=seen.time_us, last_commit_lsn=None, snapshot=marker)
         first, second, third = envelope.source(moment)
-        lsn = b"%d" % self.lsn
+        lsn = b"%d" % seen.lsn
         tail = b"".join((first, lsn, second, lsn, third, envelope.tail("r", now_ms)))
         page.reading.code.page(page.result.get_value, begin, end, keys, values, tail)
 
@@ -273,4 +194,18 @@ def _reading(each: SnapshotTable, shaper: Shaper, form: Format) -> _Reading:
     )
     if each.published is not None and each.published.row_filter:
         query += sql.SQL(" WHERE ") + sql.SQL(each.published.row_filter)  # from the catalog
-    return _Reading(table=table, code=generate(envelope), envelope=envelope, query=query)
+    return _Reading(
+        table=table,
+        code=generate(envelope),
+        envelope=envelope,
+        query=query,
+        types=tuple(shaper.types.base(column.type_oid) for column in relation.columns),
+    )
+
+
+def _check_types(reading: _Reading, result: pq.abc.PGresult) -> None:
+    """The code was made for these types; the lock on the table keeps them, so this is the second look."""
+    types = tuple(result.ftype(column) for column in range(result.nfields))
+    if types != reading.types:
+        table = reading.table
+        raise NotConnected(f"the columns of {table.schema}.{table.table} changed while its snapshot began: {types}")

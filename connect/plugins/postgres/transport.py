@@ -11,6 +11,11 @@ A server that shuts down waits until all it sent is confirmed, and asks again an
 stored yet, so after a number of such questions with nothing new in between the thread hangs up: the server stops at
 once and the WAL stays.
 
+A network that swallows everything looks like a server with nothing to say. So after some seconds of silence the server
+is asked for a sign, and again and again; `silent_s` says how long it has given none. After twice `wal_sender_timeout`,
+the time after which the server itself would give up a silent client, the thread hangs up. A server that decodes a
+large transaction may be silent for a while too, so it is not given up sooner.
+
 Errors of the thread are raised by `frames`, after the frames that came before them.
 """
 
@@ -46,6 +51,12 @@ CHUNK_BYTES_MAX: Final = 1024 * 1024
 URGENT_QUESTIONS_MAX: Final = 50
 """Requests for an answer in a row, with the log not growing, after which the server is taken to be shutting down."""
 
+QUESTION_AFTER_S: Final = 2.0
+"""Silence after which the server is asked for a sign, and asked again."""
+
+SENDER_TIMEOUTS_MAX: Final = 2
+"""Times `wal_sender_timeout` that the server may be silent."""
+
 PREREQUISITE_STATE: Final = "55000"
 
 LEAVE_TIMEOUT_S: Final = 2.0
@@ -75,6 +86,9 @@ class ReplicationStream:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         self._status_due_s = 0.0
+        self._heard_s = clock.monotonic()
+        self._asked_s = self._heard_s
+        self._silence_s_max: float | None = None
         self._questions = 0
         self._question_at = 0
         self._connection: psycopg.Connection[Any] | None = None
@@ -95,12 +109,22 @@ class ReplicationStream:
         """Bytes read and not yet taken."""
         return self._queued_bytes
 
+    @property
+    def silent_s(self) -> float:
+        """How long the server has given no sign of life, though it is asked for one every few seconds."""
+        return max(0.0, self._clock.monotonic() - self._heard_s) if self._thread is not None else 0.0
+
     def start(self) -> None:
         """Connect and start streaming; raises plugin errors, and psycopg's ObjectInUse while somebody has the slot."""
         connection = connect(self._config, replication="database")
         self._connection = connection
         connection.add_notice_handler(self._notice)
         try:
+            row = connection.execute(
+                "SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'"
+            ).fetchone()
+            timeout_ms = 0 if row is None else row[0]
+            self._silence_s_max = SENDER_TIMEOUTS_MAX * timeout_ms / 1000 if timeout_ms else None
             result = connection.execute(self._command()).pgresult
         except errors.ObjectInUse:
             raise
@@ -108,6 +132,7 @@ class ReplicationStream:
             raise translate(error, self._config) from error
         if result is None or result.status != pq.ExecStatus.COPY_BOTH:
             raise NotConnected(f"the server did not start streaming from slot {self._config.slot_name}")
+        self._heard_s = self._asked_s = self._clock.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"replication {self._config.slot_name}", daemon=True)
         self._thread.start()
 
@@ -204,16 +229,30 @@ class ReplicationStream:
                 self._send_status(pgconn)
                 self._status_due_s = now_s + self._config.status_interval_ms / 1000
             if self._queued_bytes >= self._bytes_max:
+                self._heard_s = now_s  # it is we who do not listen
                 self._wait([], self._status_due_s - now_s)
                 continue
             if self._drain(pgconn):
+                self._heard_s = now_s
                 continue
             pgconn.consume_input()
-            if not self._drain(pgconn):
-                self._wait([pgconn.socket], self._status_due_s - now_s)
-                pgconn.consume_input()
+            if self._drain(pgconn):
+                self._heard_s = now_s
+                continue
+            self._ask_if_silent(pgconn, now_s)
+            due_s = min(self._status_due_s, max(self._heard_s, self._asked_s) + QUESTION_AFTER_S)
+            self._wait([pgconn.socket], due_s - now_s)
+            pgconn.consume_input()
         self._send_status(pgconn)
         self._leave(pgconn)
+
+    def _ask_if_silent(self, pgconn: pq.abc.PGconn, now_s: float) -> None:
+        silent_s = now_s - self._heard_s
+        if self._silence_s_max is not None and silent_s > self._silence_s_max:
+            raise NotConnected(f"{self._config.hostname}:{self._config.port} has given no sign for {silent_s:.0f} s")
+        if silent_s >= QUESTION_AFTER_S and now_s - self._asked_s >= QUESTION_AFTER_S:
+            self._asked_s = now_s
+            self._send_status(pgconn, ask=True)
 
     def _drain(self, pgconn: pq.abc.PGconn) -> int:
         """Take what libpq holds, up to a chunk; returns how many frames that were."""
@@ -275,10 +314,10 @@ class ReplicationStream:
                 self._queued_bytes += size
                 self._changed.notify()
 
-    def _send_status(self, pgconn: pq.abc.PGconn) -> None:
+    def _send_status(self, pgconn: pq.abc.PGconn, *, ask: bool = False) -> None:
         now_us = self._clock.now_ms() * 1000 - POSTGRES_EPOCH_US
         confirmed = self._confirmed
-        status = _STATUS.pack(b"r", max(self._received, confirmed), confirmed, confirmed, now_us, 0)
+        status = _STATUS.pack(b"r", max(self._received, confirmed), confirmed, confirmed, now_us, ask)
         while pgconn.put_copy_data(status) == 0:
             self._flush(pgconn)
         self._flush(pgconn)

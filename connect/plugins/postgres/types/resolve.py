@@ -101,6 +101,15 @@ class TypeCatalog:
         """Add types, or replace what was known of them."""
         self._types.update((each.oid, each) for each in types)
 
+    def base(self, oid: int) -> int:
+        """Return the type below a domain, which is what the answer to a query names; any other type is its own."""
+        for _ in range(DOMAIN_DEPTH_MAX):
+            found = self._types.get(oid)
+            if found is None or found.kind != "d":
+                break
+            oid = found.base_oid
+        return oid
+
     def conversion(self, oid: int, modifier: int, modes: Modes, dimensions: int = 0) -> Conversion:
         """Return the conversion of a column of type `oid` with `modifier`, declared with so many dimensions."""
         for _ in range(DOMAIN_DEPTH_MAX):

@@ -1,7 +1,10 @@
 """A database of one's own, and a loop that plays the runtime for a source task."""
 
+import contextlib
 import itertools
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -9,8 +12,12 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from tidemill.connect.api import ConverterSpec, EncodedBatch, SourceOffset, SourceTask, TaskContext
-from tidemill.connect.plugins.postgres.source import postgres_source
+from tidemill.connect.api import ConverterSpec, EncodedBatch, Json, SourceOffset, SourcePartition, TaskContext
+from tidemill.connect.plugins.postgres.assignment import Assignment, assign
+from tidemill.connect.plugins.postgres.config import PostgresConfig
+from tidemill.connect.plugins.postgres.opening import Opening
+from tidemill.connect.plugins.postgres.source import PostgresSourceTask, postgres_source
+from tidemill.core.runtime.clock import Clock, SystemClock
 
 DEADLINE_S = 30.0
 _names = itertools.count(1)
@@ -57,6 +64,29 @@ class Database:
         } | {name.replace("_", "."): value for name, value in settings.items()}
 
 
+def task_context(
+    config: Mapping[str, str],
+    *,
+    schemas: bool = False,
+    offsets: Callable[[SourcePartition], SourceOffset | None] = lambda partition: None,
+    report: Callable[[Mapping[str, Json]], None] = lambda facts: None,
+) -> TaskContext:
+    """What the runtime would tell a task of the connector."""
+    converter = ConverterSpec(kind="json", options={"schemas.enable": str(schemas).lower()})
+    return TaskContext(
+        connector="c",
+        task=0,
+        config=config,
+        bootstrap_servers="",
+        client_config={},
+        key_converter=converter,
+        value_converter=converter,
+        offsets=offsets,
+        stopping=lambda: False,
+        report=report,
+    )
+
+
 class Runtime:
     """Drives one task; `store` decides whether offsets become durable."""
 
@@ -70,26 +100,17 @@ class Runtime:
         raw: bool = False,
     ) -> None:
         self.records: list[Captured] = []
+        self.urgent: list[SourceOffset] = []  # offsets that are to be stored at once
         self.offset = offset
         self.offered = offset
         self.store = store
         self.facts: dict[str, Any] = {}
         self._raw = raw
-        converter = ConverterSpec(kind="json", options={"schemas.enable": str(schemas).lower()})
         task = postgres_source.task(postgres_source.config.model_validate(config))
-        assert isinstance(task, SourceTask)
+        assert isinstance(task, PostgresSourceTask)
         self.task = task
-        self.context = TaskContext(
-            connector="c",
-            task=0,
-            config=config,
-            bootstrap_servers="",
-            client_config={},
-            key_converter=converter,
-            value_converter=converter,
-            offsets=lambda partition: self.offset,
-            stopping=lambda: False,
-            report=self.facts.update,
+        self.context = task_context(
+            config, schemas=schemas, offsets=lambda partition: self.offset, report=self.facts.update
         )
 
     def start(self) -> "Runtime":
@@ -108,6 +129,8 @@ class Runtime:
             if batch.offset is not None and batch.partition is not None:
                 json.dumps(dict(batch.offset))  # flat and plain, as the offsets topic needs it
                 self.offered = dict(batch.offset)
+                if batch.offset_now:
+                    self.urgent.append(self.offered)
                 if self.store:
                     self.offset = self.offered
                     self.task.committed(batch.partition, batch.offset)
@@ -133,6 +156,47 @@ class Runtime:
         if data is None or self._raw:
             return data
         return json.loads(data)
+
+
+class Wire:
+    """A relay to the server that can fall silent without a word, as a broken network does."""
+
+    def __init__(self, server: Any) -> None:
+        self.interrupted = threading.Event()
+        self._target = (server.host, server.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept nobody any more; what is open ends with its peers."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._target)
+                for source, target in ((near, far), (far, near)):
+                    threading.Thread(target=self._relay, args=(source, target), daemon=True).start()
+
+    def _relay(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                while self.interrupted.is_set():
+                    time.sleep(0.01)
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def wire(server: Any) -> Iterator[Wire]:
+    """A relay to the server."""
+    made = Wire(server)
+    yield made
+    made.interrupted.clear()
+    made.close()
 
 
 @pytest.fixture(scope="session")
@@ -178,3 +242,30 @@ def runtime() -> Iterator[Callable[..., Runtime]]:
     yield start
     for each in started:
         each.task.stop()
+
+
+@pytest.fixture
+def assigned() -> Callable[..., Assignment]:
+    """Make assignments: `assigned(config, facts)`; reports go into the dictionary."""
+
+    def make(config: Mapping[str, str], facts: dict[str, Any] | None = None, clock: Clock | None = None) -> Assignment:
+        report: Callable[[Mapping[str, Json]], None] = (lambda facts: None) if facts is None else facts.update
+        model = PostgresConfig.model_validate(config)
+        return assign(model, task_context(config, report=report), clock or SystemClock())
+
+    return make
+
+
+@pytest.fixture
+def opening(assigned: Callable[..., Assignment]) -> Iterator[Callable[..., Opening]]:
+    """Begin lives: `opening(config)`; all are closed at the end."""
+    opened: list[Opening] = []
+
+    def make(config: Mapping[str, str], facts: dict[str, Any] | None = None) -> Opening:
+        made = Opening(assigned(config, facts))
+        opened.append(made)
+        return made
+
+    yield make
+    for each in opened:
+        each.close()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tidemill.connect.plugins.postgres import catalog
+from tidemill.connect.plugins.postgres.progress import Lineage
 from tidemill.connect.plugins.postgres.selection import Filter, Selection
 from tidemill.connect.plugins.postgres.types.conversion import Modes
 
@@ -18,6 +19,30 @@ def test_the_server_and_our_role(database: Any) -> None:
     assert server.superuser and server.replication and not server.in_recovery
     assert server.system_id.isdigit()
     assert server.wal_insert_lsn > 0
+    [(timeline,)] = database.rows("SELECT timeline_id FROM pg_control_checkpoint()")
+    assert server.timeline == timeline
+    assert server.lineage == Lineage(system_id=server.system_id, timeline=timeline)
+
+
+def test_the_history_of_a_timeline() -> None:
+    text = "1\t0/3000060\tno recovery target specified\n\n2\t1/4000000\tbefore 2026 # a remark\n# nothing\n"
+    assert catalog.timeline_history(text) == {1: 0x3000060, 2: 0x1_0400_0000}
+
+
+def test_a_table_that_is_rewritten_has_other_files(database: Any) -> None:
+    database.run(
+        "CREATE TABLE a (id int PRIMARY KEY, n int)",
+        "CREATE TABLE p (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+    )
+    tables = catalog.read_tables(database.connection, Selection(), via_root=True)
+    before = catalog.read_storage(database.connection, tables)
+    assert len(before) == 3, "the partition's too"
+    database.run("INSERT INTO a VALUES (1, 2)", "ALTER TABLE a ADD COLUMN m int")
+    assert catalog.read_storage(database.connection, tables) == before
+    database.run("ALTER TABLE p ALTER n TYPE text")
+    after = catalog.read_storage(database.connection, tables)
+    assert sum(each not in before for each in after) == 1
 
 
 def test_keys_in_the_order_of_their_index(database: Any) -> None:

@@ -35,6 +35,21 @@ def test_session_settings_travel_with_the_connection() -> None:
     assert "sslcert" not in made, "what is not set is libpq's business"
 
 
+def test_a_peer_that_acknowledges_nothing_is_given_up_within_a_minute() -> None:
+    made = parameters(config())
+    unanswered_s = made["keepalives_idle"] + made["keepalives_interval"] * made["keepalives_count"]
+    assert unanswered_s <= 60
+    assert made["tcp_user_timeout"] == 60_000
+
+
+def test_hidden_rows_are_explained() -> None:
+    error = translate(
+        errors.InsufficientPrivilege('query would be affected by row-level security policy for table "a"'), config()
+    )
+    assert isinstance(error, Fatal)
+    assert "ALTER ROLE u BYPASSRLS" in str(error)
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 SERVER = Server(
     version=150000,
     system_id="7",
+    timeline=1,
     wal_level="logical",
     superuser=False,
     replication=True,
@@ -110,6 +111,21 @@ def test_a_table_that_may_not_be_read(ready: Any) -> None:
         assert f"GRANT SELECT ON public.a TO {role}" in str(error)
     finally:
         ready.run(f'DROP ROLE "{role}"')
+
+
+def test_a_table_whose_rows_are_hidden_from_the_user(ready: Any) -> None:
+    role = f"{ready.name}_weak"
+    ready.run(
+        f"CREATE ROLE \"{role}\" LOGIN REPLICATION PASSWORD 'x'",
+        f'GRANT SELECT ON a, b TO "{role}"',
+        "ALTER TABLE a ENABLE ROW LEVEL SECURITY",
+    )
+    try:
+        error = refused(ready, database_user=role, database_password="x")
+        assert error.field_name == "database.user"
+        assert f"ALTER ROLE {role} BYPASSRLS" in str(error)
+    finally:
+        ready.run(f'REVOKE ALL ON a, b FROM "{role}"', f'DROP ROLE "{role}"')
 
 
 @pytest.fixture(scope="module")

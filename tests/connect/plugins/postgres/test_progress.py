@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tidemill.connect.plugins.postgres.progress import (
     Confirm,
     KeptAlive,
+    Lineage,
     Offer,
     Progress,
     Stored,
@@ -22,7 +23,7 @@ from tidemill.connect.plugins.postgres.progress import (
 
 
 def progress(lsn: int = 100, interval_ms: int = 1000) -> Progress:
-    return Progress(lsn=lsn, system_id="7", keepalive_interval_ms=interval_ms)
+    return Progress(lsn=lsn, lineage=Lineage(system_id="7", timeline=1), keepalive_interval_ms=interval_ms)
 
 
 def test_a_transaction_counts_when_it_is_complete() -> None:
@@ -39,6 +40,7 @@ def test_a_transaction_counts_when_it_is_complete() -> None:
         "txId": 5,
         "ts_usec": 42,
         "system_id": "7",
+        "timeline": 1,
     }
 
 
@@ -158,13 +160,20 @@ def test_debeziums_offsets_are_read() -> None:
     half = {"last_snapshot_record": False, "lsn": 5, "txId": 1, "snapshot": "INITIAL", "snapshot_completed": False}
     assert read_offset(half) == StoredPosition(lsn=5, snapshot_completed=False)
     assert read_offset(half | {"snapshot_completed": True}).snapshot_completed
-    assert not read_offset({"lsn": 5, "snapshot": True, "last_snapshot_record": True}).snapshot_completed
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_offsets_of_debezium_2_are_read(complete: bool) -> None:
+    """They have `snapshot: true` until the first change after the snapshot, and no `snapshot_completed`."""
+    offset = {"lsn": 5, "txId": 1, "ts_usec": 1, "snapshot": True, "last_snapshot_record": complete}
+    assert read_offset(offset) == StoredPosition(lsn=5, snapshot_completed=complete)
 
 
 @given(st.booleans())
 def test_our_snapshot_offsets_are_read(completed: bool) -> None:
-    offset = snapshot_offset(9, 3, 1, "7", completed=completed)
-    assert read_offset(offset) == StoredPosition(lsn=9, snapshot_completed=completed, system_id="7")
+    lineage = Lineage(system_id="7", timeline=2)
+    offset = snapshot_offset(9, 3, 1, lineage, completed=completed)
+    assert read_offset(offset) == StoredPosition(lsn=9, snapshot_completed=completed, lineage=lineage)
 
 
 @pytest.mark.parametrize("offset", [{}, {"lsn": "x"}, {"lsn": None}, {"lsn": True}, {"lsn": -1}])

@@ -3,53 +3,28 @@
 import json
 import time
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
-import psycopg
 import pytest
 
-from tidemill.connect.plugins.postgres import catalog
-from tidemill.connect.plugins.postgres.config import PostgresConfig
-from tidemill.connect.plugins.postgres.connection import connect
-from tidemill.connect.plugins.postgres.envelope import Format
-from tidemill.connect.plugins.postgres.selection import Selection
-from tidemill.connect.plugins.postgres.snapshot import ExportedSnapshot, Snapshot, SnapshotTable, create_slot
-from tidemill.connect.plugins.postgres.table import Shaper
-from tidemill.connect.plugins.postgres.types.conversion import Modes
+from tidemill.connect.plugins.postgres.opening import Opening
+from tidemill.connect.plugins.postgres.snapshot import Snapshot
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
-FORM = Format(key_schemas=False, value_schemas=False, version="1", name="t", database="db")
-
 
 @pytest.fixture
-def snapshot(database: Any) -> Any:
-    """Take snapshots through temporary slots."""
-    config = PostgresConfig.model_validate(database.config())
-    opened: list[psycopg.Connection[Any]] = []
+def snapshot(database: Any, opening: Callable[..., Opening]) -> Any:
+    """Take snapshots as a life takes them, through temporary slots."""
 
     def take(fetch_rows: int = 1000, meanwhile: Callable[[], None] = lambda: None) -> Snapshot:
-        connection = connect(config)
-        opened.append(connection)
-        tables = catalog.read_tables(connection, Selection(), via_root=False)
-        types = catalog.read_types(connection)
-        with closing(connect(config, replication="database")) as exporter:
-            exported = create_slot(exporter, f"{database.name}_snapshot", temporary=True)
-            meanwhile()
-            return Snapshot(
-                connection,
-                exported=exported,
-                tables=[SnapshotTable(table=table) for table in tables],
-                shaper=Shaper(prefix="t", selection=Selection(), modes=Modes(), types=types),
-                form=FORM,
-                partition={"server": "t"},
-                fetch_rows=fetch_rows,
-            )
+        opened = opening(database.config(snapshot_fetch_size=str(fetch_rows)))
+        opened.enter(make_slot=False)
+        meanwhile()
+        assert opened.look().changed is None
+        return opened.snapshot()
 
-    yield take
-    for connection in opened:
-        connection.close()
+    return take
 
 
 def read(snapshot: Snapshot) -> list[tuple[str, str, Any]]:
@@ -121,40 +96,31 @@ def test_inherited_rows_belong_to_their_own_table(database: Any, snapshot: Any) 
     ]
 
 
+def test_domains_are_read_as_their_base_type(database: Any, snapshot: Any) -> None:
+    database.run(
+        "CREATE DOMAIN low AS int", "CREATE DOMAIN lower AS low", "CREATE TABLE a (id lower PRIMARY KEY, l low[])",
+        "INSERT INTO a VALUES (1, '{2,3}')",
+    )  # fmt: skip
+    assert [row for _, _, row in read(snapshot())] == [{"id": 1, "l": [2, 3]}]
+
+
+def test_no_time_limit_of_the_server_ends_it_while_nobody_reads(database: Any, snapshot: Any) -> None:
+    limits = ["idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout"]
+    [(version,)] = database.rows("SELECT current_setting('server_version_num')::int")
+    if version >= 170000:
+        limits.append("transaction_timeout")
+    database.run(*(f"ALTER DATABASE {database.name} SET {each} = '100ms'" for each in limits))
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 1000)")
+    taken = snapshot(100)
+    assert taken.read(5) is not None
+    time.sleep(0.4)
+    read(taken)
+    assert taken.rows == 1000
+
+
 def test_the_temporary_slot_is_gone_afterwards(database: Any, snapshot: Any) -> None:
     read(snapshot())
     deadline = time.monotonic() + 20
     while database.rows("SELECT FROM pg_replication_slots WHERE database = current_database()"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_making_a_slot_can_be_given_up(database: Any) -> None:
-    database.run("CREATE TABLE a (id int PRIMARY KEY)")
-    config = PostgresConfig.model_validate(database.config())
-
-    class GivenUp(Exception):
-        pass
-
-    def waiting() -> None:
-        raise GivenUp
-
-    with psycopg.connect(database.dsn) as writer:
-        writer.execute("INSERT INTO a VALUES (1)")
-        with closing(connect(config, replication="database")) as exporter, pytest.raises(GivenUp):
-            create_slot(exporter, database.name, waiting=waiting)
-    with closing(connect(config, replication="database")) as exporter:
-        made = create_slot(exporter, database.name, export=False)
-    assert made.name == ""
-    assert isinstance(made, ExportedSnapshot) and made.lsn > 0
-
-
-def test_a_slot_that_standbys_keep(database: Any) -> None:
-    [(version,)] = database.rows("SELECT current_setting('server_version_num')::int")
-    config = PostgresConfig.model_validate(database.config())
-    with closing(connect(config, replication="database")) as exporter:
-        create_slot(exporter, database.name, failover=True, export=False)
-    [(failover,)] = database.rows(
-        "SELECT to_jsonb(s) ->> 'failover' FROM pg_replication_slots s WHERE slot_name = %s", database.name
-    )
-    assert failover == ("true" if version >= 170000 else None), "older servers do not know it"

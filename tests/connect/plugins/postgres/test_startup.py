@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from tidemill.connect.api import Fatal
+from tidemill.connect.api import Fatal, RetryAfter
 from tidemill.connect.plugins.postgres.catalog import Server, Slot
-from tidemill.connect.plugins.postgres.progress import StoredPosition
+from tidemill.connect.plugins.postgres.progress import Lineage, StoredPosition
 from tidemill.connect.plugins.postgres.startup import Finished, Plan, StreamFrom, TakeSnapshot, plan
 
 SERVER = Server(
     version=150000,
     system_id="7",
+    timeline=3,
     wal_level="logical",
     superuser=True,
     replication=True,
@@ -33,14 +34,27 @@ def slot(**changes: Any) -> Slot:
     return Slot(**values | changes)
 
 
-def stored(lsn: int = 100, *, completed: bool = True, system_id: str | None = "7") -> StoredPosition:
-    return StoredPosition(lsn=lsn, snapshot_completed=completed, system_id=system_id)
+def stored(
+    lsn: int = 100, *, completed: bool = True, system_id: str | None = "7", timeline: int | None = 3
+) -> StoredPosition:
+    return StoredPosition(
+        lsn=lsn, snapshot_completed=completed, lineage=Lineage(system_id=system_id, timeline=timeline)
+    )
 
 
 def decide(
     mode: str = "initial", found: Slot | None = None, position: StoredPosition | None = None, mismatch: str = "strict"
 ) -> Plan:
-    return plan(mode=mode, mismatch=mismatch, slot_name="s", database="db", server=SERVER, slot=found, stored=position)
+    return plan(
+        mode=mode,
+        mismatch=mismatch,
+        slot_name="s",
+        database="db",
+        server=SERVER,
+        slot=found,
+        stored=position,
+        history={1: 50, 2: 100},
+    )
 
 
 @pytest.mark.parametrize("mode", ["initial", "always", "when_needed"])
@@ -77,6 +91,8 @@ def test_the_stream_goes_on_where_it_was_stored() -> None:
         (slot(wal_status="lost"), stored(), "lost WAL"),
         (slot(), stored(system_id="8"), "of server 8, but this is 7"),
         (slot(), stored(2000), "restored from an older state"),
+        (slot(), stored(100, timeline=1), "promoted to timeline 3"),
+        (slot(), stored(100, timeline=4), "another branch"),
     ],
 )
 def test_a_gap_stops_the_connector_and_says_what_to_do(
@@ -86,6 +102,16 @@ def test_a_gap_stops_the_connector_and_says_what_to_do(
         decide("initial", found, position)
     assert "snapshot.mode=when_needed" in str(caught.value)
     assert isinstance(decide("when_needed", found, position), TakeSnapshot)
+
+
+@pytest.mark.parametrize("timeline", [None, 2, 3])
+def test_a_promoted_standby_goes_on_where_the_primary_was(timeline: int | None) -> None:
+    assert decide("initial", slot(), stored(100, timeline=timeline)) == StreamFrom(lsn=100)
+
+
+def test_a_slot_that_is_being_made_is_waited_for() -> None:
+    with pytest.raises(RetryAfter, match="being made by process 9"):
+        decide("initial", slot(confirmed_lsn=None, active_pid=9))
 
 
 def test_a_lost_slot_is_replaced() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidemill.connect.api import EncodedBatch
 from tidemill.connect.plugins.postgres.envelope import Format
 from tidemill.connect.plugins.postgres.pgoutput import POSTGRES_EPOCH_US, DecodeError, Relation
-from tidemill.connect.plugins.postgres.progress import Progress
+from tidemill.connect.plugins.postgres.progress import Lineage, Progress
 from tidemill.connect.plugins.postgres.selection import Selection
 from tidemill.connect.plugins.postgres.stream import ChangeStream
 from tidemill.connect.plugins.postgres.table import CatalogColumn, CatalogTable, Shaper, relation_of
@@ -114,7 +114,7 @@ class Captured:
     """A stream with what came out of it."""
 
     def __init__(self, *, schemas: bool = False, captures: Any = lambda schema, table: True, **options: Any) -> None:
-        self.progress = Progress(lsn=100, system_id="7", keepalive_interval_ms=1000)
+        self.progress = Progress(lsn=100, lineage=Lineage(), keepalive_interval_ms=1000)
         self.asked: list[str] = []
         self.stream = ChangeStream(
             shaper=Shaper(prefix="t", selection=Selection(), modes=Modes(), types=TypeCatalog()),

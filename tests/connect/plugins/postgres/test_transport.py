@@ -91,6 +91,24 @@ def test_waiting_ends_when_nothing_comes(streaming: Any) -> None:
     assert 0.15 < time.monotonic() - begin < 2
 
 
+def test_a_network_that_swallows_everything_is_given_up(prepared: Any, streaming: Any, wire: Any) -> None:
+    prepared.run(f"ALTER DATABASE {prepared.name} SET wal_sender_timeout = '1500ms'")
+    stream = streaming(database_hostname="127.0.0.1", database_port=str(wire.port))
+    stream.frames(0.1)
+    wire.interrupted.set()
+    until(lambda: stream.silent_s > 1)
+    with pytest.raises(NotConnected, match="no sign"):
+        until(lambda: bool(stream.frames(0.1)) and False)
+
+
+def test_a_silent_server_is_asked_for_a_sign(prepared: Any, streaming: Any) -> None:
+    prepared.run(f"ALTER DATABASE {prepared.name} SET wal_sender_timeout = '2500ms'")
+    stream = streaming(status_update_interval_ms="500")
+    deadline = time.monotonic() + 6
+    while time.monotonic() < deadline:
+        stream.frames(0.1)  # raises if it was given up
+
+
 def test_only_what_is_confirmed_moves_the_slot(prepared: Any, streaming: Any) -> None:
     stream = streaming(status_update_interval_ms="20")
     before = slot_position(prepared)

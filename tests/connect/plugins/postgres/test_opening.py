@@ -1,0 +1,101 @@
+"""What a life asks of the server before rows flow"""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from tidemill.connect.api import Fatal, NotConnected
+from tidemill.connect.plugins.postgres import opening as module
+from tidemill.connect.plugins.postgres.life import Looked
+from tidemill.connect.plugins.postgres.opening import Opening
+from tidemill.connect.plugins.postgres.progress import Lineage, StoredPosition
+
+pytestmark = [pytest.mark.integration, pytest.mark.postgres]
+
+Open = Callable[..., Opening]
+
+
+def settle(opened: Opening) -> None:
+    """Take snapshots until the tables look in one as they do now."""
+    opened.enter(make_slot=True)
+    while opened.look() != Looked(changed=None):
+        opened.enter(make_slot=False)
+
+
+def test_it_finds_what_there_is(database: Any, opening: Open) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    opened = opening(database.config())
+    found = opened.find(None)
+    assert (found.slot, found.stored, found.history) == (None, None, {})
+    made = opened.make_slot()
+    slot = opened.find(None).slot
+    assert slot is not None and slot.confirmed_lsn == made.lsn
+    opened.drop_slot()
+    assert opened.find(None).slot is None
+
+
+def test_an_offset_of_a_former_timeline_brings_the_history(database: Any, opening: Open) -> None:
+    """The server has no former timeline, and says so; that it is asked is what is seen here."""
+    opened = opening(database.config())
+    same = StoredPosition(lsn=5, snapshot_completed=True, lineage=opened.server.lineage)
+    assert opened.find(same).history == {}
+    other = StoredPosition(lsn=5, snapshot_completed=True, lineage=Lineage(timeline=99))
+    with pytest.raises(psycopg.Error):
+        opened.find(other)
+
+
+def test_a_table_made_by_a_transaction_that_was_running_is_read(database: Any, opening: Open) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    running = psycopg.connect(database.dsn)
+    running.execute("CREATE TABLE b (id int PRIMARY KEY)")
+    running.execute("INSERT INTO b VALUES (7)")
+    opened = opening(database.config())  # sees no table b
+    running.commit()
+    running.close()
+    settle(opened)
+    taken = opened.snapshot()
+    assert taken.tables_total == 2
+    batch = taken.read(5)
+    assert batch is not None and batch.topic == "t.public.b"
+
+
+@pytest.mark.parametrize(
+    "statement", ["ALTER TABLE a ADD COLUMN more int", "ALTER TABLE a ALTER n TYPE text USING 'abc'"]
+)
+def test_columns_are_those_of_the_snapshot(database: Any, opening: Open, statement: str) -> None:
+    """What the catalog said before the slot was made may be long out of date: making a slot waits for transactions."""
+    database.run("CREATE TABLE a (id int PRIMARY KEY, n int)", "INSERT INTO a VALUES (1, 2)")
+    opened = opening(database.config())
+    database.run(statement)
+    settle(opened)
+    batch = opened.snapshot().read(5)
+    assert batch is not None
+    [value] = batch.values
+    assert value is not None and (b'"n":"abc"' in value or b'"more":null' in value)
+
+
+def test_a_writer_that_does_not_end_is_named(database: Any, opening: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    facts: dict[str, Any] = {}
+    opened = opening(database.config(), facts)
+    with psycopg.connect(database.dsn) as writer:
+        writer.execute("INSERT INTO a VALUES (1)")
+        pid = str(writer.info.backend_pid)
+        with pytest.raises(NotConnected, match=pid):
+            opened.make_slot()
+        assert pid in facts["waiting"]
+    opened.make_slot()
+    assert facts["waiting"] is None
+
+
+def test_a_server_that_cannot_be_captured_is_fatal(database: Any, opening: Open) -> None:
+    role = f"{database.name}_weak"
+    database.run(f"CREATE ROLE \"{role}\" LOGIN PASSWORD 'x'")
+    try:
+        with pytest.raises(Fatal, match="may not replicate"):
+            opening(database.config(database_user=role, database_password="x"))
+    finally:
+        database.run(f'DROP ROLE "{role}"')
