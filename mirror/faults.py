@@ -1,8 +1,9 @@
-"""What a produce error means for a partition: a table
+"""What an error of a cluster means for a partition: tables
 
-Three kinds: what passes by itself, what an operator has to mend (the partition is parked and tried again), and what
-must not be tried again because somebody else owns the topic. The hints say what to mend. Beside it stands whether the
-answer leaves open that the batch is in the log, or will be.
+What the target refuses is of three kinds: what passes by itself, what an operator has to mend (the partition is parked
+and tried again), and what must not be tried again because somebody else owns the topic. The hints say what to mend.
+Beside it stands whether the answer leaves open that the batch is in the log, or will be. What the source refuses is
+always tried again.
 """
 
 from tidemill.core.error_code import ErrorCode
@@ -53,3 +54,17 @@ def judge_produce(code: int, message: str | None, size_bytes: int) -> tuple[Trou
 def leaves_in_doubt(code: int) -> bool:
     """Whether a batch answered with that error may be in the log all the same."""
     return code in _IN_DOUBT
+
+
+_SOURCE_HINTS: dict[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant the mirror READ on the source topic",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the source topic was deleted, and perhaps created again",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the source topic was deleted, or is hidden from the mirror",
+    ErrorCode.KAFKA_STORAGE_ERROR: "repair the disk of the source's broker",
+}
+
+
+def judge_fetch(code: int) -> str:
+    """Reason for an answer of the source without data; it is always tried again."""
+    hint = _SOURCE_HINTS.get(code)
+    return f"the source: {error_for_code(code)}" + (f" ({hint})" if hint else "")

@@ -11,6 +11,7 @@ may bring; with many leaders each request asks for less, so that all of them can
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -19,9 +20,10 @@ from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.client.metadata import NO_LEADER
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.errors import KafkaError
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.config import ClusterConfig
+from tidemill.mirror.faults import judge_fetch
 from tidemill.mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange, Trouble
 from tidemill.mirror.memory import IN_FLIGHT_BYTES_MAX, Memory
 
@@ -32,9 +34,10 @@ ANSWER_BYTES_MIN = 1024 * 1024
 
 
 class Reader(Protocol):
-    """Whoever wants the data."""
+    """Whoever wants the data. `source_id` is the topic that is meant, whatever else has its name by now."""
 
     source: TopicPartition
+    source_id: uuid.UUID
 
 
 ReaderT = TypeVar("ReaderT", bound=Reader)
@@ -120,10 +123,9 @@ class Fetcher(Generic[ReaderT]):
     async def _fetch(
         self, node_id: int, lane: int, wanted: dict[TopicPartition, tuple[ReaderT, Fetch]], max_bytes: int
     ) -> None:
-        view = self._client.view
         wants = [
-            FetchWant(partition, fetch.offset, fetch.max_bytes, view.topic_id(partition.topic))
-            for partition, (_, fetch) in wanted.items()
+            FetchWant(partition, fetch.offset, fetch.max_bytes, reader.source_id)
+            for partition, (reader, fetch) in wanted.items()
         ]
         committed = self._config.isolation_level
         try:
@@ -155,7 +157,7 @@ class Fetcher(Generic[ReaderT]):
                 self._deliver(reader, OutOfRange(turn=fetch.turn))
             elif answer.error_code:
                 self._client.mark_stale()
-                self._fail(entry, f"the source: {error_for_code(answer.error_code)}")
+                self._fail(entry, judge_fetch(answer.error_code))
             else:
                 end = answer.last_stable_offset if committed else answer.high_watermark
                 event = Fetched(turn=fetch.turn, data=answer.data, end=end, aborted=answer.aborted, frame=frame)

@@ -6,10 +6,11 @@ holds for as long as that connection does.
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from tidemill.core.client.batches import EARLIEST, LATEST, FetchWant, FoundOffset
+from tidemill.core.client.batches import EARLIEST, LATEST, Fetched, FetchWant, FoundOffset
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import Connection, ConnectionFailed
 from tidemill.core.client.metadata import NO_LEADER
@@ -36,6 +37,7 @@ class Located(Protocol):
 
     source: TopicPartition
     target: TopicPartition
+    target_id: uuid.UUID
     target_node: int
     connection: Connection | None
 
@@ -99,14 +101,13 @@ class Locator(Generic[LocatedT]):
             connection = await self._target.connection(node_id, PRODUCE_LANE)
             starts = await self._ends(node_id, items, EARLIEST)
             ends = await self._ends(node_id, items, LATEST)
-            filled = {
-                partition: ends[partition].offset
+            known = {
+                partition: (starts[partition].offset, ends[partition].offset)
                 for partition in items
-                if not starts[partition].error_code
-                and not ends[partition].error_code
-                and starts[partition].offset < ends[partition].offset
+                if not starts[partition].error_code and not ends[partition].error_code
             }
-            tails = await self._tails(node_id, filled)
+            ids = {partition: entry.target_id for partition, (entry, _) in items.items()}
+            tails = await self._tails(node_id, known, ids)
         except (ConnectionFailed, KafkaError) as error:
             self._target.mark_stale()
             self._fail(items.values(), str(error))
@@ -114,7 +115,7 @@ class Locator(Generic[LocatedT]):
         for partition, item in items.items():
             entry, action = item
             code = starts[partition].error_code or ends[partition].error_code
-            if code or (partition in filled and partition not in tails):
+            if code or partition not in tails:
                 self._target.mark_stale()
                 self._fail([item], str(error_for_code(code)) if code else "the target's last batch cannot be read")
                 continue
@@ -125,7 +126,7 @@ class Locator(Generic[LocatedT]):
                     turn=action.turn,
                     log_start=starts[partition].offset,
                     log_end=ends[partition].offset,
-                    tail=tails.get(partition, b""),
+                    tail=tails[partition],
                 ),
             )
 
@@ -135,28 +136,45 @@ class Locator(Generic[LocatedT]):
         wanted = dict.fromkeys(partitions, timestamp)
         return await self._target.list_offsets_on(node_id, wanted, lane=LOCATE_LANE)
 
-    async def _tails(self, node_id: int, ends: dict[TopicPartition, int]) -> dict[TopicPartition, bytes]:
-        """The batch that holds the last offset of each partition; those that cannot be read are left out."""
+    async def _tails(
+        self, node_id: int, bounds: dict[TopicPartition, tuple[int, int]], ids: dict[TopicPartition, uuid.UUID]
+    ) -> dict[TopicPartition, bytes]:
+        """The batch that holds the last offset of each partition, empty for an empty log.
+
+        It is asked for by topic id, also where there is none to read: so a topic that only has the name of the one
+        that is meant gives no answer. Partitions that cannot be read are left out.
+        """
         found: dict[TopicPartition, bytes] = {}
-        missing = dict(ends)
+        missing = dict(bounds)
         while missing:
             wants = [
-                FetchWant(partition, end - 1, TAIL_BYTES, self._target.view.topic_id(partition.topic))
-                for partition, end in missing.items()
+                FetchWant(partition, end - 1 if start < end else end, TAIL_BYTES, ids[partition])
+                for partition, (start, end) in missing.items()
             ]
-            before = len(found)
+            before = len(missing)
             for answer in await self._target.fetch(node_id, wants, lane=LOCATE_LANE, max_wait_ms=0, min_bytes=0):
-                if answer.error_code:
-                    missing.pop(answer.partition, None)
+                if answer.partition not in missing:
                     continue
-                for view in iter_batches(answer.data):
-                    if view.last_offset >= ends[answer.partition] - 1:
-                        found[answer.partition] = bytes(view.batch_bytes())
-                        missing.pop(answer.partition, None)
-                        break
-            if len(found) == before:
+                start, end = missing[answer.partition]
+                if answer.error_code:
+                    del missing[answer.partition]
+                elif start == end:
+                    found[answer.partition] = b""
+                    del missing[answer.partition]
+                else:
+                    self._take_tail(answer, found, missing)
+            if len(missing) == before:
                 break
         return found
+
+    def _take_tail(
+        self, answer: Fetched, found: dict[TopicPartition, bytes], missing: dict[TopicPartition, tuple[int, int]]
+    ) -> None:
+        for view in iter_batches(answer.data):
+            if view.last_offset >= missing[answer.partition][1] - 1:
+                found[answer.partition] = bytes(view.batch_bytes())
+                del missing[answer.partition]
+                return
 
     async def _locate_sources(self, asked: dict[TopicPartition, tuple[LocatedT, LocateSource]]) -> None:
         try:

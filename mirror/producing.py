@@ -8,6 +8,7 @@ restarted in between may have lost its tail. Batches of a partition that looked 
 """
 
 import asyncio
+import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -31,9 +32,14 @@ REQUEST_BYTES_MAX = 8 * 1024 * 1024  # well below socket.request.max.bytes (100 
 
 
 class Writer(Protocol):
-    """Whoever has batches to send; `connection` is the one over which it looked at the target's log end."""
+    """Whoever has batches to send.
+
+    `target_id` is the topic that is meant, whatever else has its name by now; `connection` is the one over which the
+    target's log end was looked at.
+    """
 
     target: TopicPartition
+    target_id: uuid.UUID
     connection: Connection | None
 
 
@@ -81,7 +87,9 @@ class Sender(Generic[WriterT]):
                 return
             try:
                 answer = self._client.send_produce(
-                    connection, {writer.target: produce.batch for writer, produce in work}
+                    connection,
+                    {writer.target: produce.batch for writer, produce in work},
+                    {writer.target: writer.target_id for writer, _ in work},
                 )
             except (ConnectionFailed, KafkaError) as error:
                 self._queue.extendleft(reversed(work))
@@ -115,7 +123,7 @@ class Sender(Generic[WriterT]):
         else:
             response = answer.result()
             assert isinstance(response, ProduceResponse)
-            for row in produce_answers(response):
+            for row in produce_answers(response, {writer.target: writer.target_id for writer, _ in work}):
                 item = waiting.pop(row.partition, None)
                 if item is not None:
                     self._deliver(item[0], self._event(item[1], row))

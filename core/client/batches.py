@@ -6,6 +6,7 @@ never touch the nested structs. Record bytes are passed through as views of the 
 
 import uuid
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..error_code import ErrorCode
@@ -127,25 +128,35 @@ def _fetched(partition: TopicPartition, data: PartitionData) -> Fetched:
     )
 
 
-def produce_request(batches: Mapping[TopicPartition, RecordBytes], *, timeout_ms: int) -> ProduceRequest:
+def produce_request(
+    batches: Mapping[TopicPartition, RecordBytes],
+    *,
+    timeout_ms: int,
+    topic_ids: Mapping[TopicPartition, uuid.UUID] = MappingProxyType({}),
+) -> ProduceRequest:
     """One request with one batch per partition, to be acknowledged by all in-sync replicas."""
-    topics: dict[str, list[PartitionProduceData]] = {}
+    topics: dict[tuple[str, uuid.UUID], list[PartitionProduceData]] = {}
     for partition, batch in batches.items():
         records = memoryview(batch) if isinstance(batch, bytearray) else batch
-        topics.setdefault(partition.topic, []).append(PartitionProduceData(index=partition.partition, records=records))
+        topic = partition.topic, topic_ids.get(partition, ZERO_UUID)
+        topics.setdefault(topic, []).append(PartitionProduceData(index=partition.partition, records=records))
     return ProduceRequest(
         acks=ACKS_ALL,
         timeout_ms=timeout_ms,
         topic_data=tuple(
-            TopicProduceData(name=name, partition_data=tuple(partitions)) for name, partitions in topics.items()
+            TopicProduceData(name=name, topic_id=topic_id, partition_data=tuple(partitions))
+            for (name, topic_id), partitions in topics.items()
         ),
     )
 
 
-def produce_answers(response: ProduceResponse) -> list[Produced]:
-    """One answer per partition."""
+def produce_answers(
+    response: ProduceResponse, topic_ids: Mapping[TopicPartition, uuid.UUID] = MappingProxyType({})
+) -> list[Produced]:
+    """One answer per partition; ids are turned back into names."""
+    names = {topic_id: partition.topic for partition, topic_id in topic_ids.items()}
     return [
-        _produced(TopicPartition(topic.name, answer.index), answer)
+        _produced(TopicPartition(topic.name or names.get(topic.topic_id, ""), answer.index), answer)
         for topic in response.responses
         for answer in topic.partition_responses
     ]

@@ -10,8 +10,10 @@ are single attempts, because replication decides itself what to do next.
 """
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeVar
 
 from ..errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
@@ -342,11 +344,18 @@ class ClusterClient:
         return produce_answers(response)
 
     def send_produce(
-        self, connection: Connection, batches: Mapping[TopicPartition, RecordBytes]
+        self,
+        connection: Connection,
+        batches: Mapping[TopicPartition, RecordBytes],
+        topic_ids: Mapping[TopicPartition, uuid.UUID] = MappingProxyType({}),
     ) -> "asyncio.Future[Message]":
-        """Write a produce request at once, behind what was sent before on the same connection."""
-        version = connection.version_of(ApiKey.PRODUCE, PRODUCE_NAMES_MAX)
-        request = produce_request(batches, timeout_ms=self._request_timeout_ms)
+        """Write a produce request at once, behind what was sent before on the same connection.
+
+        With the id of every partition's topic, a broker that takes ids refuses a topic that was created anew.
+        """
+        by_id = all(topic_ids.get(partition, ZERO_UUID) != ZERO_UUID for partition in batches)
+        version = connection.version_of(ApiKey.PRODUCE, None if by_id else PRODUCE_NAMES_MAX)
+        request = produce_request(batches, timeout_ms=self._request_timeout_ms, topic_ids=topic_ids)
         return connection.send(ApiKey.PRODUCE, request, version=version, timeout_ms=2 * self._request_timeout_ms)
 
     async def append(self, partition: TopicPartition, batch: RecordBytes) -> int:

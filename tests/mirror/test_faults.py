@@ -3,7 +3,7 @@
 import pytest
 
 from tidemill.core.error_code import ErrorCode
-from tidemill.mirror.faults import judge_produce, leaves_in_doubt
+from tidemill.mirror.faults import judge_fetch, judge_produce, leaves_in_doubt
 from tidemill.mirror.link_events import Trouble
 
 
@@ -49,3 +49,8 @@ def test_the_reason_says_what_to_do_and_what_the_broker_said() -> None:
 )
 def test_what_may_be_in_the_log_in_spite_of_the_error(code: int, in_doubt: bool) -> None:
     assert leaves_in_doubt(code) is in_doubt
+
+
+def test_what_the_source_refuses_says_what_to_do() -> None:
+    assert "grant the mirror READ" in judge_fetch(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert judge_fetch(ErrorCode.NOT_LEADER_OR_FOLLOWER).startswith("the source: ")

@@ -1,13 +1,15 @@
 """Reading many partitions over few connections."""
 
 import asyncio
+import uuid
 from dataclasses import dataclass, field
 
 import pytest
 
 from tests.mirror.conftest import Pair
+from tidemill.core.client.admin import Admin
 from tidemill.core.records.batch import iter_batches
-from tidemill.core.types import TopicPartition
+from tidemill.core.types import ZERO_UUID, TopicPartition
 from tidemill.mirror.fetching import LANES, LANES_MAX, PARTITIONS_PER_REQUEST, Fetcher, lanes_for
 from tidemill.mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange
 from tidemill.mirror.memory import MEMORY_BYTES_MAX, Memory
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.integration
 @dataclass
 class Partition:
     source: TopicPartition
+    source_id: uuid.UUID = ZERO_UUID
     answers: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
 
     async def next(self) -> Event:
@@ -86,6 +89,20 @@ async def test_a_missing_topic_is_a_reason_to_try_again(pair: Pair) -> None:
         answer = await missing.next()
     assert isinstance(answer, LookupFailed)
     assert answer.turn == 2
+
+
+async def test_a_topic_that_took_the_name_of_another_is_not_read(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    first = (await pair.source.metadata()).topic_id(pair.topic)
+    await Admin(pair.source).delete_topics([pair.topic])
+    await pair.create(partitions=1)
+    await pair.write(0, [b"of the new one"])
+    partition = Partition(TopicPartition(pair.topic, 0), first)
+    async with Reading(pair) as fetcher:
+        fetcher.want(partition, fetch(0))
+        answer = await partition.next()
+    assert isinstance(answer, LookupFailed)
+    assert "deleted" in answer.reason
 
 
 async def test_reading_pauses_while_memory_is_full(pair: Pair) -> None:

@@ -1,6 +1,7 @@
 """Log ends and tails from a real broker."""
 
 import asyncio
+import uuid
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,7 +12,7 @@ from tidemill.core.client.connection import Connection
 from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
-from tidemill.core.types import TopicPartition
+from tidemill.core.types import ZERO_UUID, TopicPartition
 from tidemill.mirror.link_events import (
     Event,
     LocateSource,
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.integration
 class Asker:
     source: TopicPartition
     target: TopicPartition
+    target_id: uuid.UUID = ZERO_UUID
     target_node: int = -1
     connection: Connection | None = None
     answers: list[Event] = field(default_factory=list)
@@ -91,3 +93,15 @@ async def test_source_ends(pair: Pair) -> None:
     found = askers(pair, 2)
     await ask(pair, found, LocateSource(turn=9))
     assert [asker.answers for asker in found] == [[SourceLocated(turn=9, log_start=0, log_end=end)] for end in (0, 2)]
+
+
+async def test_a_topic_that_took_the_name_of_another_is_not_found(pair: Pair) -> None:
+    await Admin(pair.target).create_topics([NewTopic(name=pair.topic, partitions=1)])
+    (asker,) = askers(pair, 1)
+    asker.target_id = (await pair.target.metadata()).topic_id(pair.topic)
+    await ask(pair, [asker], LocateTarget(turn=1))
+    assert isinstance(asker.answers.pop(), TargetLocated)
+    await Admin(pair.target).delete_topics([pair.topic])
+    await Admin(pair.target).create_topics([NewTopic(name=pair.topic, partitions=1)])
+    await ask(pair, [asker], LocateTarget(turn=2))
+    assert isinstance(asker.answers.pop(), LookupFailed)

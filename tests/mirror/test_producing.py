@@ -3,7 +3,7 @@
 from collections import deque
 
 from tidemill.core.client.connection import Address, Connection
-from tidemill.core.types import TopicPartition
+from tidemill.core.types import ZERO_UUID, TopicPartition
 from tidemill.mirror.link_events import Produce
 from tidemill.mirror.producing import REQUEST_BYTES_MAX, take_request
 
@@ -13,6 +13,7 @@ HERE, OTHER = (Connection(Address("h", port), "test") for port in (1, 2))
 class Partition:
     def __init__(self, number: int, connection: Connection | None = HERE) -> None:
         self.target = TopicPartition("t", number)
+        self.target_id = ZERO_UUID
         self.connection = connection
 
 

@@ -93,6 +93,21 @@ def test_produce_carries_one_batch_per_partition() -> None:
     ]
 
 
+def test_produce_by_topic_id() -> None:
+    ids = {A0: uuid.UUID(int=1), A1: uuid.UUID(int=2), B0: uuid.UUID(int=3)}
+    request = produce_request({A0: b"1", A1: b"2", B0: b"3"}, timeout_ms=9, topic_ids=ids)
+    assert [(topic.name, topic.topic_id.int) for topic in request.topic_data] == [("a", 1), ("a", 2), ("b", 3)]
+    response = ProduceResponse(
+        responses=(
+            TopicProduceResponse(
+                topic_id=uuid.UUID(int=3), partition_responses=(PartitionProduceResponse(index=0, base_offset=7),)
+            ),
+        )
+    )
+    (answer,) = produce_answers(response, ids)
+    assert (answer.partition, answer.base_offset) == (B0, 7)
+
+
 def test_produce_answers_keep_the_servers_words() -> None:
     response = ProduceResponse(
         responses=(
