@@ -108,6 +108,7 @@ class Progress:
     batches: int = 0
     bytes: int = 0
     rebuilt: int = 0
+    lost: int = 0  # offsets the source deleted before they were mirrored
     dropped: Counter[Verdict] = field(default_factory=Counter)
 
     @property
@@ -322,6 +323,8 @@ class PartitionLink:
         if self.state is State.LOCATING:  # nothing mirrored yet: begin
             self._next_source = event.log_end if self._reset is Reset.LATEST else event.log_start
             self.progress.source_next = self._next_source
+            if self._reset is Reset.LATEST:  # the next start has to know: by then the source's end is another one
+                self._ledger.add(self._next_target, [(self._next_source, 1)])
             self._run()
             return
         if self.state is not State.RUNNING:
@@ -337,7 +340,8 @@ class PartitionLink:
             self._stumble(
                 Trouble.FAIL,
                 f"the source deleted offsets {self._next_source} to {event.log_start - 1} before they were mirrored, "
-                f"and auto.offset.reset={self._reset} forbids going on behind them",
+                f"and auto.offset.reset={self._reset} forbids going on behind them: set it to earliest for that, "
+                "or delete the target topic to begin anew",
             )
         else:
             if self._tail is not None:
@@ -353,6 +357,7 @@ class PartitionLink:
                 "before they were mirrored; going on behind them"
             )
         )
+        self.progress.lost += log_start - self._next_source
         self._next_source = log_start
 
     def _on_out_of_range(self, turn: int) -> None:
