@@ -6,7 +6,8 @@ MirrorMaker 2's grammar. `clusters = A, B` names the clusters; `A.bootstrap.serv
 flows would have none to carry.
 
 A key nobody knows is an error that names the nearest known one. A key of MirrorMaker 2, Connect or Kafka's clients that
-is known but changes nothing here is accepted and reported once (`MirrorConfig.without_effect`).
+is not honoured here is refused where what arrives would differ, and otherwise accepted and reported once
+(`MirrorConfig.without_effect`); `tidemill.mirror.foreign_keys` says which is which.
 """
 
 import difflib
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from tidemill.core.client.batches import READ_COMMITTED, READ_UNCOMMITTED
 from tidemill.core.client.connection import parse_addresses
 from tidemill.core.config import ConfigError, ConfigKey, ConfigTable, ConfigType, Importance, Value, in_range, one_of
+from tidemill.mirror.foreign_keys import CLIENT_HARMLESS, CLIENT_ROLES, FLOW_HARMLESS, judge, without_role
 from tidemill.mirror.link_events import Reset
 from tidemill.mirror.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 from tidemill.mirror.selection import BadPattern, NameFilter, TopicSelection
@@ -100,7 +102,13 @@ FLOW_TABLE = ConfigTable(
         _key("replication.policy.separator", _STR, ".", "between alias and topic"),
         _key("replication.policy.internal.topic.separator.enabled", _BOOL, True, "use it in internal topic names too"),
         *_interval("refresh.topics", True, 600, "look for new topics and partitions"),
-        *_interval("refresh.groups", True, 600, "look for new consumer groups"),
+        _key("refresh.groups.enabled", _BOOL, True, "look for new consumer groups, not only at the start", high=True),
+        _key(
+            "refresh.groups.interval.seconds",
+            _INT,
+            600,
+            "changes nothing: groups are looked for whenever checkpoints are written or positions committed",
+        ),
         *_interval("sync.topic.configs", True, 600, "carry changed topic settings"),
         *_interval("emit.checkpoints", True, 60, "write checkpoints"),
         *_interval("sync.group.offsets", False, 60, "commit translated positions for groups idle on the target"),
@@ -134,120 +142,8 @@ CONSUMER_TABLE = ConfigTable(
 )
 """Settings under `<cluster>.consumer.` that have an effect."""
 
-_FLOW_IGNORED = frozenset(
-    {
-        "admin.timeout.ms",
-        "config.property.filter.class",
-        "config.storage.replication.factor",
-        "config.storage.topic",
-        "connector.client.config.override.policy",
-        "consumer.poll.timeout.ms",
-        "dedicated.mode.enable.internal.rest",
-        "errors.tolerance",
-        "exactly.once.source.support",
-        "forwarding.admin.class",
-        "group.filter.class",
-        "group.id",
-        "header.converter",
-        "heartbeat.interval.ms",
-        "key.converter",
-        "listeners",
-        "metric.names.formats",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "offset.flush.interval.ms",
-        "offset.flush.timeout.ms",
-        "offset.lag.max",
-        "offset.storage.partitions",
-        "offset.storage.replication.factor",
-        "offset.storage.topic",
-        "plugin.path",
-        "rebalance.timeout.ms",
-        "rest.advertised.host.name",
-        "rest.advertised.port",
-        "session.timeout.ms",
-        "source.cluster.producer.enable.idempotence",
-        "status.storage.partitions",
-        "status.storage.replication.factor",
-        "status.storage.topic",
-        "sync.topic.acls.enabled",
-        "sync.topic.acls.interval.seconds",
-        "target.cluster.producer.enable.idempotence",
-        "task.shutdown.graceful.timeout.ms",
-        "tasks.max",
-        "topic.creation.enable",
-        "topic.filter.class",
-        "value.converter",
-    }
-)
-"""Settings of MirrorMaker 2 and Connect that are accepted for a flow or worker and change nothing."""
-
-_CLIENT_IGNORED = frozenset(
-    {
-        "acks",
-        "allow.auto.create.topics",
-        "auto.commit.interval.ms",
-        "auto.include.jmx.reporter",
-        "batch.size",
-        "buffer.memory",
-        "check.crcs",
-        "client.dns.lookup",
-        "client.id",
-        "client.rack",
-        "compression.type",
-        "connections.max.idle.ms",
-        "default.api.timeout.ms",
-        "delivery.timeout.ms",
-        "enable.auto.commit",
-        "enable.idempotence",
-        "enable.metrics.push",
-        "exclude.internal.topics",
-        "fetch.min.bytes",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "heartbeat.interval.ms",
-        "interceptor.classes",
-        "key.deserializer",
-        "key.serializer",
-        "linger.ms",
-        "max.block.ms",
-        "max.in.flight.requests.per.connection",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "max.request.size",
-        "metadata.max.age.ms",
-        "metadata.max.idle.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "partitioner.class",
-        "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "request.timeout.ms",
-        "retries",
-        "retry.backoff.max.ms",
-        "retry.backoff.ms",
-        "send.buffer.bytes",
-        "session.timeout.ms",
-        "socket.connection.setup.timeout.max.ms",
-        "socket.connection.setup.timeout.ms",
-        "transaction.timeout.ms",
-        "transactional.id",
-        "value.deserializer",
-        "value.serializer",
-    }
-)
-"""Settings of Kafka's clients that are accepted and change nothing."""
-
 _SECURITY_PREFIXES = ("sasl.", "ssl.")
-_CLIENT_ROLES = ("consumer", "producer", "admin")
+_NEAREST = 0.8  # how alike a key has to be before it is suggested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +182,7 @@ class FlowConfig:
     replication_factors: Mapping[str, int]  # of internal topics: offset-map, offset-syncs, checkpoints, heartbeats
     syncs_on_source: bool
     refresh_topics: Interval
-    refresh_groups: Interval
+    refresh_groups: bool
     sync_topic_configs: Interval
     emit_checkpoints: Interval
     sync_group_offsets: Interval
@@ -384,16 +280,26 @@ class _Parser:
     def _check_flow_key(self, full: str, key: str) -> None:
         if key in FLOW_TABLE:
             return
-        if key in _FLOW_IGNORED or _client_key(key) in _CLIENT_IGNORED:
-            self._without_effect.append(full)
-        else:
-            self._unknown(full, key, (*FLOW_TABLE.names(), *_FLOW_IGNORED, "clusters"))
+        role, _, rest = key.partition(".")
+        if without_role(key) == "security.protocol" or without_role(key).startswith(_SECURITY_PREFIXES):
+            self._check_security(full, self._raw[full])
+            return
+        if role == "consumer" and rest in CONSUMER_TABLE:
+            self._problems.append(f"{full} belongs to the cluster that is read: write it as <alias>.{key}")
+            return
+        self._judge(full, key, (*FLOW_TABLE.names(), *FLOW_HARMLESS, "clusters"))
 
-    def _unknown(self, full: str, key: str, known: Iterable[str]) -> None:
-        near = difflib.get_close_matches(key, list(known), n=1)
-        prefix = full.removesuffix(key)
-        hint = f": did you mean {prefix + near[0]!r}?" if near else ""
-        self._problems.append(f"Unknown configuration {full!r}{hint}")
+    def _judge(self, full: str, key: str, known: Iterable[str]) -> None:
+        """Take note of a key that is not honoured: harmless, refused, or unknown."""
+        refused = judge(key, self._raw[full])
+        if refused is None:
+            near = difflib.get_close_matches(key, list(known), n=1, cutoff=_NEAREST)
+            hint = f": did you mean {full.removesuffix(key) + near[0]!r}?" if near else ""
+            self._problems.append(f"Unknown configuration {full!r}{hint}")
+        elif refused:
+            self._problems.append(f"{full} = {self._raw[full]}: {refused}")
+        else:
+            self._without_effect.append(full)
 
     # -- clusters
 
@@ -407,19 +313,17 @@ class _Parser:
                 bootstrap = value.strip()
             elif role == "consumer" and rest in CONSUMER_TABLE:
                 consumer[rest] = value
-            elif _client_key(key) == "security.protocol" or _client_key(key).startswith(_SECURITY_PREFIXES):
+            elif without_role(key) == "security.protocol" or without_role(key).startswith(_SECURITY_PREFIXES):
                 self._check_security(full, value)
-            elif key in _FLOW_IGNORED or _client_key(key) in _CLIENT_IGNORED:
-                self._without_effect.append(full)
             else:
                 known = (
                     "bootstrap.servers",
                     "security.protocol",
-                    *_FLOW_IGNORED,
+                    *FLOW_HARMLESS,
                     *(f"consumer.{name}" for name in CONSUMER_TABLE.names()),
-                    *(f"{role}.{name}" for name in _CLIENT_IGNORED for role in _CLIENT_ROLES),
+                    *(f"{role}.{name}" for name in CLIENT_HARMLESS for role in CLIENT_ROLES),
                 )
-                self._unknown(full, key, known)
+                self._judge(full, key, known)
         return self._build_cluster(alias, bootstrap, consumer)
 
     def _build_cluster(self, alias: str, bootstrap: str, consumer: Mapping[str, str]) -> ClusterConfig | None:
@@ -496,7 +400,7 @@ def _flow_config(source: str, target: str, values: Mapping[str, Value]) -> FlowC
         },
         syncs_on_source=values["offset-syncs.topic.location"] == "source",
         refresh_topics=_interval_of(values, "refresh.topics"),
-        refresh_groups=_interval_of(values, "refresh.groups"),
+        refresh_groups=bool(values["refresh.groups.enabled"]),
         sync_topic_configs=_interval_of(values, "sync.topic.configs"),
         emit_checkpoints=_interval_of(values, "emit.checkpoints"),
         sync_group_offsets=_interval_of(values, "sync.group.offsets"),
@@ -517,12 +421,6 @@ def _names(value: Value) -> tuple[str, ...]:
 def _number(value: Value) -> int:
     assert isinstance(value, int)
     return value
-
-
-def _client_key(key: str) -> str:
-    """A client setting without its role: `consumer.fetch.min.bytes` is `fetch.min.bytes`."""
-    role, dot, rest = key.partition(".")
-    return rest if dot and role in _CLIENT_ROLES else key
 
 
 def identity_circles(flows: Iterable[FlowConfig]) -> list[str]:

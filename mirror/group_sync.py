@@ -1,6 +1,7 @@
 """Carrying consumer groups from source to target
 
-Three rounds on three intervals: which groups there are, their checkpoints, their committed offsets on the target. A few
+Two rounds on two intervals: checkpoints, and committed offsets on the target. Each begins with a look at which groups
+there are, one small request per broker, so that a new group waits for one round and not for a third interval. A few
 groups are asked for at a time; one that cannot be read is left for the next round and does not hold up the others.
 """
 
@@ -49,10 +50,19 @@ class GroupSync:
         )
         self._log = structlog.get_logger("tidemill.mirror").bind(flow=config.name)
         self._groups: tuple[str, ...] | None = None  # None: nobody has looked yet
+        self.problems: dict[str, str] = {}  # groups whose positions could not be carried in the last round, and why
 
-    async def refresh(self) -> None:
-        """Look for consumer groups that the filters accept."""
-        listed = await self._source.list_groups()
+    async def _look(self) -> tuple[str, ...]:
+        """Consumer groups that the filters accept; those of the first look if later ones are switched off."""
+        if self._groups is not None and not self._config.refresh_groups:
+            return self._groups
+        try:
+            listed = await self._source.list_groups()
+        except (ConnectionFailed, KafkaError) as error:
+            if self._groups is None:
+                raise
+            self._log.warning("groups cannot be listed, going on with those known", error=str(error))
+            return self._groups
         self._groups = tuple(
             sorted(
                 row.group
@@ -60,26 +70,25 @@ class GroupSync:
                 if row.protocol_type in _CONSUMER_PROTOCOLS and self._config.groups.accepts(row.group)
             )
         )
+        for group in self.problems.keys() - set(self._groups):
+            del self.problems[group]
+        return self._groups
 
     async def emit_checkpoints(self) -> None:
         """Write the checkpoints that changed."""
-        if self._groups is None:
-            await self.refresh()
         found: list[Checkpoint] = []
 
         async def collect(group: str) -> None:
             found.extend(await self.checkpoints(group))
 
-        await self._for_each(self._groups or (), collect)
+        await self._for_each(await self._look(), collect)
         fresh = self._book.changed(found)
         await self._topic.append([(row.key(), row.value()) for row in fresh])
         self._book.written(fresh)
 
     async def sync_offsets(self) -> None:
         """Commit translated positions on the target for groups that nobody uses there."""
-        if self._groups is None:
-            await self.refresh()
-        await self._for_each(self._groups or (), self._sync_group)
+        await self._for_each(await self._look(), self._sync_group)
 
     async def _sync_group(self, group: str) -> None:
         checkpoints = await self.checkpoints(group)
@@ -112,7 +121,10 @@ class GroupSync:
             async with slots:
                 try:
                     await work(group)
+                    self.problems.pop(group, None)
                 except (ConnectionFailed, KafkaError) as error:
+                    if isinstance(error, KafkaError):  # a cluster that does not answer is named as such
+                        self.problems[group] = str(error)
                     self._log.warning("group left for the next round", group=group, error=str(error))
 
         async with asyncio.TaskGroup() as tasks:

@@ -22,7 +22,7 @@ def source_log(seed: int = 1) -> list[bytes]:
         offsets = list(range(offset, offset + 4))
         if index % 5 == 3:
             offsets = offsets[::2]
-        rows = [Record(at, 1000 + at, b"k%d" % at, b"v%d" % rng.random().hex().__len__()) for at in offsets]
+        rows = [Record(at, 1000 + at, b"k%d" % at, rng.randbytes(rng.randrange(1, 30))) for at in offsets]
         codec = ("none", "lz4", "zstd", "gzip", "snappy")[index % 5]
         batch = bytearray(
             build_batch(rows, base_offset=offset, keep_offsets=True, codec=codec, timestamp_type=index % 7 == 6)

@@ -84,6 +84,30 @@ def test_every_problem_is_reported_at_once_with_the_nearest_key() -> None:
         assert expected in found
 
 
+def test_what_would_change_the_outcome_is_refused_by_name() -> None:
+    found = problems(
+        MINIMAL
+        + "topic.filter.class = com.example.Mine\nA->B.sync.topic.acls.enabled = true\ntransforms = Mask\n"
+        + "transforms.Mask.type = com.example.Mask\nB.producer.compression.type = zstd\n"
+        + "A->B.consumer.isolation.level = read_uncommitted\nsecurity.protocol = SASL_SSL\n"
+    )
+    for expected in (
+        "topic.filter.class = com.example.Mine: topics are chosen by `topics`",
+        "A->B.sync.topic.acls.enabled = true: ACLs are not mirrored",
+        "transforms = Mask: batches are mirrored as bytes",
+        "transforms.Mask.type = com.example.Mask: batches are mirrored as bytes",
+        "B.producer.compression.type = zstd: batches keep the codec of the source",
+        "A->B.consumer.isolation.level belongs to the cluster that is read",
+        "security.protocol = SASL_SSL: only PLAINTEXT is supported",
+    ):
+        assert expected in found
+    assert "did you mean" not in found
+
+
+def test_nothing_far_fetched_is_suggested() -> None:
+    assert problems(MINIMAL + "retention.hours = 3\n") == "Unknown configuration 'retention.hours'"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
