@@ -5,6 +5,7 @@ product never depends on them; where Java or Maven is missing, or Maven cannot f
 caller leaves them out.
 """
 
+import base64
 import contextlib
 import fcntl
 import os
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,6 @@ KAFKA_VERSION = "4.3.1"
 DEBEZIUM_VERSION = "3.6.3.Final"
 SPARK_KAFKA_VERSION = "4.2.0"
 START_TIMEOUT_S = 90
-CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 KAFKA = [
     ("org.apache.kafka", artifact, KAFKA_VERSION)
@@ -186,6 +187,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def cluster_id() -> str:
+    """A new one: clusters of one id count as one cluster."""
+    return base64.urlsafe_b64encode(b"\x01" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+
+
 @contextlib.contextmanager
 def kafka_node(
     folder: Path, *, heap: str = "1G", settings: Mapping[str, str] | None = None
@@ -214,7 +220,7 @@ def kafka_node(
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    run_tool("kafka.tools.StorageTool", ["format", "-t", CLUSTER_ID, "-c", str(properties), "--ignore-formatted"])
+    run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id(), "-c", str(properties), "--ignore-formatted"])
     peer = java("kafka", "kafka.Kafka", [str(properties)], folder, heap=heap, first_heap=heap)
     try:
         wait_for_port(peer, port)

@@ -1,7 +1,7 @@
 """`tidemill mirror`: run the flows of an mm2.properties file
 
-Runs in the foreground until SIGTERM or SIGINT. Standard output gets one readiness line, and one line when it ends;
-everything else is the log on standard error.
+`start` runs in the foreground until SIGTERM or SIGINT. Standard output gets one readiness line, and one line when it
+ends; everything else is the log on standard error. The other commands look from outside and disturb nothing.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
-import structlog
 import typer
 from prometheus_client import CollectorRegistry, start_http_server
 from rich.console import Console
@@ -22,14 +22,19 @@ from rich.table import Table
 from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.config import ConfigError, parse_config_text
 from tidemill.core.errors import KafkaError
-from tidemill.mirror.config import MirrorConfig, parse_mirror_config
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.log_lines import configure_log
+from tidemill.mirror.config import FlowConfig, MirrorConfig, parse_mirror_config
+from tidemill.mirror.effective import effective_settings
 from tidemill.mirror.flow import Preflight
-from tidemill.mirror.inspection import FlowInspector
+from tidemill.mirror.inspection import FlowInspector, FlowReport
 from tidemill.mirror.map_store import Fenced
 from tidemill.mirror.progress import FlowCollector
+from tidemill.mirror.reporting import lines_of, standing_of, summary
 from tidemill.mirror.runner import MirrorRunner
 
 RowT = TypeVar("RowT")
+BACKSLASH = "\\"  # escapes itself in a .properties file
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Mirror topics and consumer groups between clusters."
@@ -50,9 +55,14 @@ def start(
         list[str] | None, typer.Option(help="only flows into these clusters; run one mirror next to each target")
     ] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve Prometheus metrics")] = None,
+    log_format: Annotated[str, typer.Option(metavar="text|json", help="How log lines look.")] = "text",
+    log_level: Annotated[str, typer.Option(metavar="debug|info|warning|error", help="What is logged.")] = "info",
 ) -> None:
     """Mirror in the foreground until SIGTERM."""
-    _configure_log()
+    try:
+        configure_log(log_format, log_level)
+    except ValueError as error:
+        _give_up(str(error))
     config = load(file)
     targets = [name for item in clusters for name in item.split(",")] if clusters else None
     unknown = sorted(set(targets or ()) - set(config.clusters))
@@ -70,26 +80,60 @@ def start(
     print("tidemill mirror stopped", flush=True)
 
 
+@app.command(name="config")
+def show_config(file: FileArgument) -> None:
+    """Print every setting that takes effect, with where its value comes from; the output can be used as a file."""
+    raw = _read(file)
+    config = _parsed(file, raw)
+    for row in effective_settings(raw):
+        origin = "default" if row.given_as is None else f"given as {row.given_as}" if row.given_as != row.name else ""
+        if origin:
+            print(f"# {origin}")
+        print(f"{row.name} = {row.value.replace(BACKSLASH, 2 * BACKSLASH)}")
+    for key in config.without_effect:
+        print(f"# accepted, changes nothing: {key}")
+
+
 @app.command()
 def status(file: FileArgument) -> None:
-    """Show how far every partition is; works whether or not a mirror is running."""
-    _configure_log()
-    rows = asyncio.run(_collect(load(file), lambda inspector: inspector.status()))
+    """Show whether a mirror runs, what is wrong since when and what to do, and how far every partition is.
+
+    Exits 0 when all is well, 1 when something is wrong, 2 when FILE is, 3 when nothing is but no mirror runs. The last
+    line is JSON.
+    """
+    configure_log(level="warning")
+    reports = asyncio.run(_reports(load(file)))
+    now_ms = SystemClock().now_ms()
+    for report in reports:
+        for line in lines_of(report, now_ms):
+            print(line)
     table = Table("flow", "source", "target", "source end", "target end", "state", box=None, header_style="bold")
-    for row in rows:
-        table.add_row(row.flow, str(row.source), str(row.target), str(row.source_end), str(row.target_end), row.verdict)
-    Console().print(table)
-    lag = sum(row.lag or 0 for row in rows)
-    problems = sum(bool(row.problem) for row in rows)
-    print(json.dumps({"partitions": len(rows), "lag": lag, "problems": problems}))
-    if problems:
-        raise typer.Exit(1)
+    for report in reports:
+        for row in report.partitions:
+            state, ends = standing_of(report, row), (str(row.source_end), str(row.target_end))
+            table.add_row(row.flow, str(row.source), str(row.target), *ends, state)
+    if table.row_count:
+        Console().print(table)
+    found = summary(reports, now_ms)
+    print(json.dumps(asdict(found)))
+    raise typer.Exit(found.exit_status)
+
+
+async def _reports(config: MirrorConfig) -> list[FlowReport]:
+    async def ask(flow: FlowConfig) -> FlowReport:
+        inspector = FlowInspector(config, flow)
+        try:
+            return await inspector.report()
+        finally:
+            inspector.close()
+
+    return await asyncio.gather(*map(ask, config.enabled_flows()))
 
 
 @app.command()
 def verify(file: FileArgument) -> None:
     """Compare every copy with its source, record by record where checksums cannot tell; exits 1 on a difference."""
-    _configure_log()
+    configure_log(level="warning")
     rows = asyncio.run(_collect(load(file), lambda inspector: inspector.verify()))
     for row in rows:
         behind = f", {row.behind} offsets not mirrored yet" if row.behind else ""
@@ -122,7 +166,7 @@ async def _run(config: MirrorConfig, targets: list[str] | None, metrics: str | N
     if metrics:
         host, _, port = metrics.rpartition(":")
         registry = CollectorRegistry()
-        registry.register(FlowCollector(runner.flows))
+        registry.register(FlowCollector(runner.health))
         start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -157,25 +201,28 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 def load(file: Path) -> MirrorConfig:
     """Read the settings or end the program with every problem, one a line."""
+    return _parsed(file, _read(file))
+
+
+def _read(file: Path) -> Mapping[str, str]:
     try:
-        return parse_mirror_config(parse_config_text(file.read_text(), file.name))
+        return parse_config_text(file.read_text(encoding="utf-8"), file.name)
     except OSError as error:
         _give_up(f"cannot read {file}: {error.strerror}")
+    except UnicodeDecodeError:
+        _give_up(f"cannot read {file}: it is not UTF-8 text")
     except ConfigError as error:
-        _give_up("\n".join(f"{file}: {problem}" for problem in error.problems))
+        _give_up(*(f"{file}: {problem}" for problem in error.problems))
 
 
-def _give_up(message: str) -> NoReturn:
-    print(message, file=sys.stderr)
+def _parsed(file: Path, raw: Mapping[str, str]) -> MirrorConfig:
+    try:
+        return parse_mirror_config(raw)
+    except ConfigError as error:
+        _give_up(*(f"{file}: {problem}" for problem in error.problems))
+
+
+def _give_up(*problems: str) -> NoReturn:
+    for problem in problems:
+        print(f"tidemill mirror: {problem}", file=sys.stderr)
     raise typer.Exit(2)
-
-
-def _configure_log() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

@@ -52,8 +52,9 @@ from tidemill.mirror.link_events import (
 )
 from tidemill.mirror.locating import Locator
 from tidemill.mirror.map_records import SegmentKey, SegmentValue, StoredMap, adopt
-from tidemill.mirror.map_store import RENEW_MS, Fenced, MapStore, Row
+from tidemill.mirror.map_store import RENEW_MS, Fenced, MapStore, Row, read_maps
 from tidemill.mirror.memory import Memory
+from tidemill.mirror.naming import offset_map_topic
 from tidemill.mirror.offsets import OffsetMap, Run
 from tidemill.mirror.producing import Sender
 from tidemill.mirror.topic_sync import TopicSync
@@ -70,7 +71,7 @@ class Preflight(RuntimeError):
 class PartitionEntry:
     """One partition's machine and what the shell knows about it."""
 
-    __slots__ = ("connection", "link", "source", "source_id", "target", "target_id", "target_node")
+    __slots__ = ("connection", "link", "source", "source_id", "target", "target_id", "target_node", "trouble")
 
     def __init__(
         self, source: TopicPartition, target: TopicPartition, ids: tuple[uuid.UUID, uuid.UUID], link: PartitionLink
@@ -81,6 +82,7 @@ class PartitionEntry:
         self.link = link
         self.target_node = NO_LEADER
         self.connection: Connection | None = None
+        self.trouble = ""  # why the machine stumbled last; whoever looks at the health of the flow takes it away
 
 
 class Flow:
@@ -93,6 +95,7 @@ class Flow:
         target: ClusterClient,
         source_config: ClusterConfig,
         clock: Clock,
+        aliases: dict[str, str] | None = None,
     ) -> None:
         self.config = config
         self.source = source
@@ -100,14 +103,17 @@ class Flow:
         self.entries: dict[TopicPartition, PartitionEntry] = {}  # by source partition
         self.ready = asyncio.Event()  # the map is read and the topics have been looked at, or another mirror does it
         self.standby = ""  # what is waited for while another mirror is at work
+        self.waiting = ""  # what the start waits for and why, empty when it does not
         self.topics = TopicSync(config, source, target)
         self._source_config = source_config
+        self._aliases = {} if aliases is None else aliases  # of clusters by id, shared by the flows of a process
         self._clock = clock
         self._log = structlog.get_logger("tidemill.mirror").bind(flow=config.name)
         self._maps: dict[tuple[str, int], StoredMap] = {}
         self._store_wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._refresh_lock = asyncio.Lock()
+        self._store_lock = asyncio.Lock()
         self._bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._shift = 0  # grows with every time of being at work
         self._begin()
@@ -117,6 +123,8 @@ class Flow:
     def _begin(self) -> None:
         """Forget what belongs to an earlier time of being at work."""
         self._shift += 1
+        self._dropped = False  # partitions were given up whose map has to be read again
+        self.gone: dict[str, str] = {}  # topics that are mirrored and are not there any more, with what is missing
         self.entries.clear()
         self._store_queue: list[tuple[PartitionEntry, StoreRuns]] = []
         self._memory = Memory()
@@ -169,23 +177,33 @@ class Flow:
         await self._bug
 
     def _check_clusters(self, source: ClusterView, target: ClusterView) -> None:
-        """Refuse to mirror a cluster into itself; an id alone proves nothing, copied set-ups share one."""
-        if source.cluster_id is None or source.cluster_id != target.cluster_id:
-            return
-        if set(source.nodes.values()) & set(target.nodes.values()):
-            raise Preflight(f"{self.config.name}: both addresses belong to the same cluster, {target.cluster_id}")
-        self._log.warning("both clusters have the same id: give one a new id", cluster_id=target.cluster_id)
+        """Refuse one cluster under two names: its topics would travel in circles that no topic's name shows."""
+        ours: dict[str, str] = {}
+        for alias, view in ((self.config.source, source), (self.config.target, target)):
+            if view.cluster_id is None:
+                continue
+            known = self._aliases.get(view.cluster_id, ours.setdefault(view.cluster_id, alias))
+            if known != alias:
+                raise Preflight(
+                    f"{self.config.name}: {known} and {alias} are the same cluster, {view.cluster_id}; "
+                    "if they are two, one is a copy of the other's files: give it a new id"
+                )
+        self._aliases.update(ours)
 
     async def _until(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         """Try until it works, saying once what is being waited for: a mirror may start before its clusters."""
         failures = 0
         while True:
             try:
-                return await attempt()
+                found = await attempt()
             except (ConnectionFailed, KafkaError) as error:
                 failures += 1
+                self.waiting = f"waiting for {what}: {error}"
                 if failures == 1 or failures % 20 == 0:
                     self._log.warning(f"waiting for {what}", error=str(error))
+            else:
+                self.waiting = ""
+                return found
             await asyncio.sleep(backoff_ms(failures) / 1000)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -206,6 +224,8 @@ class Flow:
             if not self._bug.done():
                 self._bug.set_exception(bug)
             return
+        if entry.link.reason:
+            entry.trouble = entry.link.reason
         freed = before - entry.link.own_bytes
         self._memory.own_bytes -= freed
         if freed > 0:
@@ -258,7 +278,8 @@ class Flow:
     async def _store(self, store: MapStore, queue: list[tuple[PartitionEntry, StoreRuns]]) -> None:
         try:
             if queue:
-                await store.write([_rows(entry, action) for entry, action in queue])
+                async with self._store_lock:
+                    await store.write([_rows(entry, action) for entry, action in queue])
             else:
                 await store.renew()
         except (ConnectionFailed, KafkaError) as error:
@@ -280,9 +301,33 @@ class Flow:
             if self._shift != shift or self.standby:
                 return
             self._check_identity()
+            if self._dropped:
+                await self._read_maps()
             for name, remote in sorted(pairs.items()):
                 self._take_on(name, remote)
             await self._refresh_log_starts()
+
+    async def _read_maps(self) -> None:
+        """Read the map topic again: what it holds of partitions that were given up must not outlive them."""
+        self._store_queue = [row for row in self._store_queue if row[0] is self.entries.get(row[0].source)]
+        async with self._store_lock:
+            self._maps, _ = await read_maps(self.target, TopicPartition(offset_map_topic(self.config.source), 0), 0)
+        self._dropped = False
+
+    async def look_after(self) -> None:
+        """See whether the topics are still those that are mirrored, and try again what failed on them.
+
+        Raises ConnectionFailed and KafkaError.
+        """
+        async with self._refresh_lock:
+            shift = self._shift
+            await self.source.refresh()
+            await self.target.refresh()
+            if self._shift != shift or self.standby:
+                return
+            self._check_identity()
+        if self._dropped or self.topics.problems:
+            await self.refresh_topics()
 
     async def _refresh_log_starts(self) -> None:
         """Take note of what retention has deleted on the target, and forget the map of it."""
@@ -292,19 +337,45 @@ class Flow:
                 self.step(entries[partition], LogStartFound(log_start=found.offset))
 
     def _check_identity(self) -> None:
-        """Stop partitions whose topic was deleted and created again while they were mirrored."""
-        for entry in self.entries.values():
-            if entry.link.state is State.FAILED:
-                continue
-            for alias, client, topic, known in (
-                (self.config.source, self.source, entry.source.topic, entry.source_id),
-                (self.config.target, self.target, entry.target.topic, entry.target_id),
+        """Stop partitions whose topic was deleted or created again while they were mirrored.
+
+        A copy that was deleted is begun anew as soon as its partition has come to rest, with whatever the source's
+        topic is by then.
+        """
+        missing: dict[str, str] = {}
+        for entry in tuple(self.entries.values()):
+            source, target = entry.source.topic, entry.target.topic
+            source_there = self._there(self.config.source, self.source, source, missing)
+            if not self._there(self.config.target, self.target, target, missing) or _is_other(
+                self.target.view.topic_id(target), entry.target_id
             ):
-                present = client.view.topic_id(topic)
-                if ZERO_UUID not in (present, known) and present != known:
-                    reason = f"topic {topic} of {alias} was deleted and created again: restart the mirror"
-                    self.step(entry, Halted(reason=reason))
-                    break
+                self.step(entry, Halted(reason=f"topic {target} of {self.config.target} was deleted"))
+                if entry.link.state is State.FAILED:
+                    del self.entries[entry.source]
+                    self._memory.own_bytes -= entry.link.own_bytes
+                    self._dropped = True
+            elif source_there and _is_other(self.source.view.topic_id(source), entry.source_id):
+                self._halt_recreated(entry)
+        self.gone = missing
+
+    def _there(self, alias: str, client: ClusterClient, topic: str, missing: dict[str, str]) -> bool:
+        """Whether a topic is there; not to be seen once may be a broker that has not heard of it yet."""
+        if topic in client.view.topics:
+            return True
+        key = f"{topic} of {alias}"
+        missing[key] = "it is not there any more: deleted, or hidden from the mirror"
+        return key not in self.gone
+
+    def _halt_recreated(self, entry: PartitionEntry) -> None:
+        if entry.link.state is not State.FAILED:
+            self.step(
+                entry,
+                Halted(
+                    reason=f"topic {entry.source.topic} of {self.config.source} was deleted and created again since it "
+                    f"was mirrored: delete {entry.target.topic} of {self.config.target}, and the new one is mirrored "
+                    "from its start"
+                ),
+            )
 
     def _take_on(self, name: str, remote: str) -> None:
         """Start the partitions of one topic that are not mirrored yet and exist on both sides."""
@@ -325,11 +396,7 @@ class Flow:
             ids = (source.topic_id, target.topic_id)
             entry = self.entries[partition] = PartitionEntry(partition, TopicPartition(remote, number), ids, link)
             if adoption.source_recreated:
-                reason = (
-                    f"topic {name} of {self.config.source} was deleted and created again since it was mirrored: "
-                    f"delete {remote} of {self.config.target} and restart to mirror the new one from its start"
-                )
-                self.step(entry, Halted(reason=reason))
+                self._halt_recreated(entry)
             else:
                 self.step(entry, Started())
 
@@ -343,6 +410,11 @@ class Flow:
         """Offsets still to mirror over all partitions; None while some are not known."""
         lags = [entry.link.progress.lag for entry in self.entries.values()]
         return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+
+def _is_other(present: uuid.UUID, known: uuid.UUID) -> bool:
+    """Whether two ids name different topics; a zero id tells nothing."""
+    return ZERO_UUID not in (present, known) and present != known
 
 
 def _rows(entry: PartitionEntry, action: StoreRuns) -> list[Row]:

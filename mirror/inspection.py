@@ -1,14 +1,21 @@
-"""Flows seen from outside: how far they are, whether copies are equal
+"""Flows seen from outside: does a mirror run, how far is it, is it equal
 
-Reads what both clusters hold and the stored offset map; needs no running mirror and disturbs none.
+Reads what both clusters hold, the stored offset map and what a mirror tells about itself; needs no running mirror and
+disturbs none. A cluster that is away keeps nobody waiting: what the other one knows is told without it.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+import enum
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from tidemill.core.client.batches import LATEST
+from tidemill.core.client.batches import EARLIEST, LATEST, FoundOffset
 from tidemill.core.client.cluster import ClusterClient
-from tidemill.core.errors import UnknownTopicOrPartition
+from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.errors import KafkaError, UnknownTopicOrPartition, error_for_code
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.record import decode_records
+from tidemill.core.runtime.clock import Clock, SystemClock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.audit import Comparison
 from tidemill.mirror.config import FlowConfig, MirrorConfig
@@ -17,8 +24,29 @@ from tidemill.mirror.map_store import read_maps
 from tidemill.mirror.naming import offset_map_topic
 from tidemill.mirror.offsets import OffsetMap
 from tidemill.mirror.passthrough import AbortedTransactions, Verdict, judge, split_batches
+from tidemill.mirror.status_records import FRESH_MS, FlowState, StatusRow, decode, is_fresh, newest, status_topic
 
 CALL_TIMEOUT_MS = 10_000  # somebody is waiting at a terminal
+PATIENCE_SECONDS = 3.0  # for a cluster to answer at all
+SIGN_SECONDS = FRESH_MS / 1000  # for a sign of life, when the last one is not fresh
+PAUSE_SECONDS = 0.25
+ROWS_READ_MAX = 200  # the newest records of the status topic: every mirror that runs writes one a second
+
+
+class Life(enum.StrEnum):
+    """Whether a mirror runs the flow."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STANDBY = "standing by"
+    ENDED = "ended"
+    STOPPED = "stopped"
+    NOT_STARTED = "not started"  # no mirror has ever told of the flow
+    SILENT = "no sign of life"  # one ran and neither said that it stops nor anything else since
+    UNKNOWN = "unknown"  # the clusters that would know do not answer
+
+
+NO_MIRROR = frozenset({Life.STOPPED, Life.NOT_STARTED, Life.SILENT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +77,18 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlowReport:
+    """Everything that can be told of one flow at once."""
+
+    flow: str
+    life: Life
+    row: StatusRow | None  # what the mirror told last
+    unreachable: Mapping[str, str]  # clusters that did not answer here, and why
+    partitions: tuple[PartitionStatus, ...]  # empty where a cluster did not answer
+    blind: str = ""  # why there are no partitions although both clusters answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProof:
     """Whether one partition's copy is equal, and as far as what."""
 
@@ -69,8 +109,9 @@ class PartitionProof:
 class FlowInspector:
     """One flow and both its clusters."""
 
-    def __init__(self, config: MirrorConfig, flow: FlowConfig) -> None:
+    def __init__(self, config: MirrorConfig, flow: FlowConfig, *, clock: Clock | None = None) -> None:
         self._flow = flow
+        self._clock = clock or SystemClock()
         self._isolation = config.clusters[flow.source].isolation_level
         clusters = config.clusters
         self._source = _client(clusters[flow.source].bootstrap_servers)
@@ -81,23 +122,94 @@ class FlowInspector:
         self._source.close()
         self._target.close()
 
+    async def report(self) -> FlowReport:
+        """Whether a mirror runs, what it tells, and every partition; raises nothing of a cluster's making."""
+        unreachable = await self._unreachable()
+        life, row = await self._life(unreachable)
+        partitions: tuple[PartitionStatus, ...] = ()
+        blind = ""
+        if not unreachable:
+            try:
+                partitions = tuple([row async for row in self.status()])
+            except (ConnectionFailed, KafkaError) as error:
+                blind = str(error)
+        return FlowReport(
+            flow=self._flow.name, life=life, row=row, unreachable=unreachable, partitions=partitions, blind=blind
+        )
+
+    async def _unreachable(self) -> dict[str, str]:
+        async def ask(client: ClusterClient) -> str:
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await client.refresh()
+            except TimeoutError:
+                return f"{client.bootstrap}: no answer within {PATIENCE_SECONDS:.0f} s"
+            except (ConnectionFailed, KafkaError) as error:
+                return str(error)
+            return ""
+
+        source, target = await asyncio.gather(ask(self._source), ask(self._target))
+        found = {self._flow.source: source, self._flow.target: target}
+        return {alias: reason for alias, reason in found.items() if reason}
+
+    async def _life(self, unreachable: Mapping[str, str]) -> tuple[Life, StatusRow | None]:
+        """Ask what mirrors told of the flow; where the last sign of life is not fresh, wait for the next one."""
+        deadline = self._clock.monotonic() + SIGN_SECONDS
+        first: StatusRow | None = None
+        while True:
+            row = newest(await self._rows(unreachable), self._clock.now_ms())
+            if row is None:
+                return (Life.UNKNOWN if self._flow.target in unreachable else Life.NOT_STARTED), None
+            moved = first is not None and (row.mirror, row.written_ms) != (first.mirror, first.written_ms)
+            if moved or row.state in (FlowState.STOPPED, FlowState.ENDED) or is_fresh(row, self._clock.now_ms()):
+                return Life(row.state.value), row
+            first = first or row
+            if self._clock.monotonic() >= deadline:
+                return Life.SILENT, row
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _rows(self, unreachable: Mapping[str, str]) -> list[StatusRow]:
+        found: list[StatusRow] = []
+        for alias, client, other in (
+            (self._flow.target, self._target, self._flow.source),
+            (self._flow.source, self._source, self._flow.target),
+        ):
+            topic = status_topic(other)
+            if alias in unreachable or topic not in client.view.topics:
+                continue
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    found += [row for row in await read_rows(client, topic) if row.flow == self._flow.name]
+            except (ConnectionFailed, KafkaError, TimeoutError):
+                continue
+        return found
+
     async def status(self) -> AsyncIterator[PartitionStatus]:
         """Every partition the flow carries; raises ConnectionFailed or KafkaError."""
         maps = await self._open()
         pairs = self._pairs()
-        source_ends = await self._ends(self._source, [source for source, _ in pairs])
-        present = [target for _, target in pairs if self._exists(target)]
-        target_ends = await self._ends(self._target, present)
+        sources = [source for source, _ in pairs]
+        source_starts = await self._found(self._source, sources, EARLIEST)
+        source_ends = await self._found(self._source, sources, LATEST)
+        target_ends = await self._found(self._target, [target for _, target in pairs if self._exists(target)], LATEST)
         for source, target in pairs:
             offsets, problem = self._map(maps, source, target)
-            end, source_end = target_ends.get(target, 0), source_ends[source]
+            end, source_end = target_ends.get(target), source_ends[source]
+            for side, answer in (("source", source_end), ("target", end)):
+                if not problem and answer is not None and answer.error_code:
+                    problem = f"the {side}'s log end is not known: {error_for_code(answer.error_code)}"
+            position: int | None = None
+            if not problem and end is not None:
+                position = await self._position(source, offsets.source_for(end.offset), source_end.offset)
+                if position is None and source_starts[source].offset == source_end.offset:
+                    position = source_end.offset  # nothing to mirror
             yield PartitionStatus(
                 flow=self._flow.name,
                 source=source,
                 target=target,
-                source_end=source_end,
-                position=None if problem else await self._position(source, offsets.source_for(end), source_end),
-                target_end=end,
+                source_end=source_end.offset,
+                position=position,
+                target_end=0 if end is None else end.offset,
                 problem=problem,
             )
 
@@ -195,14 +307,37 @@ class FlowInspector:
         return OffsetMap.from_segments(adoption.segments), problem
 
     async def _ends(self, client: ClusterClient, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        async def attempt() -> dict[TopicPartition, int]:
-            found = await client.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level=self._isolation)
-            for partition, answer in found.items():
-                if answer.error_code:
-                    raise UnknownTopicOrPartition(f"{client.bootstrap}: log end of {partition} is not known")
-            return {partition: answer.offset for partition, answer in found.items()}
+        found = await self._found(client, partitions, LATEST)
+        for partition, answer in found.items():
+            if answer.error_code:
+                raise UnknownTopicOrPartition(f"{client.bootstrap}: log end of {partition} is not known")
+        return {partition: answer.offset for partition, answer in found.items()}
 
-        return await client.retrying(attempt) if partitions else {}
+    async def _found(
+        self, client: ClusterClient, partitions: list[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Log starts or ends, tried again for a while where a leader is looked for; errors are in the answers."""
+        deadline = self._clock.monotonic() + PATIENCE_SECONDS
+        while True:
+            wanted = dict.fromkeys(partitions, timestamp)
+            found = await client.list_offsets(wanted, isolation_level=self._isolation) if wanted else {}
+            if self._clock.monotonic() >= deadline or not any(answer.error_code for answer in found.values()):
+                return found
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def read_rows(client: ClusterClient, topic: str) -> list[StatusRow]:
+    """The newest records of a status topic; raises ConnectionFailed or KafkaError."""
+    partition = TopicPartition(topic, 0)
+    start, end = await client.retrying(lambda: client.bounds(partition))
+    return [
+        row
+        async for answer in client.read(partition, start=max(start, end - ROWS_READ_MAX), end=end)
+        for view in iter_batches(answer.data)
+        if not view.is_control
+        for record in decode_records(view)
+        if (row := decode(record.key, record.value)) is not None
+    ]
 
 
 def _client(bootstrap: str) -> ClusterClient:

@@ -1,10 +1,12 @@
 """What a flow has done and has left to do: progress lines and metrics
 
-The log gets a line when something was mirrored or when the state of the partitions has changed; a quiet flow is quiet.
+The log gets a line when something was mirrored or when the state of the partitions has changed; a quiet flow is quiet,
+also while heartbeats, one a second, travel along it.
 Metrics are read off the machines at the moment they are scraped, so they cost nothing in between. Lag is counted in
 offsets between the source's end and what the target has acknowledged.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import structlog
@@ -13,10 +15,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from tidemill.core.runtime.clock import Clock
-from tidemill.mirror.flow import Flow
-from tidemill.mirror.link import PartitionLink, State
+from tidemill.mirror.flow import Flow, PartitionEntry
+from tidemill.mirror.health import FlowHealth
 from tidemill.mirror.link import Progress as LinkProgress
-from tidemill.mirror.passthrough import Verdict
+from tidemill.mirror.link import State
+from tidemill.mirror.naming import is_heartbeats
+from tidemill.mirror.troubles import KINDS
 
 _LABELS = ("source", "target", "topic", "partition")
 
@@ -33,7 +37,11 @@ class Progress:
 
     async def report(self) -> None:
         """Write a line if there is something to say."""
-        entries = self._flow.entries.values()
+        entries = [
+            entry
+            for partition, entry in self._flow.entries.items()
+            if not is_heartbeats(self._flow.config.policy, partition.topic)
+        ]
         now = self._clock.monotonic()
         size, batches = sum(e.link.progress.bytes for e in entries), sum(e.link.progress.batches for e in entries)
         states = {str(state): count for state, count in sorted(self._flow.states().items())}
@@ -54,9 +62,9 @@ class Progress:
 
 
 class FlowCollector(Collector):
-    """Metrics of all flows, with MirrorMaker 2's meaning where it has one, and the lag it lacks."""
+    """Metrics of all flows, with MirrorMaker 2's meaning where it has one, and what it lacks: lag and what is wrong."""
 
-    def __init__(self, flows: Iterable[Flow]) -> None:
+    def __init__(self, flows: Iterable[FlowHealth]) -> None:
         self._flows = tuple(flows)
 
     def collect(self) -> Iterator[Metric]:
@@ -64,28 +72,70 @@ class FlowCollector(Collector):
         yield self._counter("tidemill_mirror_bytes", "bytes of batches on the target", lambda p: p.bytes)
         yield self._counter("tidemill_mirror_batches", "batches on the target", lambda p: p.batches)
         yield self._counter("tidemill_mirror_batches_rebuilt", "batches not passed as bytes", lambda p: p.rebuilt)
+        yield self._counter(
+            "tidemill_mirror_records_lost", "offsets the source deleted before they were mirrored", lambda p: p.lost
+        )
         dropped = CounterMetricFamily(
             "tidemill_mirror_batches_dropped", "batches with nothing to mirror", labels=(*_LABELS, "reason")
         )
+        for labels, _, entry in self._partitions():
+            for verdict, count in tuple(entry.link.progress.dropped.items()):
+                dropped.add_metric([*labels, verdict.value], count)
+        yield dropped
+        yield from self._of_partitions()
+        yield from self._of_flows()
+
+    def _of_partitions(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily("tidemill_mirror_lag_records", "offsets still to mirror", labels=_LABELS)
-        running = GaugeMetricFamily("tidemill_mirror_partition_running", "1 while mirroring", labels=_LABELS)
-        for labels, link in self._links():
-            for verdict in Verdict:
-                if link.progress.dropped[verdict]:
-                    dropped.add_metric([*labels, verdict.value], link.progress.dropped[verdict])
-            if link.progress.lag is not None:
-                lag.add_metric(labels, link.progress.lag)
-            running.add_metric(labels, 1 if link.state is State.RUNNING else 0)
-        yield from (dropped, lag, running)
+        age = GaugeMetricFamily(
+            "tidemill_mirror_lag_seconds", "age of the oldest offset that is not mirrored", labels=_LABELS
+        )
+        running = GaugeMetricFamily(
+            "tidemill_mirror_partition_running", "1 while mirroring, 0 while anything is in its way", labels=_LABELS
+        )
+        states = GaugeMetricFamily(
+            "tidemill_mirror_partition_state", "1 for the state the partition is in", labels=(*_LABELS, "state")
+        )
+        for labels, health, entry in self._partitions():
+            seen = health.partitions.get(entry.source)
+            known = entry.link.progress.lag if seen is None else seen.lag
+            if known is not None:
+                lag.add_metric(labels, known)
+            if seen is not None and seen.lag is not None:
+                age.add_metric(labels, seen.lag_seconds)
+            reached = not any(probe.reason for probe in health.probes.values())
+            well = reached and entry.link.state is State.RUNNING and (seen is None or not seen.reason)
+            running.add_metric(labels, int(well))
+            states.add_metric([*labels, str(entry.link.state)], 1)
+        yield from (lag, age, running, states)
+
+    def _of_flows(self) -> Iterator[Metric]:
+        away = GaugeMetricFamily(
+            "tidemill_mirror_cluster_unreachable_seconds",
+            "for how long the cluster has not answered, 0 while it does",
+            labels=("source", "target", "cluster"),
+        )
+        troubles = GaugeMetricFamily(
+            "tidemill_mirror_troubles", "what is wrong, by what it is about", labels=("source", "target", "kind")
+        )
+        for health in self._flows:
+            names = [health.flow.config.source, health.flow.config.target]
+            for alias, probe in health.probes.items():
+                away.add_metric([*names, alias], probe.unreachable_seconds)
+            counts = Counter(trouble.problem.kind for trouble in health.troubles)
+            for kind in KINDS:
+                troubles.add_metric([*names, kind], counts[kind])
+        yield from (away, troubles)
 
     def _counter(self, name: str, doc: str, read: Callable[[LinkProgress], int]) -> Metric:
         family = CounterMetricFamily(name, doc, labels=_LABELS)
-        for labels, link in self._links():
-            family.add_metric(labels, read(link.progress))
+        for labels, _, entry in self._partitions():
+            family.add_metric(labels, read(entry.link.progress))
         return family
 
-    def _links(self) -> Iterator[tuple[list[str], PartitionLink]]:
-        for flow in self._flows:
-            for partition, entry in flow.entries.items():
-                labels = [flow.config.source, flow.config.target, partition.topic, str(partition.partition)]
-                yield labels, entry.link
+    def _partitions(self) -> Iterator[tuple[list[str], FlowHealth, PartitionEntry]]:
+        for health in self._flows:
+            config = health.flow.config
+            for partition, entry in tuple(health.flow.entries.items()):  # read by another thread than the mirror's
+                labels = [config.source, config.target, partition.topic, str(partition.partition)]
+                yield labels, health, entry

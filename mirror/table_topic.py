@@ -4,7 +4,8 @@ Heartbeats, checkpoints and offset syncs are tables of one partition, compacted,
 plain appends with retries do. The topic is created at the first write; one that somebody made before is used as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tidemill.core.client.admin import Admin, NewTopic
 from tidemill.core.client.cluster import ClusterClient
@@ -15,15 +16,26 @@ from tidemill.core.runtime.clock import Clock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.topics import replication_factor
 
+COMPACTED: Mapping[str, str] = MappingProxyType({"cleanup.policy": "compact"})
+
 
 class TableTopic:
-    """One compacted topic."""
+    """One compacted topic; `settings` are those it is created with."""
 
-    def __init__(self, client: ClusterClient, topic: str, *, factor: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        topic: str,
+        *,
+        factor: int,
+        clock: Clock,
+        settings: Mapping[str, str] = COMPACTED,
+    ) -> None:
         self._client = client
         self._partition = TopicPartition(topic, 0)
         self._factor = factor
         self._clock = clock
+        self._settings = settings
         self._exists = False
 
     async def append(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
@@ -43,7 +55,7 @@ class TableTopic:
                 name=self._partition.topic,
                 partitions=1,
                 replication_factor=replication_factor(self._factor, len(view.nodes)),
-                configs={"cleanup.policy": "compact"},
+                configs=self._settings,
             )
             error = (await Admin(self._client).create_topics([topic]))[topic.name]
             if error is not None and not isinstance(error, TopicAlreadyExists):

@@ -33,12 +33,14 @@ class TopicSync:
         self._target = target
         self._log = structlog.get_logger("tidemill.mirror").bind(flow=config.name)
         self._told: set[str] = set()
+        self.problems: dict[str, str] = {}  # topics that could not be created or grown at the last look, and why
         self._pairs: Mapping[str, str] = {}
 
     async def refresh(self) -> Mapping[str, str]:
         """Look at both clusters, create and grow; returns target topic by source topic."""
         source, target = await self._source.refresh(), await self._target.refresh()
         plan = plan_topics(source, target, self._config.selection, self._config.policy, self._config.source)
+        before, self.problems = self.problems, {}
         if plan.create:
             await self._create(plan, len(target.nodes))
         if plan.grow:
@@ -51,6 +53,7 @@ class TopicSync:
             )
         if plan.create or plan.grow:
             await self._target.refresh()
+        self._told -= set(before.values()) - set(self.problems.values())  # what was mended is told when it comes back
         self._pairs = plan.pairs
         return plan.pairs
 
@@ -129,7 +132,8 @@ class TopicSync:
             if error is None:
                 self._log.info(done, topic=name)
             elif not isinstance(error, TopicAlreadyExists):
-                self._tell_once(f"{failed} {name}: {error}")
+                self.problems[name] = f"{failed} {name}: {error}"
+                self._tell_once(self.problems[name])
 
     def _tell_once(self, message: str, *, severe: bool = True) -> None:
         if message not in self._told:

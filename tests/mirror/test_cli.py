@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -34,29 +35,47 @@ def write(folder: Path, text: str) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("command", ["start", "status", "verify"])
+@pytest.mark.parametrize("command", ["start", "status", "verify", "config"])
 def test_a_bad_file_is_refused_in_one_line_per_problem(tmp_path: Path, command: str) -> None:
     file = write(tmp_path, "clusters = A, B\nA.bootstrap.servers = a\ntopcs = x\n")
     done = run(command, file)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        f"{file}: Unknown configuration 'topcs': did you mean 'topics'?",
-        f"{file}: A.bootstrap.servers: expected host:port, got 'a'",
-        f"{file}: B.bootstrap.servers is missing: give host:port of a broker of B",
+        f"tidemill mirror: {file}: Unknown configuration 'topcs': did you mean 'topics'?",
+        f"tidemill mirror: {file}: A.bootstrap.servers: expected host:port, got 'a'",
+        f"tidemill mirror: {file}: B.bootstrap.servers is missing: give host:port of a broker of B",
     ]
 
 
 def test_a_missing_file_and_no_flow_are_said(tmp_path: Path) -> None:
     missing = str(tmp_path / "none.properties")
-    assert run("start", missing).stderr == f"cannot read {missing}: No such file or directory\n"
+    assert run("start", missing).stderr == f"tidemill mirror: cannot read {missing}: No such file or directory\n"
     file = write(tmp_path, "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\n")
     assert "no flow is enabled" in run("start", file).stderr
     assert "--clusters C" in run("start", file, "--clusters", "C").stderr
+    assert "tidemill mirror: log format 'xml' is not one of" in run("start", file, "--log-format", "xml").stderr
+
+
+def test_settings_are_shown_as_they_take_effect(tmp_path: Path) -> None:
+    text = (
+        "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
+        "topics = x.*, y\ntasks.max = 7\nA.consumer.fetch.max.wait.ms = 100\n"
+    )
+    shown = run("config", write(tmp_path, text))
+    assert shown.returncode == 0
+    lines = shown.stdout.splitlines()
+    assert lines[lines.index("A->B.topics = x.*, y") - 1] == "# given as topics"
+    assert lines[lines.index("A->B.emit.checkpoints.interval.seconds = 60") - 1] == "# default"
+    assert "A.consumer.fetch.max.wait.ms = 100" in lines
+    assert "# accepted, changes nothing: tasks.max" in lines
+    assert not any(line.startswith("B->A.") for line in lines), "a flow that is not enabled has no effect"
+    again = run("config", write(tmp_path, shown.stdout))
+    assert [line for line in again.stdout.splitlines() if line[0] != "#"] == [line for line in lines if line[0] != "#"]
 
 
 def test_help_names_the_commands() -> None:
     text = run("--help").stdout
-    assert all(word in text for word in ("start", "status", "verify"))
+    assert all(word in text for word in ("start", "status", "verify", "config"))
 
 
 @pytest.mark.integration
@@ -65,8 +84,14 @@ def test_an_unreachable_cluster_is_named(tmp_path: Path) -> None:
         tmp_path, "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:2\nA->B.enabled=true\n"
     )
     done = run("status", file)
-    assert done.returncode == 2
-    assert "A->B: 127.0.0.1:1: cannot connect" in done.stderr
+    assert done.returncode == 1
+    assert "cluster A: unreachable from here: 127.0.0.1:1: cannot connect" in done.stdout
+    assert "cluster B: unreachable from here: 127.0.0.1:2: cannot connect" in done.stdout
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["mirror"], found["lag"], found["problems"]) == ({"A->B": "unknown"}, None, 2)
+    proof = run("verify", file)
+    assert proof.returncode == 2
+    assert proof.stderr == f"tidemill mirror: A->B: {proof.stderr.partition('A->B: ')[2]}"
 
 
 @pytest.mark.integration
@@ -81,6 +106,10 @@ async def test_start_status_verify_and_stop(pair: Pair, tmp_path: Path) -> None:
         ready=r"tidemill mirror ready: (?P<flows>.*)",
         log=tmp_path / "mirror.log",
     )
+    before = await asyncio.to_thread(run, "status", file)
+    found = json.loads(before.stdout.splitlines()[-1])
+    assert (before.returncode, found["lag"], found["unknown"]) == (3, None, 2), "nothing is known of partitions yet"
+    assert found["mirror"]["A->B"] in ("not started", "stopped", "no sign of life")  # of others on these clusters
     await asyncio.to_thread(service.start)
     try:
         assert service.facts["flows"] == "A->B (1 topics, 2 partitions)"
@@ -90,14 +119,37 @@ async def test_start_status_verify_and_stop(pair: Pair, tmp_path: Path) -> None:
 
         await until(arrived, "nothing is mirrored")
         text = await asyncio.to_thread(scrape, port)
+        during = await asyncio.to_thread(run, "status", file)
+        assert during.returncode == 0, during.stdout
+        assert f"A->B: running on {socket.gethostname()} (process {service.pid})" in during.stdout
         assert re.search(rf'tidemill_mirror_lag_records{{.*topic="{pair.topic}"}} 0\.0', text)
     finally:
         status = await asyncio.to_thread(service.stop)
     assert status == 0
     assert service.output().endswith("tidemill mirror stopped\n")
     shown = await asyncio.to_thread(run, "status", file)
-    assert json.loads(shown.stdout.splitlines()[-1]) == {"partitions": 2, "lag": 0, "problems": 0}
+    assert json.loads(shown.stdout.splitlines()[-1]) == {
+        "mirror": {"A->B": "stopped"},
+        "partitions": 2,
+        "lag": 0,
+        "unknown": 0,
+        "lost": 0,
+        "problems": 0,
+    }
     proven = await asyncio.to_thread(run, "verify", file)
     assert f"A->B {pair.topic}-0: EQUAL, 7 records" in proven.stdout
     assert json.loads(proven.stdout.splitlines()[-1]) == {"equal": True, "partitions": 2, "records": 7}
-    assert (shown.returncode, proven.returncode) == (0, 0)
+    assert (shown.returncode, proven.returncode) == (3, 0)
+
+
+@pytest.mark.integration
+@pytest.mark.crash
+async def test_a_mirror_that_was_killed_gives_no_sign_of_life(pair: Pair, tmp_path: Path) -> None:
+    file = write(tmp_path, pair.text())
+    service = services.mirror("mirror", Path(file), log=tmp_path / "mirror.log")
+    await asyncio.to_thread(service.start)
+    await asyncio.to_thread(service.kill)
+    shown = await asyncio.to_thread(run, "status", file)
+    assert shown.returncode == 3
+    assert "not running: no sign of life from the mirror" in shown.stdout
+    assert json.loads(shown.stdout.splitlines()[-1])["mirror"] == {"A->B": "no sign of life"}

@@ -199,7 +199,7 @@ async def test_a_cluster_is_not_mirrored_into_itself(pair: Pair) -> None:
     flow = Flow(config.flow("A", "B"), pair.source, pair.source, config.clusters["A"], SystemClock())
     with pytest.raises(BaseExceptionGroup) as caught:
         await flow.run()
-    assert caught.group_contains(Preflight, match="same cluster")
+    assert caught.group_contains(Preflight, match="A and B are the same cluster")
 
 
 async def test_a_bug_ends_the_flow_and_is_seen(pair: Pair) -> None:

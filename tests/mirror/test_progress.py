@@ -1,12 +1,17 @@
 """Progress lines and metrics of a flow."""
 
+import asyncio
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from tests.mirror.conftest import Pair
 from tests.mirror.test_flow import caught_up, mirroring, until
+from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.runtime.clock import ManualClock
+from tidemill.mirror.health import FlowHealth
+from tidemill.mirror.probing import ClusterProbe
 from tidemill.mirror.progress import FlowCollector, Progress
 
 pytestmark = pytest.mark.integration
@@ -17,13 +22,34 @@ async def test_metrics_are_read_off_the_machines(pair: Pair) -> None:
     await pair.write(0, [b"x"] * 3)
     async with mirroring(pair) as flow:
         await until(lambda: caught_up(flow), "the mirror does not catch up")
+        clock = ManualClock()
+        probes = {alias: ClusterProbe(lambda: ClusterClient("127.0.0.1:1"), clock) for alias in "AB"}
+        health = FlowHealth(flow, probes, clock, mirror="m", jobs={}, groups={})
+        await health.look()
         registry = CollectorRegistry()
-        registry.register(FlowCollector([flow]))
+        registry.register(FlowCollector([health]))
         text = generate_latest(registry).decode()
+        flow.topics.problems["A.t"] = "cannot be created"
+        async with asyncio.TaskGroup() as tasks:
+            work = tasks.create_task(probes["B"].run())
+            await until(lambda: bool(probes["B"].reason), "the outage is not seen")
+            clock.advance(7000)
+            await health.look()
+            later = generate_latest(registry).decode()
+            work.cancel()
     labels = f'{{partition="0",source="A",target="B",topic="{pair.topic}"}}'
     assert f"tidemill_mirror_lag_records{labels} 0.0" in text
     assert f"tidemill_mirror_batches_total{labels} 1.0" in text
     assert f"tidemill_mirror_partition_running{labels} 1.0" in text
+    assert f"tidemill_mirror_lag_seconds{labels} 0.0" in text
+    assert f"tidemill_mirror_records_lost_total{labels} 0.0" in text
+    state = f'{{partition="0",source="A",state="running",target="B",topic="{pair.topic}"}}'
+    assert f"tidemill_mirror_partition_state{state} 1.0" in text
+    assert 'tidemill_mirror_cluster_unreachable_seconds{cluster="B",source="A",target="B"} 0.0' in text
+    assert 'tidemill_mirror_cluster_unreachable_seconds{cluster="B",source="A",target="B"} 7.0' in later
+    assert 'tidemill_mirror_troubles{kind="cluster",source="A",target="B"} 1.0' in later
+    assert 'tidemill_mirror_troubles{kind="topic",source="A",target="B"} 1.0' in later
+    assert f"tidemill_mirror_partition_running{labels} 0.0" in later
 
 
 async def test_a_quiet_flow_is_quiet(pair: Pair) -> None:
