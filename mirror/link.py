@@ -152,6 +152,7 @@ class PartitionLink:
         # positions of what is fetched but not yet acknowledged
         self._next_source = 0
         self._next_target = 0
+        self._lost_to = 0  # what the source deleted before it was mirrored is told and counted up to here
         self._fetching = False
         self._fetch_bytes = FETCH_BYTES
         self._waits = False  # reading waits until the outbox is empty
@@ -351,13 +352,16 @@ class PartitionLink:
             self._want_more()
 
     def _skip_to(self, log_start: int) -> None:
-        self._actions.append(
-            Report(
-                message=f"the source deleted offsets {self._next_source} to {log_start - 1} "
-                "before they were mirrored; going on behind them"
+        first = max(self._next_source, self._lost_to)  # after a stumble the same gap is met again
+        if first < log_start:
+            self._actions.append(
+                Report(
+                    message=f"the source deleted offsets {first} to {log_start - 1} "
+                    "before they were mirrored; going on behind them"
+                )
             )
-        )
-        self.progress.lost += log_start - self._next_source
+            self.progress.lost += log_start - first
+            self._lost_to = log_start
         self._next_source = log_start
 
     def _on_out_of_range(self, turn: int) -> None:

@@ -128,7 +128,12 @@ def test_records_deleted_before_they_were_mirrored(reset: Reset, state: State) -
     assert "deleted offsets 10 to 49" in only(actions, Report).message
     if state is State.RUNNING:
         assert only(actions, Fetch).offset == 50
-        assert link.progress.lost == 40
+        step(link, LookupFailed(turn=only(actions, Fetch).turn, trouble=Trouble.RETRY, reason="x"))
+        again = only(step(link, Woken(turn=only(actions, Fetch).turn + 1)), LocateTarget)
+        fetch = only(step(link, TargetLocated(turn=again.turn, log_start=0, log_end=10)), Fetch)
+        lookup = only(step(link, OutOfRange(turn=fetch.turn)), LocateSource)
+        step(link, SourceLocated(turn=lookup.turn, log_start=52, log_end=60))
+        assert link.progress.lost == 42, "the same gap is counted once"
 
 
 def test_a_start_at_the_end_is_known_to_the_next_start() -> None:

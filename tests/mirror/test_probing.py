@@ -16,18 +16,10 @@ pytestmark = pytest.mark.integration
 
 async def test_an_outage_is_seen_and_its_end_too(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "PROBE_SECONDS", 0.01)
-    addresses = [pair.a]
+    addresses = ["127.0.0.1:1"]
     clock = ManualClock()
     probe = ClusterProbe(lambda: ClusterClient(addresses[0], clock=ManualClock()), clock)
-    assert probe.reason == ""
-
-    async with asyncio.TaskGroup() as tasks:
-        work = tasks.create_task(probe.run())
-        addresses[0] = "127.0.0.1:1"
-        await asyncio.sleep(0.1)
-        assert (probe.reason, probe.unreachable_seconds) == ("", 0.0), "the connection it has is good"
-        work.cancel()
-
+    assert (probe.reason, probe.unreachable_seconds) == ("", 0.0)
     async with asyncio.TaskGroup() as tasks:
         work = tasks.create_task(probe.run())
         await until(lambda: "127.0.0.1:1: cannot connect" in probe.reason, "the outage is not seen")
