@@ -311,7 +311,7 @@ class Flow:
         """Read the map topic again: what it holds of partitions that were given up must not outlive them."""
         self._store_queue = [row for row in self._store_queue if row[0] is self.entries.get(row[0].source)]
         async with self._store_lock:
-            self._maps, _ = await read_maps(self.target, TopicPartition(offset_map_topic(self.config.source), 0), 0)
+            self._maps, _ = await read_maps(self.target, TopicPartition(offset_map_topic(self.config.source), 0))
         self._dropped = False
 
     async def look_after(self) -> None:

@@ -1,8 +1,8 @@
 """The mirror process: flows, and what is done regularly beside them
 
 Each enabled flow runs under one task group; everything that is done at an interval is a named APScheduler job. A job
-that fails because a cluster is away says so once and is run again at its next turn. A flow ends when another mirror
-takes it over or when it must not run at all; the others go on. When none is left the process ends, with the reasons.
+that fails because a cluster is away says so once and is run again at its next turn. A flow ends when it must not run;
+the others go on. When none is left the process ends, with the reasons.
 
 How each flow is goes into the status topics once a second (`tidemill.mirror.health`), from the first second on.
 """
