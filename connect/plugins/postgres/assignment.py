@@ -24,6 +24,9 @@ def _version() -> str:
 VERSION: Final = _version()
 """Named in every record's source."""
 
+WAITING: Final = "waiting for the database"
+"""The problem of a task whose server answers, but not yet as it must."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -40,8 +43,8 @@ class Assignment:
         self.context.report(facts)
 
     def waiting(self, reason: str | None) -> None:
-        """Tell what the capture waits for, None when it goes on."""
-        self.context.report({"waiting": reason})
+        """Tell in the status what the capture waits for, None when it goes on."""
+        self.context.problem(WAITING, reason)
 
     def offset_only(self, offset: SourceOffset, *, now: bool = False) -> EncodedBatch:
         """Return a batch that only moves the offset; with `now` it is not left for the next flush."""

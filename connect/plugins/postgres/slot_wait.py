@@ -27,7 +27,7 @@ class SlotWait:
         self._delay_s = FIRST_DELAY_S / 2
 
     def refused(self, error: psycopg.errors.ObjectInUse) -> Exception:
-        """Return what to raise: `RetryAfter`, having told which process has the slot, or in the end Fatal."""
+        """Return what to raise: `RetryAfter`, which names the process that has the slot, or in the end Fatal."""
         config = self._assignment.config
         now_s = self._assignment.clock.monotonic()
         if self._deadline_s is None:
@@ -40,6 +40,5 @@ class SlotWait:
             )
         holder = _HOLDER.search(text)
         who = f"process {holder[1]} of the server" if holder else "another connection"
-        self._assignment.waiting(f"the replication slot {config.slot_name} is in use by {who}")
         self._delay_s = min(self._delay_s * 2, config.slot_retry_delay_ms / 1000)
-        return RetryAfter(self._delay_s, text)
+        return RetryAfter(self._delay_s, f"the replication slot {config.slot_name} is in use by {who}: {text}")

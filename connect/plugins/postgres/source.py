@@ -101,6 +101,7 @@ class PostgresSourceTask(SourceTask):
             raise InvalidConfig(name, problem)
         self._assignment = assignment = assign(self._config, context, self._clock)
         self._close_opening()
+        assignment.waiting(None)  # what a former life waited for
         self._outputs.clear()
         self._life = self._new_life()
         with translated(self._config):

@@ -100,7 +100,7 @@ class Streaming:
             transport.close()
             raise
         log.info("streaming", slot=assignment.config.slot_name, lsn=format_lsn(self._lsn))
-        assignment.report({"waiting": None, "snapshot": None})
+        assignment.report({"snapshot": None})
         return transport
 
     def _lookup(self, relation: Relation) -> CatalogTable | None:

@@ -70,9 +70,14 @@ def task_context(
     schemas: bool = False,
     offsets: Callable[[SourcePartition], SourceOffset | None] = lambda partition: None,
     report: Callable[[Mapping[str, Json]], None] = lambda facts: None,
+    problem: Callable[[str, str | None], None] = lambda about, message: None,
 ) -> TaskContext:
     """What the runtime would tell a task of the connector."""
     converter = ConverterSpec(kind="json", options={"schemas.enable": str(schemas).lower()})
+
+    def say(about: str, message: str | None, *, retry_s: float | None = None) -> None:
+        problem(about, message)
+
     return TaskContext(
         connector="c",
         task=0,
@@ -84,6 +89,7 @@ def task_context(
         offsets=offsets,
         stopping=lambda: False,
         report=report,
+        problem=say,
     )
 
 
@@ -105,12 +111,17 @@ class Runtime:
         self.offered = offset
         self.store = store
         self.facts: dict[str, Any] = {}
+        self.problems: dict[str, str | None] = {}
         self._raw = raw
         task = postgres_source.task(postgres_source.config.model_validate(config))
         assert isinstance(task, PostgresSourceTask)
         self.task = task
         self.context = task_context(
-            config, schemas=schemas, offsets=lambda partition: self.offset, report=self.facts.update
+            config,
+            schemas=schemas,
+            offsets=lambda partition: self.offset,
+            report=self.facts.update,
+            problem=self.problems.__setitem__,
         )
 
     def start(self) -> "Runtime":
@@ -246,12 +257,14 @@ def runtime() -> Iterator[Callable[..., Runtime]]:
 
 @pytest.fixture
 def assigned() -> Callable[..., Assignment]:
-    """Make assignments: `assigned(config, facts)`; reports go into the dictionary."""
+    """Make assignments: `assigned(config, problems)`; what they wait for goes into the dictionary."""
 
-    def make(config: Mapping[str, str], facts: dict[str, Any] | None = None, clock: Clock | None = None) -> Assignment:
-        report: Callable[[Mapping[str, Json]], None] = (lambda facts: None) if facts is None else facts.update
+    def make(
+        config: Mapping[str, str], problems: dict[str, str | None] | None = None, clock: Clock | None = None
+    ) -> Assignment:
+        said: dict[str, str | None] = {} if problems is None else problems
         model = PostgresConfig.model_validate(config)
-        return assign(model, task_context(config, report=report), clock or SystemClock())
+        return assign(model, task_context(config, problem=said.__setitem__), clock or SystemClock())
 
     return make
 
@@ -261,8 +274,8 @@ def opening(assigned: Callable[..., Assignment]) -> Iterator[Callable[..., Openi
     """Begin lives: `opening(config)`; all are closed at the end."""
     opened: list[Opening] = []
 
-    def make(config: Mapping[str, str], facts: dict[str, Any] | None = None) -> Opening:
-        made = Opening(assigned(config, facts))
+    def make(config: Mapping[str, str], problems: dict[str, str | None] | None = None) -> Opening:
+        made = Opening(assigned(config, problems))
         opened.append(made)
         return made
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tidemill.connect.api import ConverterSpec, Fatal
-from tidemill.connect.plugins.postgres.assignment import Assignment, assign
+from tidemill.connect.plugins.postgres.assignment import WAITING, Assignment, assign
 
 CONFIG = {"database.hostname": "h", "database.user": "u", "database.dbname": "d", "topic.prefix": "t"}
 
@@ -33,12 +32,12 @@ def test_an_offset_alone_may_ask_to_be_stored_at_once(assigned: Assigned) -> Non
 
 
 def test_what_is_waited_for_is_told_and_taken_back(assigned: Assigned) -> None:
-    facts: dict[str, Any] = {}
-    assignment = assigned(CONFIG, facts)
+    problems: dict[str, str | None] = {}
+    assignment = assigned(CONFIG, problems)
     assignment.waiting("for rain")
-    assert facts == {"waiting": "for rain"}
+    assert problems == {WAITING: "for rain"}
     assignment.waiting(None)
-    assert facts == {"waiting": None}
+    assert problems == {WAITING: None}
 
 
 def test_context_headers_are_there_on_request(assigned: Assigned) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tidemill.connect.api import Fatal, NotConnected
 from tidemill.connect.plugins.postgres import opening as module
+from tidemill.connect.plugins.postgres.assignment import WAITING
 from tidemill.connect.plugins.postgres.life import Looked
 from tidemill.connect.plugins.postgres.opening import Opening
 from tidemill.connect.plugins.postgres.progress import Lineage, StoredPosition
@@ -79,16 +80,16 @@ def test_columns_are_those_of_the_snapshot(database: Any, opening: Open, stateme
 def test_a_writer_that_does_not_end_is_named(database: Any, opening: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 0.2)
     database.run("CREATE TABLE a (id int PRIMARY KEY)")
-    facts: dict[str, Any] = {}
-    opened = opening(database.config(), facts)
+    problems: dict[str, str | None] = {}
+    opened = opening(database.config(), problems)
     with psycopg.connect(database.dsn) as writer:
         writer.execute("INSERT INTO a VALUES (1)")
         pid = str(writer.info.backend_pid)
         with pytest.raises(NotConnected, match=pid):
             opened.make_slot()
-        assert pid in facts["waiting"]
+        assert pid in (problems[WAITING] or "")
     opened.make_slot()
-    assert facts["waiting"] is None
+    assert problems[WAITING] is None
 
 
 def test_a_server_that_cannot_be_captured_is_fatal(database: Any, opening: Open) -> None:

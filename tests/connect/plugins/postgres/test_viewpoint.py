@@ -83,28 +83,29 @@ def test_a_table_cannot_change_until_it_is_read(database: Any, opening: Open) ->
 
 def test_who_changes_a_table_is_waited_for_and_named(database: Any, opening: Open) -> None:
     database.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE z (id int PRIMARY KEY)")
-    reports: list[Any] = []
+    said: list[str | None] = []
     waiting = threading.Event()
 
-    class Facts(dict[str, Any]):
-        def update(self, facts: Any) -> None:  # type: ignore[override]
-            reports.append(facts.get("waiting"))
-            if facts.get("waiting"):
+    class Problems(dict[str, str | None]):
+        def __setitem__(self, about: str, message: str | None) -> None:
+            said.append(message)
+            if message:
                 waiting.set()
 
-    opened = opening(database.config(), Facts())
+    opened = opening(database.config(), Problems())
     opened.enter(make_slot=False)
-    reports.clear()
+    said.clear()
     with psycopg.connect(database.dsn) as changing:
         changing.execute("ALTER TABLE z ADD COLUMN n int")
         looked: list[Any] = []
         thread = threading.Thread(target=lambda: looked.append(opened.look()))
         thread.start()
         assert waiting.wait(20), "nothing is said while it waits"
+        pid = str(changing.info.backend_pid)
         changing.rollback()
         thread.join()
-    assert str(changing.info.backend_pid if not changing.closed else "") in (reports[0] or "")
-    assert reports[-1] is None
+    assert pid in (said[0] or "")
+    assert said[-1] is None
     assert looked[0].changed is None
 
 
