@@ -2,11 +2,15 @@
 
 Reading is measured beside Spark's own Kafka source, on the same broker, topic and PySpark, in alternating rounds. That
 source exists up to Spark 4.2 and comes from Maven, so both run under a PySpark 4.2 kept in the peers' cache. The
-warehouse job is measured alone: changes with keys drawn from a tenth of their number, from the job's readiness line to
-the last row's commit, and once more from the first commit on, when the JVM is warm.
+compiled kernel is built first where there is a compiler; what was used is told with the figures.
+
+The warehouse job reads changes with keys drawn from a tenth of their number, measured from the job's readiness line to
+the last row's commit, and once more from the first commit on, when the JVM is warm. Where BENCH_BEFORE names another
+checkout, that one's job is measured too, on the same topic, in alternating rounds.
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -21,12 +25,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import peers
 from benchmarks.measure import emit, measured, ratio
 from tidemill import services
+from tidemill.spark_sink import kernel, kernel_build
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = {"1KiB": (1024, 500_000), "100B": (100, 2_000_000)}
 """name: (record bytes, records), in one partition."""
 CHANGES = 1_000_000
 TIMEOUT_S = 300
+BEFORE = "BENCH_BEFORE"  # environment variable: a checkout to compare the warehouse job with
 
 
 def fill(address: str, topic: str, size: int, count: int) -> None:
@@ -58,7 +64,10 @@ def read(python: Path, form: str, address: str, topic: str, jars: str = "") -> d
     """Wall and CPU seconds that one read of the topic takes."""
     command = [str(python), "-m", "benchmarks.spark_reader", "--format", form, "--bootstrap", address]
     command += ["--topic", topic, *(["--jars", jars] if jars else [])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
     if done.returncode != 0:
         raise RuntimeError(f"reading with {form} failed: {done.stderr[-3000:]}")
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -105,8 +114,8 @@ def change(number: int, key: int) -> tuple[bytes, bytes]:
     return json.dumps({"id": key}).encode(), json.dumps(value).encode()
 
 
-def warehouse(folder: Path, address: str) -> dict[str, float]:
-    """Rows per second into the Delta table."""
+def fill_changes(address: str) -> str:
+    """Write the change events to a new topic of four partitions; returns its name."""
     topic = f"changes-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(topic, num_partitions=4, replication_factor=1)])[topic].result(30)
@@ -118,13 +127,20 @@ def warehouse(folder: Path, address: str) -> dict[str, float]:
             producer.poll(0.01)
         producer.produce(topic, key=key, value=value)
     producer.flush(120)
+    return topic
+
+
+def warehouse(folder: Path, address: str, topic: str, checkout: Path) -> dict[str, float]:
+    """Rows per second into a new Delta table, by the job of a checkout."""
+    folder.mkdir()
     table = folder / "table"
     job = folder / "job.properties"
     job.write_text(
         f"name=bench\nkafka.bootstrap.servers={address}\ntopics={topic}\ntable.path={table}\ntrigger.interval.ms=0\n"
         f"checkpoint.location={folder / 'checkpoint'}\nmax.offsets.per.trigger=200000\n"
     )
-    service = services.spark_job("spark", job, log=folder / "spark.log").start(120)
+    environ = {"PYTHONPATH": str(checkout)}
+    service = services.spark_job("spark", job, log=folder / "spark.log", environ=environ).start(120)
     try:
         with measured(service.pid) as usage:
             first = wait_for_offsets(table, 1)
@@ -139,6 +155,26 @@ def warehouse(folder: Path, address: str) -> dict[str, float]:
         "changes_per_cpu_s": round(CHANGES / max(usage.cpu_s, 0.01)),
         "rss_mb": round(usage.rss_mb),
     }
+
+
+def warehouses(folder: Path, address: str, rounds: int) -> dict[str, Any]:
+    """Medians of the warehouse job, of this checkout and of the one it is compared with."""
+    topic = fill_changes(address)
+    before = os.environ.get(BEFORE)
+    checkouts = {"now": ROOT, **({"before": Path(before)} if before else {})}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
+    for number in range(rounds):
+        for name, checkout in checkouts.items():
+            found[name].append(warehouse(folder / f"{name}-{number}", address, topic, checkout))
+    medians = {
+        name: {figure: round(statistics.median(each[figure] for each in rows)) for figure in rows[0]}
+        for name, rows in found.items()
+    }
+    if "before" not in medians:
+        return {**medians["now"], "before": None}
+    compared = ("changes_s", "changes_s_after_first_commit", "changes_per_cpu_s")
+    ratios = {f"ratio_{figure}": ratio(medians["now"][figure], medians["before"][figure]) for figure in compared}
+    return {**medians["now"], "before": medians["before"], **ratios}
 
 
 def wait_for_offsets(table: Path, count: int) -> int:
@@ -158,6 +194,8 @@ def wait_for_offsets(table: Path, count: int) -> int:
 
 def run(folder: Path, *, with_peers: bool, rounds: int) -> None:
     """Measure reading beside Spark's own source, then the warehouse job."""
+    if kernel.load()[1] != kernel.COMPILED:
+        kernel_build.main()
     broker = services.broker(
         "broker", folder / "data", settings={"flush.policy": "os"}, log=folder / "broker.log"
     ).start()
@@ -166,6 +204,7 @@ def run(folder: Path, *, with_peers: bool, rounds: int) -> None:
         cases = {
             case: reading(address, size, count, rounds, with_peers=with_peers) for case, (size, count) in CASES.items()
         }
-        emit("spark", {"read_to_noop": cases, "warehouse": warehouse(folder, address)})
+        facts = {"kernel": kernel.load()[1], "read_to_noop": cases}
+        emit("spark", {**facts, "warehouse": warehouses(folder, address, rounds)})
     finally:
         broker.stop()

@@ -7,10 +7,16 @@ is none the column is marked, so that the table keeps what it has.
 
 A truncate voids everything before it in its partition. A change of the primary key arrives as delete and create.
 
-A `Chunk` is the result for some offsets of one partition. It travels as bytes in Arrow's IPC format, one table for each
-schema that occurred, with the columns of the row and, beside them, the three kinds of `_MARKS`.
+A record that is no change event, or one without a key where the table needs one, stops the job, or is passed over and
+counted where `errors.tolerance` says so.
+
+A `Chunk` is the result for some offsets of one partition, of so many records or so many bytes, whichever is reached
+first. A task whose chunks have reached its share of a batch's bytes ends before the end of its range (`cut`): whoever
+asked then begins anew where it ended, with fewer records. A chunk travels as bytes in Arrow's IPC format, one table for
+each schema that occurred, with the columns of the row and, beside them, the three kinds of `_MARKS`.
 """
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,13 +25,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.spark_sink.column_types import Kind
-from tidemill.spark_sink.envelope import UPSERT_OPS, BadRecord, EnvelopeOptions, EnvelopeReader, Events
+from tidemill.spark_sink.envelope import UPSERT_OPS, BadRecord, EnvelopeOptions, EnvelopeReader, Events, Projector
 from tidemill.spark_sink.offsets import OffsetRange, SourceStopped
 from tidemill.spark_sink.rows import Rows
 
 OP, OFFSET, KEPT = "__op", "__offset", "__kept:"  # columns beside the row's own; KEPT is followed by a column's name
 KEYS_METADATA = b"tidemill.keys"
-CHUNK_ROWS = 65_536  # records per chunk: parses well, and bounds what one row of the result holds
+CHUNK_ROWS = 65_536  # records per chunk: parses well
+CHUNK_BYTES = 16 * 1024 * 1024  # keys and values per chunk: bounds what one row of the result holds, beside one piece
+
+
+_TOLERATE = "set errors.tolerance=all to pass over such records"
 
 
 class NoKey(SourceStopped):
@@ -44,9 +54,11 @@ class Chunk(NamedTuple):
     start: int
     end: int
     records: int  # read, tombstones included
-    refused: int  # records that are no change events, passed over
+    refused: int  # records passed over because they could not be used
     truncated_at: int  # offset of the last truncate, -1 without one
     tables: tuple[pa.Table, ...]
+    complaint: str = ""  # topic, partition, offset and reason of the first record that was refused
+    cut: bool = False  # the range goes on behind `end` and was not read
 
     def to_batch(self) -> pa.RecordBatch:
         """One row of `source.CHUNK_SCHEMA`."""
@@ -58,10 +70,17 @@ class Chunk(NamedTuple):
                 "end": pa.array([self.end], pa.int64()),
                 "records": pa.array([self.records], pa.int64()),
                 "refused": pa.array([self.refused], pa.int64()),
+                "complaint": pa.array([self.complaint], pa.string()),
                 "truncated_at": pa.array([self.truncated_at], pa.int64()),
+                "cut": pa.array([self.cut], pa.bool_()),
                 "changes": pa.array([to_bytes(self.tables)], pa.binary()),
             }
         )
+
+    @property
+    def size_bytes(self) -> int:
+        """What the changes take in memory."""
+        return sum(table.nbytes for table in self.tables)
 
 
 def to_bytes(tables: Iterable[pa.Table]) -> bytes:
@@ -107,70 +126,101 @@ def decoded_chunks(
     options: EnvelopeOptions,
     keep_all: bool = False,
     tolerate: bool = False,
+    bytes_max: int | None = None,
+    project: Projector | None = None,
 ) -> Iterator[Chunk]:
-    """Parse the records of a range and reduce them, chunk by chunk; the chunks cover the range without a gap."""
-    build = _ChunkBuilder(wanted, options, keep_all, tolerate)
+    """Parse the records of a range and reduce them, chunk by chunk; the chunks cover the range without a gap.
+
+    Once the chunks have `bytes_max` bytes of changes they end, the last one `cut` unless it is the range's last.
+    """
+    build = _ChunkBuilder(wanted, options, keep_all, tolerate, EnvelopeReader(options, project))
+    left = bytes_max
     for rows in pieces:
         build.add(rows)
-        if build.records >= CHUNK_ROWS:
-            yield build.finish(rows.offset[-1].as_py() + 1)
+        if build.records < CHUNK_ROWS and build.size_bytes < min(CHUNK_BYTES, CHUNK_BYTES if left is None else left):
+            continue
+        end = rows.offset[-1].as_py() + 1
+        chunk = build.finish(end)
+        if left is not None:
+            left -= chunk.size_bytes
+            if left <= 0 and end < wanted.end:
+                yield chunk._replace(cut=True)
+                return
+        yield chunk
     yield build.finish(wanted.end)
 
 
 class _ChunkBuilder:
     """Collects the events of the chunk at hand."""
 
-    def __init__(self, wanted: OffsetRange, options: EnvelopeOptions, keep_all: bool, tolerate: bool) -> None:
+    def __init__(
+        self, wanted: OffsetRange, options: EnvelopeOptions, keep_all: bool, tolerate: bool, reader: EnvelopeReader
+    ) -> None:
         self._wanted = wanted
         self._options = options
         self._keep_all = keep_all
         self._tolerate = tolerate
-        self._reader = EnvelopeReader(options)
+        self._reader = reader
         self._start = wanted.start
         self._clear()
 
     def _clear(self) -> None:
         self.records = 0
+        self.size_bytes = 0  # of keys and values as they were read
         self._refused = 0
+        self._complaint = ""
         self._truncated_at = -1
         self._tables: list[pa.Table] = []
 
     def add(self, rows: Rows) -> None:
-        """Take in the next records; raises BadChange."""
+        """Take in the next records; raises BadChange, NoKey."""
         self.records += len(rows)
+        self.size_bytes += rows.key.nbytes + rows.value.nbytes
         try:
             self._add(rows)
         except BadRecord as error:
             if not self._tolerate:
                 where = f"{self._wanted.partition}: {error}"
-                raise BadChange(f"{where}; set errors.tolerance=all to pass over such records") from None
-            self._add_tolerantly(rows)
+                raise BadChange(f"{where}; {_TOLERATE}") from None
+            self._add_tolerantly(rows, error)
 
     def _add(self, rows: Rows) -> None:
         found = [self._table(events) for events in self._reader.read(rows)]
-        for events_table, truncated_at in found:
+        for events_table, truncated_at, keyless in found:
             self._truncated_at = max(self._truncated_at, truncated_at)
+            if keyless is not None:
+                self._refuse(keyless.records, f"{self._wanted.partition}: {keyless.reason}")
             if events_table.num_rows:
                 self._tables.append(events_table)
 
-    def _add_tolerantly(self, rows: Rows) -> None:
+    def _add_tolerantly(self, rows: Rows, error: BadRecord) -> None:
         """Halve until the bad records stand alone."""
         if len(rows) == 1:
-            self._refused += 1
+            self._refuse(1, f"{self._wanted.partition}: {error}")
             return
         middle = len(rows) // 2
         for part in (slice(0, middle), slice(middle, len(rows))):
             half = Rows(*(None if column is None else column[part] for column in rows))
             try:
                 self._add(half)
-            except BadRecord:
-                self._add_tolerantly(half)
+            except BadRecord as again:
+                self._add_tolerantly(half, again)
 
-    def _table(self, events: Events) -> tuple[pa.Table, int]:
+    def _refuse(self, count: int, complaint: str) -> None:
+        self._refused += count
+        self._complaint = self._complaint or complaint
+
+    def _table(self, events: Events) -> "tuple[pa.Table, int, _Keyless | None]":
         keys = self._keys(events)
         truncates = events.offset.filter(pc.equal(events.op, "t"))
         truncated_at = truncates[-1].as_py() if len(truncates) else -1
-        return changes_table(events, keys, self._options.unavailable, self._keep_all, self._wanted), truncated_at
+        table = changes_table(events, keys, self._options.unavailable, self._keep_all)
+        if self._keep_all:
+            return table, truncated_at, None
+        whole, keyless = _with_keys(table, keys, self._wanted)
+        if keyless is not None and not self._tolerate:
+            raise NoKey(f"{self._wanted.partition}: {keyless.reason}; {keyless.remedy}")
+        return whole, truncated_at, keyless
 
     def _keys(self, events: Events) -> tuple[str, ...]:
         if self._options.key_columns:
@@ -189,6 +239,7 @@ class _ChunkBuilder:
             end=end,
             records=self.records,
             refused=self._refused,
+            complaint=self._complaint,
             truncated_at=self._truncated_at,
             tables=tuple(table for table in tables if table.num_rows),
         )
@@ -201,9 +252,7 @@ def _after(table: pa.Table, offset: int) -> pa.Table:
     return table if offset < 0 else table.filter(pc.greater(table.column(OFFSET), offset))
 
 
-def changes_table(
-    events: Events, keys: Sequence[str], unavailable: str, keep_all: bool, wanted: OffsetRange
-) -> pa.Table:
+def changes_table(events: Events, keys: Sequence[str], unavailable: str, keep_all: bool) -> pa.Table:
     """The columns of the row, the op, the offset and the marks of columns whose value was not sent."""
     is_change = pc.is_in(events.op, pa.array([*UPSERT_OPS, "d"]))
     row = events.row
@@ -218,8 +267,6 @@ def changes_table(
             columns[name] = pc.if_else(mark, pa.scalar(None, columns[name].type), columns[name])
     columns |= _key_columns(events, keys, columns)
     table = pa.table({OP: events.op, OFFSET: events.offset, **columns, **marks}).filter(is_change)
-    if not keep_all:
-        _require_keys(table, keys, wanted)
     return table.replace_schema_metadata({KEYS_METADATA: "\0".join(keys).encode()})
 
 
@@ -235,20 +282,38 @@ def _key_columns(events: Events, keys: Sequence[str], row: dict[str, pa.Array]) 
     return {name: pc.coalesce(row[name], old[name]) if name in old else row[name] for name in keys if name in row}
 
 
-def _require_keys(table: pa.Table, keys: Sequence[str], wanted: OffsetRange) -> None:
-    if table.num_rows and not keys:
-        raise NoKey(
-            f"{wanted.partition}: the record at offset {table.column(OFFSET)[0]} has no key, so its row cannot be "
-            "found in the table; set key.columns, or mode=append to keep every change"
+class _Keyless(NamedTuple):
+    """Changes whose row cannot be found in a table: how many, why the first, and what would help."""
+
+    records: int
+    reason: str
+    remedy: str
+
+
+def _with_keys(table: pa.Table, keys: Sequence[str], wanted: OffsetRange) -> tuple[pa.Table, _Keyless | None]:
+    """The changes that have a value for each key column, and what is to be said of the others.
+
+    Raises NoKey for a key column that does not exist at all: that is the setting's fault, not a record's.
+    """
+    if not table.num_rows:
+        return table, None
+    if not keys:
+        reason = f"the record at offset {table.column(OFFSET)[0]} has no key, so its row cannot be found in the table"
+        return table.slice(0, 0), _Keyless(
+            table.num_rows, reason, f"set key.columns, or mode=append to keep every change, or {_TOLERATE}"
         )
     for name in keys:
         if name not in table.column_names:
             raise NoKey(f"{wanted.partition}: key column {name!r} is not among the columns of the changes")
-        if table.column(name).null_count:
-            at = pc.index(pc.is_null(table.column(name)), pa.scalar(True)).as_py()
-            raise NoKey(
-                f"{wanted.partition}: the record at offset {table.column(OFFSET)[at]} has no value for key {name!r}"
-            )
+    lacking = [name for name in keys if table.column(name).null_count]
+    if not lacking:
+        return table, None
+    whole = functools.reduce(pc.and_, (pc.is_valid(table.column(name)) for name in lacking))
+    at = pc.index(whole, pa.scalar(False)).as_py()
+    name = next(name for name in lacking if not table.column(name)[at].is_valid)
+    reason = f"the record at offset {table.column(OFFSET)[at]} has no value for key {name!r}"
+    kept = table.filter(whole)
+    return kept, _Keyless(table.num_rows - kept.num_rows, reason, _TOLERATE)
 
 
 def _unavailable(column: pa.Array, kind: Kind, placeholder: str) -> pa.Array | None:

@@ -68,6 +68,14 @@ JOB_TABLE = ConfigTable(
             in_range(0),
         ),
         _key("max.offsets.per.trigger", ConfigType.LONG, 200_000, "Records a batch may have.", MEDIUM, in_range(1)),
+        _key(
+            "max.bytes.per.trigger",
+            ConfigType.LONG,
+            128 * 1024 * 1024,
+            "Bytes of changes a batch may have; a larger one is cut short and the next ones take fewer records.",
+            MEDIUM,
+            in_range(1),
+        ),
         _key("trigger.available.now", ConfigType.BOOLEAN, False, "Read what is there now, then end.", MEDIUM),
         _key(
             "starting.offsets",
@@ -83,7 +91,7 @@ JOB_TABLE = ConfigTable(
             "errors.tolerance",
             ConfigType.STRING,
             "none",
-            "none stops at a record that is no change event, all counts it and goes on.",
+            "none stops at a record that is no change event or has no key, all counts it and goes on.",
             MEDIUM,
             one_of("none", "all"),
         ),
@@ -126,6 +134,15 @@ JOB_TABLE = ConfigTable(
             "What the source writes for a large value that did not change.",
             LOW,
             not_empty,
+        ),
+        _key(
+            "unavailable.value.missing",
+            ConfigType.STRING,
+            "stop",
+            "What to do with an update that leaves out an unchanged value when the table does not have the row: "
+            "stop, or store null and count it.",
+            LOW,
+            one_of("stop", "null"),
         ),
         _key(
             "table.compact.interval.commits",
@@ -185,6 +202,7 @@ class JobConfig:
     master: str
     trigger_interval_ms: int
     max_offsets_per_trigger: int
+    max_bytes_per_trigger: int
     available_now: bool
     starting_offsets: str
     key_columns: tuple[str, ...]
@@ -197,6 +215,7 @@ class JobConfig:
     min_partitions: int
     checkpoint_location: str
     unavailable: str
+    store_missing_as_null: bool
     compact_interval_commits: int
     vacuum_interval_commits: int
     retention_hours: int
@@ -219,6 +238,7 @@ class JobConfig:
             "subscribe": ",".join(self.topics),
             "startingOffsets": starting_offsets,
             "maxOffsetsPerTrigger": str(self.max_offsets_per_trigger),
+            "decode.maxBytesPerTrigger": str(self.max_bytes_per_trigger),
             "minPartitions": str(self.min_partitions),
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "decode": "debezium",
@@ -252,6 +272,7 @@ def parse_job(raw: Mapping[str, str]) -> JobConfig:
         master=_text(values, "spark.master"),
         trigger_interval_ms=_number(values, "trigger.interval.ms"),
         max_offsets_per_trigger=_number(values, "max.offsets.per.trigger"),
+        max_bytes_per_trigger=_number(values, "max.bytes.per.trigger"),
         available_now=bool(values["trigger.available.now"]),
         starting_offsets=_text(values, "starting.offsets"),
         key_columns=_names(values, "key.columns"),
@@ -264,6 +285,7 @@ def parse_job(raw: Mapping[str, str]) -> JobConfig:
         min_partitions=_number(values, "min.partitions"),
         checkpoint_location=_text(values, "checkpoint.location"),
         unavailable=_text(values, "unavailable.value.placeholder"),
+        store_missing_as_null=values["unavailable.value.missing"] == "null",
         compact_interval_commits=_number(values, "table.compact.interval.commits"),
         vacuum_interval_commits=_number(values, "table.vacuum.interval.commits"),
         retention_hours=_number(values, "table.retention.hours"),

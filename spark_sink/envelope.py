@@ -7,13 +7,16 @@ reader with the types that the schema names.
 Without the schema part, types come from the `columns` setting or from what the values look like: whole numbers are
 `bigint`, others `double`, everything quoted is text. A column that was null so far has no type and is left out.
 
+A document is first reduced to the members that are wanted, where the compiled kernel is there to do it: what the source
+says about itself is often half of the text. New columns are found all the same, since the row is kept whole.
+
 A record that the fast reader refuses is looked at alone: it may hold what the reader does not know (NaN) or be no
 change event at all, which is a `BadRecord` that names its offset.
 
 Not here: which change of a key wins (`changes`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,13 +35,29 @@ from tidemill.spark_sink.column_types import (
     struct_type,
 )
 from tidemill.spark_sink.conversions import ConversionError, coerce, convert
+from tidemill.spark_sink.kernel import kernel
 from tidemill.spark_sink.rows import Rows
 
 UPSERT_OPS = ("c", "r", "u")
 OPS = (*UPSERT_OPS, "d", "t", "m")
 UNAVAILABLE = "__debezium_unavailable_value"
+_ENVELOPE = ("op", "before", "after")  # what a document without schema is looked at for: the row's columns too
 PREFIXES_MAX = 64  # schemas remembered; a topic has one or two at a time
 _PAYLOAD = b'"payload":'
+
+Projector = Callable[[pa.Array, tuple[str, ...]], pa.Array | None]
+"""Documents and the names of members to documents with these alone, or None where that is not to be had."""
+
+
+def fastest() -> Projector:
+    """The compiled projection where there is one."""
+    found, _ = kernel()
+    return unprojected if found is None else found.project
+
+
+def unprojected(documents: pa.Array, names: tuple[str, ...]) -> pa.Array | None:
+    """Leave documents as they are."""
+    return None
 
 
 class BadRecord(ValueError):
@@ -74,10 +93,18 @@ class Events(NamedTuple):
     row_type: ColumnType
 
 
+@dataclass(slots=True)
+class KnownSchema:
+    """Mutable. A schema part, and the columns that it came to be once somebody asked."""
+
+    tree: Mapping[str, Any]
+    columns: ColumnType | None = None
+
+
 class _Group(NamedTuple):
     """Records with the same schema text: their indices and bare payloads."""
 
-    schema: Mapping[str, Any] | None
+    schema: KnownSchema | None
     indices: pa.Array | None  # None: all
     payload: pa.Array
 
@@ -86,11 +113,11 @@ class _Group(NamedTuple):
 class SchemaPrefixes:
     """Schema texts seen, most recent first: `{"schema":…,"payload":` -> the parsed schema (None for a null one)."""
 
-    known: dict[bytes, Mapping[str, Any] | None] = field(default_factory=dict)
+    known: dict[bytes, KnownSchema | None] = field(default_factory=dict)
 
     def remember(self, prefix: bytes, schema: Mapping[str, Any] | None) -> None:
         """Add a text; forget the oldest when there are too many."""
-        self.known = {prefix: schema, **self.known}
+        self.known = {prefix: None if schema is None else KnownSchema(schema), **self.known}
         while len(self.known) > PREFIXES_MAX:
             self.known.popitem()
 
@@ -120,11 +147,11 @@ def find_prefix(document: bytes) -> tuple[bytes, Mapping[str, Any] | None] | Non
 class EnvelopeReader:
     """Parses the records of one topic; remembers schemas and inferred types from piece to piece."""
 
-    def __init__(self, options: EnvelopeOptions) -> None:
+    def __init__(self, options: EnvelopeOptions, project: Projector | None = None) -> None:
         self._options = options
+        self._project = project or fastest()
         self._value_prefixes, self._key_prefixes = SchemaPrefixes(), SchemaPrefixes()
         self._guessed: dict[str, pa.Schema] = {}  # "key", "value": types of documents without schema
-        self._types: dict[int, ColumnType] = {}  # by id of a remembered schema
 
     def read(self, rows: Rows) -> Iterator[Events]:
         """Yield the change events of a piece, grouped by schema; raises BadRecord."""
@@ -141,15 +168,15 @@ class EnvelopeReader:
                     _take(offset, inner.indices), inner, _take(group.payload, inner.indices), group.schema
                 )
 
-    def _events(self, offset: pa.Array, key: _Group, payload: pa.Array, schema: Mapping[str, Any] | None) -> Events:
+    def _events(self, offset: pa.Array, key: _Group, payload: pa.Array, schema: KnownSchema | None) -> Events:
         names = ("after", "before") if self._needs_before(key) else ("after",)
         if schema is None and self._options.columns is None:
-            table = self._guess("value", payload, offset)
+            table = self._guess("value", self._reduced(payload, _ENVELOPE), offset, _ENVELOPE)
             row_type = _guessed_row(table.schema, offset)
             parsed = _convert(table, _envelope_type(names, row_type), offset)
         else:
-            row_type = struct_type(self._options.columns or {}) if schema is None else self._row_type(schema, offset)
-            parsed = _parse(payload, _envelope_type(names, row_type), offset)
+            row_type = struct_type(self._options.columns or {}) if schema is None else _row_type(schema, offset)
+            parsed = _parse(self._reduced(payload, ("op", *names)), _envelope_type(names, row_type), offset)
         op = parsed.field("op")
         known = pc.fill_null(pc.is_in(op, pa.array(OPS)), False)
         if not pc.all(known).as_py():
@@ -167,14 +194,14 @@ class EnvelopeReader:
     def _needs_before(self, key: _Group) -> bool:
         return self._options.want_before or bool(self._options.key_columns) or key.payload.null_count > 0
 
-    def _row_type(self, schema: Mapping[str, Any], offset: pa.Array) -> ColumnType:
-        found = self._types.get(id(schema))
-        if found is None:
-            found = self._types[id(schema)] = _row_type(schema, offset[0].as_py())
-        return found
+    def _reduced(self, documents: pa.Array, members: tuple[str, ...]) -> pa.Array:
+        reduced = self._project(documents, members)
+        return documents if reduced is None else reduced
 
-    def _guess(self, what: str, documents: pa.Array, offset: pa.Array) -> pa.Table:
-        """Parse documents without schema, with the types seen so far if they fit."""
+    def _guess(
+        self, what: str, documents: pa.Array, offset: pa.Array, members: tuple[str, ...] | None = None
+    ) -> pa.Table:
+        """Parse documents without schema, with the types seen so far if they fit; no more of them than `members`."""
         known = self._guessed.get(what)
         try:
             if known is not None:
@@ -187,8 +214,9 @@ class EnvelopeReader:
                 seen = pa.unify_schemas([known, seen], promote_options="permissive")
             table = _read_json(documents, seen, "error")
         except pa.ArrowInvalid as error:
-            seen = _plain_schema(_read_slowly(documents, offset, str(error)).schema)
-            table = _read_slowly(documents, offset, str(error), seen)
+            slow = _slow_lines(documents, offset, members)
+            seen = _plain_schema(_read_slowly(slow, offset, str(error)).schema)
+            table = _read_slowly(slow, offset, str(error), seen)
         self._guessed[what] = seen
         return table
 
@@ -197,21 +225,29 @@ class EnvelopeReader:
             return None
         present = pc.is_valid(key.payload)
         payload, places = key.payload.filter(present), offset.filter(present)
-        if key.schema is not None:
-            kind = self._types.get(id(key.schema))
-            if kind is None:
-                kind = self._types[id(key.schema)] = column_type(key.schema, "key")
-        else:
-            kind = inferred_type(pa.struct(list(self._guess("key", payload, places).schema))) or struct_type({})
-            named = self._options.columns or {}
-            kind = struct_type({name: named.get(name, each) for name, each in kind.fields.items()})
-        if not kind.fields:
-            raise BadRecord(places[0].as_py(), "its key is not a JSON object of key columns")
-        parsed = _parse(payload, kind, places)
+        parsed = self._key_columns(key.schema, payload, places)
         if len(payload) == len(key.payload):
             return parsed
         back = pc.subtract(pc.cumulative_sum(present.cast(pa.int64())), 1)
         return parsed.take(pc.if_else(present, back, pa.scalar(None, pa.int64())))
+
+    def _key_columns(self, schema: KnownSchema | None, payload: pa.Array, offset: pa.Array) -> pa.StructArray:
+        if schema is not None:
+            if schema.columns is None:
+                schema.columns = column_type(schema.tree, "key")
+            return _parse(payload, _not_empty(schema.columns, offset), offset)
+        table = self._guess("key", payload, offset)
+        kind = _not_empty(inferred_type(pa.struct(list(table.schema))) or struct_type({}), offset)
+        named = {name: each for name, each in (self._options.columns or {}).items() if name in kind.fields}
+        if not named:
+            return _convert(table, kind, offset)
+        return _parse(payload, struct_type({**kind.fields, **named}), offset)
+
+
+def _not_empty(kind: ColumnType, offset: pa.Array) -> ColumnType:
+    if not kind.fields:
+        raise BadRecord(offset[0].as_py(), "its key is not a JSON object of key columns")
+    return kind
 
 
 def _take(array: pa.Array, indices: pa.Array | None) -> pa.Array:
@@ -269,7 +305,13 @@ def _key_groups(keys: pa.Array, prefixes: SchemaPrefixes) -> Iterator[_Group]:
             yield _Group(group.schema, _take(held, group.indices), group.payload)
 
 
-def _row_type(schema: Mapping[str, Any], offset: int) -> ColumnType:
+def _row_type(schema: KnownSchema, offset: pa.Array) -> ColumnType:
+    if schema.columns is None:
+        schema.columns = _row_columns(schema.tree, offset[0].as_py())
+    return schema.columns
+
+
+def _row_columns(schema: Mapping[str, Any], offset: int) -> ColumnType:
     fields = {each.get("field"): each for each in schema.get("fields", ())}
     row = fields.get("after") or fields.get("before")
     if row is None or "op" not in fields:
@@ -310,12 +352,10 @@ def _plain_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def _read_json(documents: pa.Array, schema: pa.Schema | None, unexpected: str = "ignore") -> pa.Table:
-    newline, nothing = pa.scalar(b"\n", pa.large_binary()), pa.scalar(b"", pa.large_binary())
-    text = pc.binary_join_element_wise(documents.cast(pa.large_binary()), newline, nothing)
-    size = pc.sum(pc.binary_length(text)).as_py() or 0
+    text = _lines(documents)
     table = arrow_json.read_json(
-        pa.BufferReader(text.buffers()[2].slice(0, size)),
-        read_options=arrow_json.ReadOptions(use_threads=False, block_size=size + 1),
+        pa.BufferReader(text),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=text.size + 1),
         parse_options=arrow_json.ParseOptions(
             explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else unexpected
         ),
@@ -325,10 +365,26 @@ def _read_json(documents: pa.Array, schema: pa.Schema | None, unexpected: str = 
     return table
 
 
-def _read_slowly(documents: pa.Array, offset: pa.Array, problem: str, schema: pa.Schema | None = None) -> pa.Table:
-    """Read documents one by one; raises BadRecord for the first that is no JSON object."""
+def _lines(documents: pa.Array) -> pa.Buffer:
+    """Documents one behind the other, each with a line feed at its end."""
+    if pc.all(pc.ends_with(documents, b"\n")).as_py():
+        _, edges, data = documents.buffers()
+        edge = np.frombuffer(edges, np.int32)[documents.offset : documents.offset + len(documents) + 1]
+        return data.slice(edge[0], edge[-1] - edge[0])
+    newline, nothing = pa.scalar(b"\n", pa.large_binary()), pa.scalar(b"", pa.large_binary())
+    text = pc.binary_join_element_wise(documents.cast(pa.large_binary()), newline, nothing)
+    return text.buffers()[2].slice(0, pc.sum(pc.binary_length(text)).as_py() or 0)
+
+
+def _slow_lines(documents: pa.Array, offset: pa.Array, members: tuple[str, ...] | None) -> pa.Array:
+    """Documents parsed and written one by one; raises BadRecord for the first that is no JSON object."""
     trees = [_load(document, place) for document, place in zip(documents.to_pylist(), offset.to_pylist(), strict=True)]
-    lines = pa.array([orjson.dumps(tree) for tree in trees], pa.binary())
+    if members is not None:
+        trees = [{name: tree[name] for name in members if name in tree} for tree in trees]
+    return pa.array([orjson.dumps(tree) for tree in trees], pa.binary())
+
+
+def _read_slowly(lines: pa.Array, offset: pa.Array, problem: str, schema: pa.Schema | None = None) -> pa.Table:
     try:
         return _read_json(lines, schema)
     except pa.ArrowInvalid as error:

@@ -9,7 +9,17 @@ import traceback
 from dataclasses import dataclass
 
 NEEDS_DECISION = frozenset(
-    {"SourceStopped", "DataLoss", "TopicRecreated", "NoKey", "BadChange", "SchemaConflict", "Fenced", "OptionError"}
+    {
+        "SourceStopped",
+        "DataLoss",
+        "TopicRecreated",
+        "NoKey",
+        "BadChange",
+        "SchemaConflict",
+        "Fenced",
+        "OptionError",
+        "ValueMissing",
+    }
 )
 """Errors that would come again after a restart."""
 

@@ -10,6 +10,9 @@ again the same way ends the job with one line that says what to decide. A JVM th
 query stands still while records wait, is not trusted with another query: the job ends, to be started anew. The exit
 status tells the cases apart for whoever supervises it: 1 may be started again, 3 needs a decision.
 
+A commit runs in the background while the next batch is read and decoded (`background`); a batch too large to hold is
+cut short where it is read, and the query starts again with fewer records a batch (`batch_size`).
+
 `SIGTERM` lets the commit at hand finish. When this process dies, the JVM it started sees its input end and exits.
 """
 
@@ -23,12 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from tidemill.spark_sink.changes import chunks_of
+from tidemill.spark_sink.background import Background
+from tidemill.spark_sink.batch_size import BatchSize
+from tidemill.spark_sink.changes import Chunk, chunks_of
 from tidemill.spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
 from tidemill.spark_sink.config import JobConfig
 from tidemill.spark_sink.core_api import Clock, SystemClock
 from tidemill.spark_sink.failures import Failure, failure_of
 from tidemill.spark_sink.jvm import prepare_environment, session_settings, share_bytecode
+from tidemill.spark_sink.kernel import COMPILED, kernel
 from tidemill.spark_sink.offsets import StreamOffset, TopicRecreated
 from tidemill.spark_sink.options import EARLIEST, LATEST, SourceOptions, parse_options
 from tidemill.spark_sink.progress import exception_of, lag_of
@@ -55,6 +61,10 @@ _LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.Fil
 """Saves a fork of `chmod` for every file of a local checkpoint: a third of what a small batch takes."""
 
 
+class _Resized(Exception):
+    """The query has to start again, with another number of records a batch."""
+
+
 class WarehouseJob:
     """One job from start to stop; `run` is called once."""
 
@@ -63,12 +73,18 @@ class WarehouseJob:
         self._say, self._tell = say, tell  # lines for standard output and for standard error
         self._clock: Clock = SystemClock()
         self._stopping = threading.Event()
-        self._committing = threading.Lock()
-        self._failure: BaseException | None = None  # raised in a batch, on Spark's thread
+        self._commits = Background("tidemill-commit")
+        self._failure: BaseException | None = None  # raised in a batch, on Spark's thread or in the background
+        self._size = BatchSize(
+            offsets=config.max_offsets_per_trigger,
+            offsets_max=config.max_offsets_per_trigger,
+            bytes_max=config.max_bytes_per_trigger,
+        )
+        self._resizes = False  # the query at hand is to be replaced by one with another batch size
         self._targets: dict[str, DeltaTarget] = {}
         self._upkeep: dict[str, Upkeep] = {}
         self._topic_ids: Mapping[str, Any] = {}
-        self._batches = self._records = self._rows = 0
+        self._batches = self._records = self._rows = self._refused = self._missing = 0
         self._said_ready = False
         self._jvm_is_broken = False
         self._jvm_end = "the Spark JVM is gone"
@@ -92,8 +108,9 @@ class WarehouseJob:
                 if self._jvm_is_broken:
                     _kill_jvm(session)  # asked to stop, it might never answer
                 else:
-                    with self._committing:
-                        _quietly(session.stop)
+                    self._commits.settle()
+                    _quietly(session.stop)
+                self._commits.close()
             return status
 
     def _session(self, folder: Path) -> "SparkSession":
@@ -102,7 +119,14 @@ class WarehouseJob:
         if not submitted:
             runtime = prepare_environment(os.environ, folder)
             share_bytecode(os.environ)
-            log.info("starting Spark", master=master, java=str(runtime.home), java_version=runtime.version)
+            _, decoder = kernel()
+            log.info(
+                "starting Spark",
+                master=master,
+                java=str(runtime.home),
+                java_version=runtime.version,
+                decoder=decoder if decoder == COMPILED else f"NumPy, several times slower: the kernel is {decoder}",
+            )
         from pyspark.sql import SparkSession
 
         if master.startswith("local"):
@@ -125,6 +149,7 @@ class WarehouseJob:
         while not self._stopping.is_set():
             batches = self._batches
             try:
+                self._commits.settle()  # of the query before: its failure is known by now
                 start = self._positions()
                 if start is None:  # stopped while it waited for its topics
                     break
@@ -132,6 +157,8 @@ class WarehouseJob:
                 if self._watch(session, query, self._guard(query, start)):
                     return EXIT_DONE
                 raise self._failure or exception_of(query) or RuntimeError("the query ended by itself")
+            except _Resized:
+                continue
             except Exception as error:
                 if self._stopping.is_set():
                     break
@@ -159,7 +186,7 @@ class WarehouseJob:
 
     def _start(self, session: "SparkSession", folder: Path, start: StreamOffset) -> "StreamingQuery":
         """Start a query at the tables' positions."""
-        self._failure = None
+        self._failure, self._resizes = None, False
         stream = session.readStream.format("tidemill").options(**self._source_options(start))
         writer = stream.load().writeStream.foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", self._checkpoint(folder))
@@ -174,7 +201,8 @@ class WarehouseJob:
         return query
 
     def _source_options(self, start: StreamOffset) -> dict[str, str]:
-        return self._config.source_options(json.dumps(start.to_json_offsets()))
+        options = self._config.source_options(json.dumps(start.to_json_offsets()))
+        return options | {"maxOffsetsPerTrigger": str(self._size.offsets)}
 
     def _guard(self, query: "StreamingQuery", start: StreamOffset) -> QueryGuard:
         options = _asking_once(self._source_options(start))
@@ -216,7 +244,9 @@ class WarehouseJob:
     def _target(self, topic: str) -> DeltaTarget:
         path = self._config.path_of(topic)
         if path not in self._targets:
-            self._targets[path] = DeltaTarget(path, self._config.name, self._config.mode)
+            self._targets[path] = DeltaTarget(
+                path, self._config.name, self._config.mode, missing_as_null=self._config.store_missing_as_null
+            )
             self._upkeep[path] = Upkeep(
                 UpkeepPlan(
                     compact_interval_commits=self._config.compact_interval_commits,
@@ -229,28 +259,49 @@ class WarehouseJob:
     # -- batches
 
     def _on_batch(self, frame: "DataFrame", batch_id: int) -> None:
-        """Commit one batch; runs on a thread of Spark's."""
+        """Take one batch and see to its commit; runs on a thread of Spark's."""
         try:
+            if self._resizes:
+                return  # what the table lacks is read again
             chunks = chunks_of(frame.toArrow())
-            for path in sorted({self._config.path_of(chunk.topic) for chunk in chunks}):
-                mine = [chunk for chunk in chunks if self._config.path_of(chunk.topic) == path]
-                with self._committing:
-                    if self._stopping.is_set():
-                        raise InterruptedError("the job is stopping")
-                    self._commit(path, mine)
-            self._batches += 1
+            if self._stopping.is_set():
+                raise InterruptedError("the job is stopping")
+            self._commits.start(lambda: self._commit_all(chunks))
+            self._resizes = self._resized(chunks)
         except BaseException as error:
             self._failure = error
             raise
 
-    def _commit(self, path: str, chunks: list[Any]) -> None:
+    def _resized(self, chunks: list[Chunk]) -> bool:
+        offsets = sum(chunk.end - chunk.start for chunk in chunks)
+        cut = any(chunk.cut for chunk in chunks)
+        size = self._size.after(offsets, sum(chunk.size_bytes for chunk in chunks), cut)
+        if size is self._size:
+            return cut
+        log.info("batches take another number of records", before=self._size.offsets, now=size.offsets, cut=cut)
+        self._size = size
+        return True
+
+    def _commit_all(self, chunks: list[Chunk]) -> None:
+        for path in sorted({self._config.path_of(chunk.topic) for chunk in chunks}):
+            if self._stopping.is_set():
+                return  # what the table lacks is read again
+            self._commit(path, [chunk for chunk in chunks if self._config.path_of(chunk.topic) == path])
+        self._batches += 1
+
+    def _commit(self, path: str, chunks: list[Chunk]) -> None:
         target = self._target(chunks[0].topic)
         done = target.commit(chunks, self._topic_ids)
         self._records += done.records
         self._rows += done.rows
+        if done.values_missing:
+            self._missing += done.values_missing
+            log.warning("rows lack a value that was not sent", count=done.values_missing, table=path)
         refused = sum(chunk.refused for chunk in chunks)
         if refused:
-            log.warning("records that are no change events were passed over", count=refused, table=path)
+            self._refused += refused
+            first = next(chunk.complaint for chunk in chunks if chunk.complaint)
+            log.warning("records that cannot be used were passed over", count=refused, first=first, table=path)
         if done.rows and target.table is not None:
             self._upkeep[path].committed(target.table)
 
@@ -263,14 +314,30 @@ class WarehouseJob:
             while not self._stopping.wait(_POLL_S):
                 watchdog.beat()
                 self._report(query)
-                guard.check(self._clock.monotonic(), busy=self._committing.locked())
+                guard.check(self._clock.monotonic(), busy=self._commits.is_busy)
+                self._check_commits(query)
                 if not query.isActive:
+                    self._commits.wait()
                     self._report(query, force=True)
+                    if self._resizes and self._failure is None:
+                        raise _Resized
                     return self._failure is None and query.exception() is None and self._config.available_now
-        with self._committing:  # let a commit at hand finish
-            _quietly(query.stop)
+        self._commits.settle()  # let a commit at hand finish
+        _quietly(query.stop)
+        self._commits.settle()
         self._report(query, force=True)
         return True
+
+    def _check_commits(self, query: "StreamingQuery") -> None:
+        """End a query whose last commit failed, or which is to be replaced; raises what the commit raised."""
+        try:
+            self._commits.check()
+        except Exception as error:
+            self._failure = self._failure or error
+            _quietly(query.stop)
+            raise
+        if self._resizes and query.isActive:
+            _quietly(query.stop)
 
     def _give_up_jvm(self, session: "SparkSession", silent_s: float) -> None:
         """End a JVM that does not answer, so that whoever waits for its answer gets an error."""
@@ -287,6 +354,10 @@ class WarehouseJob:
             return
         self._told_at, self._told_batches = now, self._batches
         facts: dict[str, Any] = {"batches": self._batches, "records": self._records, "rows": self._rows}
+        if self._refused:
+            facts["refused"] = self._refused
+        if self._missing:
+            facts["missing_values"] = self._missing
         lag = _quietly(lambda: lag_of(query.lastProgress))
         if lag is not None:
             facts["lag"] = lag

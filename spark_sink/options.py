@@ -74,6 +74,7 @@ class SourceOptions:
     columns: str | None = None
     key_columns: tuple[str, ...] = ()
     unavailable: str | None = None
+    decoded_bytes_max: int | None = None  # of all tasks of a batch together
     fetch_bytes: int = 8 * 1024 * 1024
 
     @property
@@ -115,6 +116,7 @@ NAMES: Final = (
     "decode.keyColumns",
     "decode.unavailableValue",
     "decode.errors.tolerance",
+    "decode.maxBytesPerTrigger",
     "topic",
     "path",
 )
@@ -249,6 +251,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         columns=given.text("decode.columns"),
         key_columns=tuple(name.strip() for name in (given.text("decode.keyColumns") or "").split(",") if name.strip()),
         unavailable=given.text("decode.unavailableValue"),
+        decoded_bytes_max=given.integer("decode.maxBytesPerTrigger", None),
         fetch_bytes=_Given(client).number("max.partition.fetch.bytes", 8 * 1024 * 1024, 1_024),
     )
 

@@ -17,8 +17,8 @@ from tidemill.spark_sink.options import SourceOptions
 from tidemill.spark_sink.rows import Rows
 
 
-def read_batches(wanted: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Yield what the source's rows are for this range."""
+def read_batches(wanted: OffsetRange, options: SourceOptions, bytes_max: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield what the source's rows are for this range; of decoded changes at most about `bytes_max`."""
     pieces = read_range(wanted, options)
     if options.decode is None:
         yield from (to_batch(wanted, rows) for rows in pieces)
@@ -29,6 +29,7 @@ def read_batches(wanted: OffsetRange, options: SourceOptions) -> Iterator[pa.Rec
         options=envelope_options(options),
         keep_all=options.keep == "all",
         tolerate=options.tolerate_errors,
+        bytes_max=bytes_max,
     )
     yield from (chunk.to_batch() for chunk in chunks)
 

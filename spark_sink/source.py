@@ -48,8 +48,8 @@ ROW_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
 CHUNK_SCHEMA = (
-    "topic string, partition int, start bigint, end bigint, records bigint, refused bigint, "
-    "truncated_at bigint, changes binary"
+    "topic string, partition int, start bigint, end bigint, records bigint, refused bigint, complaint string, "
+    "truncated_at bigint, cut boolean, changes binary"
 )
 HEADERS_SCHEMA = ", headers array<struct<key: string, value: binary>>"
 
@@ -93,21 +93,23 @@ class TidemillDataSource(DataSource):
 class RangePartition(InputPartition):
     """One task's range."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
+    def __init__(self, wanted: OffsetRange, bytes_max: int | None = None) -> None:
         super().__init__(str(wanted))
         self.wanted = wanted
+        self.bytes_max = bytes_max
 
 
 def _planned(start: StreamOffset, end: StreamOffset, options: SourceOptions) -> list[RangePartition]:
     pieces = split(ranges(start, end), options.min_partitions, options.max_records_per_partition)
-    return [RangePartition(piece) for piece in pieces]
+    share = None if options.decoded_bytes_max is None else max(1, options.decoded_bytes_max // max(1, len(pieces)))
+    return [RangePartition(piece, share) for piece in pieces]
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> "Iterator[pa.RecordBatch]":
     from tidemill.spark_sink.reading import read_batches  # see the module's docstring
 
     assert isinstance(partition, RangePartition)
-    return read_batches(partition.wanted, options)
+    return read_batches(partition.wanted, options, partition.bytes_max)
 
 
 def _cluster(options: SourceOptions) -> "Cluster":

@@ -174,6 +174,6 @@ def mirror(name: str, properties: Path, *, log: Path) -> Service:
     return Service(name, ["mirror", "start", str(properties)], ready=r"tidemill mirror ready", log=log)
 
 
-def spark_job(name: str, properties: Path, *, log: Path) -> Service:
+def spark_job(name: str, properties: Path, *, log: Path, environ: Mapping[str, str] | None = None) -> Service:
     """A warehouse job."""
-    return Service(name, ["spark", "run", str(properties)], ready=r"tidemill spark ready", log=log)
+    return Service(name, ["spark", "run", str(properties)], ready=r"tidemill spark ready", log=log, environ=environ)

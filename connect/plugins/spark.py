@@ -85,6 +85,7 @@ class SparkSinkSettings(BaseModel):
     mode: str | None = _setting("mode", "upsert (default) or append", "HIGH", pattern="^(upsert|append)$")
     trigger_interval_ms: int | None = _setting("trigger.interval.ms", "Pause between two batches", "HIGH", ge=0)
     max_offsets_per_trigger: int | None = _setting("max.offsets.per.trigger", "Records a batch may have", ge=1)
+    max_bytes_per_trigger: int | None = _setting("max.bytes.per.trigger", "Bytes of changes a batch may have", ge=1)
     starting_offsets: str | None = _setting(
         "starting.offsets", "Where a new table starts", pattern="^(earliest|latest)$"
     )
@@ -102,6 +103,12 @@ class SparkSinkSettings(BaseModel):
     min_partitions: int | None = _setting("min.partitions", "Tasks a batch is cut into at least", "LOW", ge=1)
     checkpoint_location: str | None = _setting("checkpoint.location", "Where Spark keeps its checkpoint", "LOW")
     unavailable: str | None = _setting("unavailable.value.placeholder", "As of the source connector", "LOW")
+    missing: str | None = _setting(
+        "unavailable.value.missing",
+        "stop or null when the table lacks a value that did not change",
+        "LOW",
+        pattern="^(stop|null)$",
+    )
     compact_interval: int | None = _setting("table.compact.interval.commits", "When to join small files", "LOW", ge=0)
     vacuum_interval: int | None = _setting("table.vacuum.interval.commits", "When to remove old files", "LOW", ge=0)
     retention_hours: int | None = _setting("table.retention.hours", "How long old files are kept", "LOW", ge=0)

@@ -31,6 +31,7 @@ from tidemill.spark_sink.core_api import TopicPartition
 from tidemill.spark_sink.offsets import SourceStopped, TopicRecreated
 from tidemill.spark_sink.tables.evolution import missing_fields
 from tidemill.spark_sink.tables.plan import APPEND_COLUMNS, Pending, append_source, merge_source, pending, row_schema
+from tidemill.spark_sink.tables.unsent import ValueMissing, complaint, values_missing
 
 CONFLICTS_MAX = 10  # fresh attempts after a lost race; delta-rs itself retries commits that do not overlap
 HISTORY_MAX = 100  # commits looked at for a description of the offsets; upkeep's own have none
@@ -53,6 +54,7 @@ class Committed:
     version: int  # of the table; -1 while there is none
     records: int  # read from the topics
     rows: int  # merged or appended
+    values_missing: int  # rows with a value that was neither sent nor in the table
     ends: Mapping[TopicPartition, int]
 
 
@@ -96,10 +98,11 @@ def check_path(path: str) -> None:
 class DeltaTarget:
     """One table and the job that writes it."""
 
-    def __init__(self, path: str, sink: str, mode: str = "upsert") -> None:
+    def __init__(self, path: str, sink: str, mode: str = "upsert", *, missing_as_null: bool = False) -> None:
         self.path = path
         self._sink = sink
         self._mode = mode
+        self._missing_as_null = missing_as_null
         self._table = open_table(path)
         self._is_empty: bool | None = None  # known to hold no rows: None is "not looked yet"
         self._own: dict[str, int] = {}  # identifiers this writer has set
@@ -155,7 +158,7 @@ class DeltaTarget:
                 raise TableUnusable(f"table {self.path!r} cannot be read: {_first_line(error)}") from None
 
     def commit(self, chunks: Sequence[Chunk], topic_ids: Mapping[str, uuid.UUID]) -> Committed:
-        """Put a batch into the table, once; raises Fenced, OffsetGap, SchemaConflict, TableUnusable."""
+        """Put a batch into the table, once; raises Fenced, OffsetGap, SchemaConflict, ValueMissing, TableUnusable."""
         places = sorted({TopicPartition(chunk.topic, chunk.partition) for chunk in chunks})
         for _ in range(CONFLICTS_MAX):
             self._refresh()
@@ -163,15 +166,15 @@ class DeltaTarget:
             self._check_fence(positions, topic_ids)
             what = pending(chunks, positions)
             if not what.ends or (self._table is None and not what.tables):
-                return self._result(what, 0)
+                return self._result(what, 0, 0)
             try:
-                rows = self._write(what, self._transactions(what, topic_ids))
+                rows, missing = self._write(what, self._transactions(what, topic_ids))
             except CommitFailedError:
                 continue  # somebody else committed: look again whether it was with our offsets
             except (DeltaError, OSError) as error:
                 raise TableUnusable(f"table {self.path!r} cannot be written: {_first_line(error)}") from error
             self._own |= {self._app(place, topic_ids): end for place, end in what.ends.items()}
-            return self._result(what, rows)
+            return self._result(what, rows, missing)
         raise TableUnusable(f"table {self.path!r}: lost {CONFLICTS_MAX} races against another writer; is one running?")
 
     def _check_fence(self, positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]) -> None:
@@ -183,9 +186,9 @@ class DeltaTarget:
                     f"this job left it at {own}; this job stops"
                 )
 
-    def _result(self, what: Pending, rows: int) -> Committed:
+    def _result(self, what: Pending, rows: int, missing: int) -> Committed:
         version = -1 if self._table is None else self._table.version()
-        return Committed(version=version, records=what.records, rows=rows, ends=what.ends)
+        return Committed(version=version, records=what.records, rows=rows, values_missing=missing, ends=what.ends)
 
     def _transactions(self, what: Pending, topic_ids: Mapping[str, uuid.UUID]) -> CommitProperties:
         moves = {self._app(place, topic_ids): end for place, end in what.ends.items()}
@@ -199,17 +202,20 @@ class DeltaTarget:
             custom_metadata={SINK_METADATA: self._sink, OFFSETS_METADATA: json.dumps(offsets)},
         )
 
-    def _write(self, what: Pending, properties: CommitProperties) -> int:
+    def _write(self, what: Pending, properties: CommitProperties) -> tuple[int, int]:
+        """Returns how many rows were written, and how many of them lack a value."""
         table = self._prepared(what)
         schema = _arrow_schema(table)
+        missing = 0
         if self._mode == "append":
             source = append_source(what, schema)
         else:
             source = merge_source(what, schema)
+            missing = self._values_missing(table, source, what)
         if self._mode != "append" and (what.truncates or (source.num_rows and not self._no_rows_yet(table))):
             _merge(table, source, what, properties)
             self._is_empty = False
-            return int(source.num_rows)
+            return int(source.num_rows), missing
         if self._mode != "append" and source.num_rows:
             upserts = source.filter(pc.not_equal(source.column(OP), "d"))
             source = upserts.select(schema.names)
@@ -219,7 +225,16 @@ class DeltaTarget:
         else:
             table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
         table.update_incremental()
-        return int(source.num_rows)
+        return int(source.num_rows), missing
+
+    def _values_missing(self, table: DeltaTable, source: pa.Table, what: Pending) -> int:
+        rows = values_missing(table, source, _keys(what))
+        if rows.num_rows and not self._missing_as_null:
+            raise ValueMissing(
+                f"{complaint(what, rows, _keys(what), self.path)}; set unavailable.value.missing=null to store NULL, "
+                "or load the source table anew"
+            )
+        return int(rows.num_rows)
 
     def _no_rows_yet(self, table: DeltaTable) -> bool:
         if self._is_empty is None:

@@ -108,8 +108,25 @@ def test_a_change_without_key_needs_key_columns() -> None:
     with pytest.raises(NoKey, match="'nope' is not among the columns"):
         chunks([bare], key_columns=("nope",))
     unnamed = event("c", None, {"id": 1, "Name": None, "note": None}, schema=SMALL)
-    with pytest.raises(NoKey, match="no value for key 'Name'"):
+    with pytest.raises(NoKey, match=r"no value for key 'Name'; set errors\.tolerance=all"):
         chunks([unnamed], key_columns=("Name",))
+
+
+def test_changes_without_key_are_passed_over_and_named_where_that_is_tolerated() -> None:
+    bare = event("c", None, {"id": 9, "Name": "a", "note": None}, schema=SMALL)
+    messages = [small("c", 1, "a"), bare, small("c", 2, "b"), Message(None, bare.value), small("d", 1)]
+    with pytest.raises(NoKey, match=r"t-2: the record at offset 1 .* errors\.tolerance=all"):
+        chunks(messages)
+    (chunk,) = chunks(messages, tolerate=True)
+    assert [(row["id"], row[OP]) for table in chunk.tables for row in table.to_pylist()] == [(2, "c"), (1, "d")]
+    assert (chunk.records, chunk.refused) == (5, 2)
+    assert chunk.complaint == "t-2: the record at offset 1 has no key, so its row cannot be found in the table"
+    unnamed = [event("c", None, {"id": n, "Name": name, "note": None}, schema=SMALL) for n, name in enumerate("ab")]
+    unnamed.append(event("c", None, {"id": 2, "Name": None, "note": None}, schema=SMALL))
+    (chunk,) = chunks(unnamed, key_columns=("Name",), tolerate=True)
+    assert (chunk.refused, chunk.complaint) == (1, "t-2: the record at offset 2 has no value for key 'Name'")
+    with pytest.raises(NoKey, match="'nope' is not among the columns"):  # every record would be passed over
+        chunks(messages, key_columns=("nope",), tolerate=True)
 
 
 def test_bad_records_stop_or_are_counted() -> None:
@@ -119,6 +136,7 @@ def test_bad_records_stop_or_are_counted() -> None:
         chunks(messages)
     (chunk,) = chunks(messages, tolerate=True)
     assert chunk.refused == 2
+    assert chunk.complaint.startswith("t-2: the record at offset 1 is not a Debezium change event: ")
     assert [row["id"] for table in chunk.tables for row in table.to_pylist()] == [1, 2, 3]
 
 
@@ -132,6 +150,24 @@ def test_many_records_become_several_chunks_without_a_gap(monkeypatch: pytest.Mo
     monkeypatch.setattr("tidemill.spark_sink.changes.CHUNK_ROWS", 10)
     found = chunks([small("c", key, "a") for key in range(35)], pieces=7)
     assert [(chunk.start, chunk.end) for chunk in found] == [(0, 10), (10, 20), (20, 30), (30, 38)]
+
+
+def test_large_records_become_more_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.spark_sink.changes.CHUNK_BYTES", 10_000)
+    found = chunks([small("c", key, "a" * 3_000) for key in range(12)], pieces=12)
+    assert [chunk.records for chunk in found] == [3, 3, 3, 3, 0]
+    assert [chunk.start for chunk in found[1:]] == [chunk.end for chunk in found[:-1]]
+
+
+def test_a_task_ends_early_when_its_changes_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.spark_sink.changes.CHUNK_BYTES", 10_000)
+    messages = [small("c", key, "a" * 3_000) for key in range(30)]
+    found = chunks(messages, pieces=30, bytes_max=25_000)
+    assert [chunk.cut for chunk in found] == [False] * (len(found) - 1) + [True]
+    assert 25_000 <= sum(chunk.size_bytes for chunk in found) < 40_000
+    assert found[-1].end < len(messages)
+    assert not any(chunk.cut for chunk in chunks(messages, pieces=30, bytes_max=10_000_000))
+    assert all(chunk.end > chunk.start for chunk in chunks(messages, pieces=30, bytes_max=1))  # always progress
 
 
 def test_placeholders_of_every_type() -> None:

@@ -1,4 +1,7 @@
-"""Debezium's JSON as typed columns: with and without schema part, mixed, odd and bad"""
+"""Debezium's JSON as typed columns: with and without schema part, mixed, odd and bad
+
+Every test runs twice where there is a compiler: with documents that the kernel has reduced, and with whole ones.
+"""
 
 import json
 from typing import Any
@@ -9,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.spark_sink.compiled import COMPILED
 from tests.spark_sink.debezium_events import (
     FIELDS,
     KEY_SCHEMA,
@@ -22,7 +26,23 @@ from tests.spark_sink.debezium_events import (
     value_schema,
 )
 from tidemill.spark_sink.column_types import parse_columns
-from tidemill.spark_sink.envelope import BadRecord, EnvelopeOptions, EnvelopeReader, Events, SchemaPrefixes, find_prefix
+from tidemill.spark_sink.envelope import (
+    BadRecord,
+    EnvelopeOptions,
+    EnvelopeReader,
+    Events,
+    SchemaPrefixes,
+    find_prefix,
+    unprojected,
+)
+
+PROJECTORS = {"whole": unprojected} | ({"reduced": COMPILED.project} if COMPILED is not None else {})
+
+
+@pytest.fixture(autouse=True, params=PROJECTORS.values(), ids=PROJECTORS.keys())
+def projector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way that readers take which are not told another."""
+    monkeypatch.setattr("tidemill.spark_sink.envelope.fastest", lambda: request.param)
 
 
 def read(messages: list[Message], **options: Any) -> list[Events]:
@@ -106,6 +126,38 @@ def test_without_schema_types_are_guessed_and_text_stays_text() -> None:
     assert second.row.to_pylist() == [{"id": 1, "n": 1.5, "at": "soon", "none": [1], "new": True}]
     (third,) = reader.read(rows_of([plain({"id": 2, "n": 3, "at": None, "none": None, "new": None})]))
     assert third.row.type == second.row.type  # a type once seen stays
+
+
+def test_without_schema_what_the_source_says_of_itself_may_change_its_types() -> None:
+    one, two = ({"op": "c", "after": {"id": n}, "source": {"txId": n}, "extra": n} for n in (1, 2))
+    two |= {"source": {"txId": "two"}, "extra": [2]}
+    key = encode({"id": 1})
+    (events,) = read([Message(key, encode(one)), Message(key, encode(two))])
+    assert events.row.to_pylist() == [{"id": 1}, {"id": 2}]
+
+
+def test_without_schema_a_new_column_is_found_in_any_record() -> None:
+    reader = EnvelopeReader(EnvelopeOptions())
+    list(reader.read(rows_of([plain({"id": 1})])))
+    (events,) = reader.read(rows_of([plain({"id": 1}), plain({"id": 2, "late": "x"}), plain({"id": 3})]))
+    assert events.row.to_pylist() == [{"id": 1, "late": None}, {"id": 2, "late": "x"}, {"id": 3, "late": None}]
+
+
+def test_members_twice_escaped_or_deep_are_read_by_the_general_way() -> None:
+    key = encode({"id": 1})
+    deep = b'{"op":"c","after":{"id":1},"x":' + b"[" * 220 + b"]" * 220 + b"}"
+    for document in (rb'{"\u006fp":"c","after":{"id":1}}', deep):
+        (events,) = read([Message(key, document)])
+        assert (events.op.to_pylist(), events.row.to_pylist()) == (["c"], [{"id": 1}])
+
+
+def test_a_schema_that_was_forgotten_leaves_nothing_behind() -> None:
+    """Columns are kept with their schema, not under a number that the next one may get."""
+    reader = EnvelopeReader(EnvelopeOptions())
+    for number in range(200):
+        schema = value_schema([FIELDS[0], {"field": f"c{number}", "type": "int32", "optional": True}])
+        (events,) = reader.read(rows_of([event("c", {"id": 1}, {"id": 1, f"c{number}": number}, schema=schema)]))
+        assert events.row.to_pylist() == [{"id": 1, f"c{number}": number}]
 
 
 def test_without_schema_a_delete_alone_still_has_columns() -> None:
