@@ -1,10 +1,13 @@
 """kill -9 of the mirror and of both brokers under load: the copy has every record once, in order.
 
-Idempotent producers with every compression codec write into A while the parts die in turn. Afterwards the copy on B is
-compared record by record: key, value, headers, timestamp, order within the partition.
+Idempotent producers with every compression codec write into A while the parts die in turn, the mirror also while its
+batches lie unread before a target that stands still and reads them after the mirror is gone. Afterwards the copy on B
+is compared record by record: key, value, headers, timestamp, order within the partition.
 """
 
+import os
 import random
+import signal
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import services
 from tidemill.demo.pipeline import free_ports
+from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -107,11 +111,23 @@ class Load:
         assert error is None, error
         self.acknowledged += 1
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         """Until everything is acknowledged."""
         for producer in self._producers:
             assert producer.flush(120) == 0
+
+    def finish(self) -> None:
+        """The same, and nothing was refused."""
+        self.flush()
         assert self.acknowledged == self.sent
+
+
+def wait_started(b: str) -> None:
+    """Until there is a copy."""
+    deadline = time.monotonic() + CATCH_UP_S
+    while not sum(ends(b, "A.orders")):
+        assert time.monotonic() < deadline, "the mirror does not begin"
+        time.sleep(0.1)
 
 
 def wait_caught_up(a: str, b: str) -> None:
@@ -120,6 +136,20 @@ def wait_caught_up(a: str, b: str) -> None:
     while (there := ends(b, "A.orders")) != (here := ends(a, "orders")):
         assert time.monotonic() < deadline, f"the mirror does not catch up: {there} of {here}"
         time.sleep(0.2)
+
+
+def kill_behind(mirror: Service, a: Service, b: Service, load: Load) -> None:
+    """Kill the mirror with a part of A not on B, and requests on their way there that B reads only afterwards."""
+    on_b = sum(ends(b.facts["address"], "A.orders"))
+    os.kill(b.pid, signal.SIGSTOP)
+    try:
+        load.run(0.4)
+        load.flush()
+        behind = sum(ends(a.facts["address"], "orders")) - on_b
+        mirror.kill()
+    finally:
+        os.kill(b.pid, signal.SIGCONT)
+    assert behind > 0, "the kill has to find the mirror behind"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -146,7 +176,11 @@ def test_the_copy_is_exact_whatever_dies(tmp_path: Path, seed: int) -> None:
         load = Load(a.facts["address"], rng)
         for victim in (mirror, b, mirror, a, b, mirror):
             load.run(rng.uniform(0.3, 1.0))
-            victim.kill()
+            if victim is mirror:
+                wait_started(b.facts["address"])
+                kill_behind(mirror, a, b, load)
+            else:
+                victim.kill()
             load.run(rng.uniform(0.0, 0.4))
             victim.restart()
         load.run(0.5)
