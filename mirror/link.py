@@ -231,8 +231,9 @@ class PartitionLink:
                 self._on_log_start(log_start)
             case Halted(reason=reason):
                 self._halt(reason)
+        for frame in self._outbox.released():
+            self._actions.append(Release(frame=frame))
         actions, self._actions = self._actions, []
-        actions.extend(Release(frame=frame) for frame in self._outbox.released())
         return actions
 
     def _move(self, state: State, reason: str = "") -> None:
@@ -469,8 +470,10 @@ class PartitionLink:
         if self._resumption is not None:
             expected = self.offsets.source_for(self._next_target)
             self._resumption.note(relayed, self._next_source if expected is None else expected)
+        answer = data.obj
         for item in relayed.outgoing:
-            is_part = isinstance(item.batch, memoryview) and item.batch.obj is data.obj
+            batch = item.batch
+            is_part = isinstance(batch, memoryview) and batch.obj is answer
             if self._resumption is not None and self._contradiction(self._resumption, item):
                 self._contradicted(self._resumption, item)
                 return False
@@ -534,22 +537,24 @@ class PartitionLink:
             return 1
         return self._in_flight_max
 
-    @property
     def _is_outdated(self) -> bool:
         """Whether what a previous life sent may have become visible behind the log end since it was looked at."""
-        if self._accepted_ms is not None and self._resumption is None:
-            return False
         last_ms = self._located_ms if self._accepted_ms is None else self._accepted_ms
         return not 0 <= self._now_ms - last_ms <= IDLE_MS
 
     def _pump(self) -> None:
-        if self.state is State.RUNNING and not self._outbox.is_empty and self._is_outdated:
+        if self.state is not State.RUNNING:
+            return
+        outbox = self._outbox
+        if (self._accepted_ms is None or self._resumption is not None) and not outbox.is_empty and self._is_outdated():
             self._stumble(Trouble.RETRY, "looking at the target again after a while", pause_ms=0)
-        while self.state is State.RUNNING and self._outbox.in_flight < self._window:
-            parcel = self._outbox.send(self._ledger.confirmed)
-            if parcel is None:
+            return
+        confirmed = self._ledger.confirmed
+        for _ in range(self._window - outbox.in_flight):
+            sent = outbox.send(confirmed)
+            if sent is None:
                 return
-            self._actions.append(Produce(token=parcel.token, batch=parcel.item.batch))
+            self._actions.append(Produce(token=sent[0], batch=sent[1].item.batch))
 
     def _on_produced(self, event: Produced) -> None:
         parcel = self._outbox.land(event.token)

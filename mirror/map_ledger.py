@@ -47,10 +47,10 @@ class MapLedger:
 
     def add(self, target_offset: int, pieces: Iterable[tuple[int, int]]) -> int:
         """Note the (source offset, records) of a batch; returns the write that it has to wait for."""
-        target = target_offset
+        target, offsets = target_offset, self.offsets
         for source, records in pieces:
-            if self.offsets.source_for(target) != source:
-                number = self.offsets.append(Run(source, target))
+            if offsets.source_for(target) != source:
+                number = offsets.append(Run(source, target))
                 self._dirty_from = number if self._dirty_from is None else min(self._dirty_from, number)
                 self._is_new = True
             target += records

@@ -44,6 +44,7 @@ _EPOCH_LAST = 2**15 - 1
 _CLAIMS_MAX = 20
 RENEW_MS = 1_500  # an owner writes at least that often
 SILENCE_MS = 5_000  # an owner that has not written for so long is gone, or so slow that another one does better
+SEGMENT_BYTES = 4 * 1024 * 1024  # what is older than a day of renewed claims can be compacted away
 ROW_BYTES_MAX = 512 * 1024  # per batch, below the usual max.message.bytes
 
 Row = tuple[bytes, bytes | None]
@@ -136,7 +137,7 @@ class MapStore:
             name=self.topic,
             partitions=1,
             replication_factor=self._replication_factor,
-            configs={"cleanup.policy": "compact"},
+            configs={"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)},
         )
         error = (await Admin(self._client).create_topics([topic]))[self.topic]
         if error is not None and not isinstance(error, TopicAlreadyExists):

@@ -22,7 +22,6 @@ class Parcel:
     item: Outgoing
     needs: int  # map write that must be confirmed first
     frame: int = 0  # the answer whose bytes it is part of; 0 for bytes of its own
-    token: int = 0  # of its last sending
     in_doubt: bool = False
 
     @property
@@ -38,7 +37,7 @@ class Outbox:
         self.buffered_bytes = 0  # of all batches that are held
         self.own_bytes = 0  # of those that are no part of a frame
         self._queue: deque[Parcel] = deque()
-        self._flying: deque[Parcel] = deque()
+        self._flying: dict[int, Parcel] = {}  # by token
         self._returned: list[Parcel] = []
         self._frames: Counter[int] = Counter()
         self._released: list[int] = []
@@ -68,23 +67,20 @@ class Outbox:
         self._queue.append(parcel)
         self._count(parcel, 1)
 
-    def send(self, confirmed: int) -> Parcel | None:
-        """The next batch to send, if its map write is confirmed."""
+    def send(self, confirmed: int) -> tuple[int, Parcel] | None:
+        """The next batch to send, with a token of its own, if its map write is confirmed."""
         if not self._queue or self._queue[0].needs > confirmed:
             return None
-        self._next_token += 1
-        parcel = replace(self._queue.popleft(), token=self._next_token)
-        self._flying.append(parcel)
-        return parcel
+        self._next_token = token = self._next_token + 1
+        self._flying[token] = parcel = self._queue.popleft()
+        return token, parcel
 
     def land(self, token: int) -> Parcel | None:
         """Take an answered batch out of flight; None for an answer that nobody waits for."""
-        for parcel in self._flying:
-            if parcel.token == token:
-                self._flying.remove(parcel)
-                self._count(parcel, -1)
-                return parcel
-        return None
+        parcel = self._flying.pop(token, None)
+        if parcel is not None:
+            self._count(parcel, -1)
+        return parcel
 
     # -- trouble
 
@@ -157,6 +153,8 @@ class Outbox:
 
     def released(self) -> list[int]:
         """The fetch answers that are not needed any more, each told once."""
+        if not self._released:
+            return []
         released, self._released = self._released, []
         return released
 
@@ -173,7 +171,7 @@ class Outbox:
         self._count(parcel, 1)
 
     def _count(self, parcel: Parcel, sign: int) -> None:
-        size = sign * parcel.size_bytes
+        size = sign * len(parcel.item.batch)
         self.buffered_bytes += size
         if not parcel.frame:
             self.own_bytes += size
