@@ -10,12 +10,16 @@ import random
 import pytest
 
 from tidemill.connect.tasks.source_machine import (
+    Abandon,
     Delivered,
+    DeliveryFailed,
+    Drained,
     NotifyCommitted,
     OffsetsStored,
     Polled,
     Produce,
     SourceMachine,
+    Stop,
     StoreOffsets,
     Tick,
 )
@@ -91,3 +95,60 @@ def test_no_record_is_lost(seed: int) -> None:
         lives += 1
         assert lives < 1000, "it must get there"
     assert set(world.log) == {(partition, number) for partition in PARTITIONS for number in range(RECORDS_EACH)}
+
+
+def fail(world: World, machine: SourceMachine, runs: dict[int, list[tuple[bytes, int]]]) -> None:
+    """The end of a task that has failed: some more is acknowledged, then what is acknowledged is stored."""
+    pending = list(machine.step(Stop()))
+    for token in world.random.sample(sorted(runs), k=world.random.randrange(len(runs) + 1)):
+        world.log += runs[token]
+        pending += machine.step(Delivered(token=token, records=len(runs.pop(token))))
+    pending += machine.step(Abandon())
+    drained = False
+    while pending:
+        match pending.pop(0):
+            case StoreOffsets(flush=flush, offsets=offsets):
+                world.offsets |= {partition: offset["next"] for partition, offset in offsets}
+                pending += machine.step(OffsetsStored(flush=flush))
+            case Drained():
+                drained = True
+    assert drained, "it must not wait for what will never come"
+    world.check()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_failure_stores_what_is_acknowledged_and_nothing_else(seed: int) -> None:
+    world = World(seed)
+    for _ in range(20):
+        machine = SourceMachine(flush_interval_ms=1 << 40, in_flight_bytes_max=1 << 30, in_flight_records_max=1 << 30)
+        position = {partition: world.offsets.get(partition, 0) for partition in PARTITIONS}
+        before = dict(position)
+        runs: dict[int, list[tuple[bytes, int]]] = {}
+        acknowledged: set[int] = set()
+        order: dict[bytes, list[tuple[int, int]]] = {partition: [] for partition in PARTITIONS}
+        for token in range(world.random.randrange(1, 12)):
+            partition = world.random.choice(PARTITIONS)
+            start, end = position[partition], min(RECORDS_EACH, position[partition] + 1 + world.random.randrange(3))
+            if start == end:
+                continue
+            position[partition] = end
+            runs[token] = [(partition, number) for number in range(start, end)]
+            order[partition].append((token, end))
+            machine.step(
+                Polled(token=token, partition=partition, offset={"next": end}, records=end - start, size_bytes=1)
+            )
+        bad = world.random.choice(sorted(runs)) if runs else None
+        if bad is not None:
+            machine.step(DeliveryFailed(token=bad, reason="refused"))
+            doomed = runs.pop(bad)
+            kept = dict(runs)
+            fail(world, machine, runs)
+            acknowledged = kept.keys() - runs.keys()
+            assert doomed
+        for partition, sent in order.items():
+            expected = before[partition]
+            for token, end in sent:
+                if token not in acknowledged:
+                    break
+                expected = end
+            assert world.offsets.get(partition, 0) == expected
