@@ -18,6 +18,7 @@ from tidemill.core.runtime.clock import Clock
 log = structlog.get_logger("tidemill.connect.job")
 
 PAUSE_CHECK_S = 60.0  # a wish wakes the wait; this is only a bound
+RESTART_S_MAX = 60.0  # a job may be a program that takes long to start
 HEALTHY_S = 60.0  # a job that ran this long starts over with short waits
 SETTLED_S = 3.0  # a job that ran this long has got what it waited for
 
@@ -33,7 +34,7 @@ class JobRunner:
         self._spec = spec
         self._control = control
         self._clock = clock
-        self._backoff = Backoff()
+        self._backoff = Backoff(cap_s=RESTART_S_MAX)
         self._job: JobTask | None = None
 
     def run(self) -> None:

@@ -49,6 +49,7 @@ class KafkaWatch:
         self._rounds = count()
         self._wake = threading.Event()
         self._closing = threading.Event()
+        self._saying = threading.Lock()  # nothing is said once `close` has returned
         self._thread = threading.Thread(target=self._run, name="kafka watch", daemon=True)
 
     def start(self) -> None:
@@ -62,20 +63,23 @@ class KafkaWatch:
         self._wake.set()
 
     def close(self) -> None:
-        """Ask no more; the client may be closed after this."""
-        self._closing.set()
+        """Ask no more, and take back what was said.
+
+        The thread is not waited for: with the cluster away, it may be asking for a while yet. It lets go of the client
+        when it ends.
+        """
+        with self._saying:
+            self._closing.set()
+            for about in (CLUSTER, *map(_about, tuple(self._suspects))):
+                self._control.problem(about, None)
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(2 * ANSWER_S)
-        self._control.problem(CLUSTER, None)
-        for topic in list(self._suspects):
-            self._clear(topic)
 
     def _run(self) -> None:
         while not self._closing.wait(PAUSE_S):
             well = self._ask()
             self._wake.wait(ASK_S if well else ASK_IN_TROUBLE_S)
             self._wake.clear()
+        del self._client  # if nobody else has it, it is closed here, where that may take its time
 
     def _ask(self) -> bool:
         """One round; whether all is well."""
@@ -83,14 +87,13 @@ class KafkaWatch:
             try:
                 found = self._client.list_topics(topic, timeout=ANSWER_S).topics[topic]
             except KafkaException as error:
-                if not self._closing.is_set():
-                    words = self._words or kafka_error(error).str()
-                    self._control.problem(CLUSTER, f"the Kafka cluster at {self._bootstrap} does not answer: {words}")
+                words = self._words or kafka_error(error).str()
+                self._say(CLUSTER, f"the Kafka cluster at {self._bootstrap} does not answer: {words}")
                 return False
             except RuntimeError:  # the client was closed meanwhile
                 return True
             self._words = ""
-            self._control.problem(CLUSTER, None)
+            self._say(CLUSTER, None)
             self._judge(topic, found)
         return not self._suspects
 
@@ -113,10 +116,19 @@ class KafkaWatch:
             trouble = f"topic {topic}: no leader for partition {named}" if leaderless else ""
         if not trouble:
             self._clear(topic)
-        elif not self._closing.is_set():
+        else:
             self._suspects.add(topic)
-            self._control.problem(f"topic {topic}", trouble)
+            self._say(_about(topic), trouble)
 
     def _clear(self, topic: str) -> None:
         self._suspects.discard(topic)
-        self._control.problem(f"topic {topic}", None)
+        self._say(_about(topic), None)
+
+    def _say(self, about: str, message: str | None) -> None:
+        with self._saying:
+            if not self._closing.is_set():
+                self._control.problem(about, message)
+
+
+def _about(topic: str) -> str:
+    return f"topic {topic}"

@@ -175,8 +175,9 @@ class _Session:
         self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
         self._consumer = Consumer({**config, "error_cb": self._client_error, "on_commit": self._committed})
         # A client of its own: while one thread is in `consume`, another gets no answer out of the same consumer.
-        asking = Consumer({**config, "log_level": 0})
-        self._watch = KafkaWatch(asking, self._control, self._spec.bootstrap_servers, self._topics)
+        self._watch = KafkaWatch(
+            Consumer({**config, "log_level": 0}), self._control, self._spec.bootstrap_servers, self._topics
+        )
         self._watch.start()
         orderly = False
         try:

@@ -39,7 +39,7 @@ class Shift(JobTask):
 def work(
     run: Callable[..., Loop], spec: Callable[..., TaskSpec], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[Loop, list[Shift]]]:
-    monkeypatch.setattr(job, "Backoff", lambda: Backoff(0.01, 0.01))
+    monkeypatch.setattr(job, "Backoff", lambda cap_s: Backoff(0.01, 0.01))
 
     def start(*troubles: Exception, kind: type[Any] = Shift, paused: bool = False) -> tuple[Loop, list[Shift]]:
         runs: list[Shift] = []
