@@ -43,7 +43,7 @@ IDS = 1_500
 
 LAST_ID = 1_000_000
 UNAVAILABLE = "__debezium_unavailable_value"
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 
 Rows = dict[tuple[str, ...], dict[str, Any]]
 

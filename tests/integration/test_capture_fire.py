@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.postgres,
     pytest.mark.crash,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
 ]
 
 RUNS = int(os.environ.get("TIDEMILL_FIRE_RUNS", "3"))
