@@ -67,5 +67,8 @@ class OffsetBook:
 
 
 def flat(mapping: SourcePartition) -> bool:
-    """Whether a partition or offset is legal: a flat map of primitive values."""
-    return all(value is None or isinstance(value, str | int | float | bool) for value in mapping.values())
+    """Whether a partition or offset is legal: a flat map of primitive values, no number beyond Java's long."""
+    return all(
+        -(2**63) <= value < 2**63 if isinstance(value, int) else value is None or isinstance(value, str | float)
+        for value in mapping.values()
+    )

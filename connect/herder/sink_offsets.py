@@ -3,17 +3,27 @@
 A sink has no offsets of its own; its progress is what its consumer group committed. The REST API shows it as partition
 `{"kafka_topic", "kafka_partition"}` and offset `{"kafka_offset"}`, and takes numbers written as text as well, because
 clients send both. Calls block: they belong on a thread.
+
+librdkafka for Python cannot forget the position of a single partition, so that one request goes through the client of
+our own, which speaks to clusters without encryption and log-in only. To delete the group and put the rest back would
+lose everything if anything happens in between.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tidemill.connect.topic_log import Settings
+from tidemill.connect.topic_log import Settings, admin_client
+from tidemill.core import errors
+from tidemill.core.client.admin import Admin
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.types import TopicPartition as Partition
 
 TOPIC, PARTITION, OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
+PARTITION_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1
 
 
 class BadSinkOffset(ValueError):
@@ -33,29 +43,29 @@ def parse_entry(partition: Mapping[str, Any], offset: Mapping[str, Any] | None) 
     topic = partition.get(TOPIC)
     if not isinstance(topic, str) or not topic or PARTITION not in partition:
         raise BadSinkOffset(
-            f"A sink connector's partition must contain the keys '{TOPIC}' and '{PARTITION}', got {partition}"
+            f"The partition for a sink connector offset must contain the keys '{TOPIC}' and '{PARTITION}'"
         )
-    number = _number(partition[PARTITION], PARTITION)
+    number = _number(partition[PARTITION], PARTITION, PARTITION_MAX)
     if offset is None:
         return TopicPartition(topic, number, -1)
     if OFFSET not in offset:
-        raise BadSinkOffset(f"A sink connector's offset must contain the key '{OFFSET}', got {dict(offset)}")
-    return TopicPartition(topic, number, _number(offset[OFFSET], OFFSET))
+        raise BadSinkOffset(f"The offset for a sink connector should either be null or contain the key '{OFFSET}'")
+    return TopicPartition(topic, number, _number(offset[OFFSET], OFFSET, OFFSET_MAX))
 
 
-def _number(value: Any, name: str) -> int:
+def _number(value: Any, name: str, most: int) -> int:
     try:
         number = -1 if isinstance(value, bool | float) else int(value)
     except (TypeError, ValueError):
         number = -1
-    if number < 0:
+    if not 0 <= number <= most:
         raise BadSinkOffset(f"The value of '{name}' must be a number of at least 0, got {value!r}")
     return number
 
 
 def committed(client: Settings, group: str, timeout_s: float) -> list[TopicPartition]:
     """What the group has committed, in the order of topics and partitions."""
-    admin = AdminClient(dict(client))
+    admin = admin_client(client)
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=timeout_s)
     try:
         found = asked[group].result(timeout_s).topic_partitions
@@ -68,17 +78,35 @@ def committed(client: Settings, group: str, timeout_s: float) -> list[TopicParti
 
 def alter(client: Settings, group: str, wanted: Sequence[TopicPartition], timeout_s: float) -> None:
     """Commit `wanted` for the group; an offset of -1 drops the commit of that partition."""
-    admin = AdminClient(dict(client))
+    admin = admin_client(client)
     moves = [each for each in wanted if each.offset >= 0]
-    drops = {(each.topic, each.partition) for each in wanted if each.offset < 0}
+    drops = [Partition(each.topic, each.partition) for each in wanted if each.offset < 0]
+    if drops and client.get("security.protocol", "plaintext").lower() != "plaintext":
+        raise GroupFailed(
+            f"single partitions of group {group} cannot be reset on a cluster that asks for encryption or log-in: "
+            "move them to an offset, or reset all of them"
+        )
     if moves:
         _alter(admin, group, moves, timeout_s)
     if drops:
-        # librdkafka cannot delete single commits of a group: the group is deleted and the other commits put back.
-        kept = [each for each in committed(client, group, timeout_s) if (each.topic, each.partition) not in drops]
-        reset(client, group, timeout_s)
-        if kept:
-            _alter(admin, group, kept, timeout_s)
+        asyncio.run(_drop(client["bootstrap.servers"], group, drops, timeout_s))
+
+
+async def _drop(bootstrap: str, group: str, partitions: Sequence[Partition], timeout_s: float) -> None:
+    try:
+        async with ClusterClient(bootstrap, call_timeout_ms=int(timeout_s * 1000)) as cluster:
+            outcomes = await Admin(cluster).delete_offsets(group, partitions)
+    except errors.GroupIdNotFound:
+        return  # nothing is committed
+    except (errors.KafkaError, OSError) as error:
+        raise GroupFailed(f"cannot reset partitions of group {group}: {error}") from error
+    refused = [
+        f"{partition.topic}-{partition.partition}: {error}"
+        for partition, error in outcomes.items()
+        if error is not None and not isinstance(error, errors.UnknownTopicOrPartition)
+    ]
+    if refused:
+        raise GroupFailed(f"cannot reset partitions of group {group}: {'; '.join(refused)}")
 
 
 def _alter(admin: AdminClient, group: str, offsets: list[TopicPartition], timeout_s: float) -> None:
@@ -96,7 +124,7 @@ def _alter(admin: AdminClient, group: str, offsets: list[TopicPartition], timeou
 
 def reset(client: Settings, group: str, timeout_s: float) -> None:
     """Forget everything the group has committed."""
-    admin = AdminClient(dict(client))
+    admin = admin_client(client)
     try:
         admin.delete_consumer_groups([group], request_timeout=timeout_s)[group].result(timeout_s)
     except KafkaException as error:

@@ -45,6 +45,12 @@ from ..wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from ..wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from ..wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -332,6 +338,35 @@ class Admin:
                         raise error
                     result[TopicPartition(topic.name, row.partition_index)] = error
             return result
+
+        return await self._client.retrying(attempt)
+
+    async def delete_offsets(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Forget positions the group has committed, and no others; a group that reads the topic refuses."""
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for partition in partitions:
+            row = OffsetDeleteRequestPartition(partition_index=partition.partition)
+            topics.setdefault(partition.topic, []).append(row)
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=tuple(OffsetDeleteRequestTopic(name=name, partitions=tuple(rows)) for name, rows in topics.items()),
+        )
+
+        async def attempt() -> dict[TopicPartition, KafkaError | None]:
+            node_id = await self._client.coordinator(group)
+            answer = await self._client.call_node(node_id, ApiKey.OFFSET_DELETE, request, OffsetDeleteResponse)
+            where = f"{self._client.bootstrap}: offsets of group {group!r}"
+            if answer.error_code:
+                raise fault(answer.error_code, where)
+            return {
+                TopicPartition(topic.name, row.partition_index): (
+                    fault(row.error_code, where) if row.error_code else None
+                )
+                for topic in answer.topics
+                for row in topic.partitions
+            }
 
         return await self._client.retrying(attempt)
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from tidemill.connect.herder import sink_offsets
-from tidemill.connect.herder.sink_offsets import BadSinkOffset, parse_entry
+from tidemill.connect.herder.sink_offsets import BadSinkOffset, GroupFailed, parse_entry
 from tidemill.connect.topic_log import TopicSpec, ensure_topic
 
 
@@ -33,7 +33,9 @@ def test_entries(partition: Any, offset: Any, expected: tuple[str, int, int]) ->
         ({"kafka_topic": "t", "kafka_partition": "x"}, None, "'kafka_partition' must be a number"),
         ({"kafka_topic": "t", "kafka_partition": 1.5}, None, "'kafka_partition' must be a number"),
         ({"kafka_topic": "t", "kafka_partition": True}, None, "'kafka_partition' must be a number"),
-        ({"kafka_topic": "t", "kafka_partition": 0}, {}, "must contain the key 'kafka_offset'"),
+        ({"kafka_topic": "t", "kafka_partition": 2**31}, None, "'kafka_partition' must be a number"),
+        ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": 2**63}, "'kafka_offset' must be a number"),
+        ({"kafka_topic": "t", "kafka_partition": 0}, {}, "contain the key 'kafka_offset'"),
         ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": -5}, "'kafka_offset' must be a number"),
         ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": None}, "'kafka_offset' must be a number"),
     ],
@@ -59,3 +61,24 @@ def test_a_group_is_moved_and_reset(bootstrap: str, unique: Callable[[str], str]
     sink_offsets.reset(client, group, 20)
     assert stored() == []
     sink_offsets.reset(client, group, 20)  # nothing left to forget
+
+
+@pytest.mark.integration
+def test_to_reset_one_partition_touches_no_other(bootstrap: str, unique: Callable[[str], str]) -> None:
+    """What stands beside a position, and no request could put back, is still there."""
+    client, group, topic = {"bootstrap.servers": bootstrap}, unique("group"), unique("topic")
+    ensure_topic(client, TopicSpec(name=topic, partitions=2, replication_factor=1, config={}), timeout_s=20)
+    consumer = Consumer({**client, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 5, "mine"), TopicPartition(topic, 1, 6)], asynchronous=False)
+    consumer.close()
+    sink_offsets.alter(client, group, [TopicPartition(topic, 1, -1)], 20)
+    (left,) = sink_offsets.committed(client, group, 20)
+    assert (left.partition, left.offset, left.metadata) == (0, 5, "mine")
+    sink_offsets.alter(client, unique("nobody"), [TopicPartition(topic, 1, -1)], 20)  # nothing to forget
+    sink_offsets.alter(client, group, [TopicPartition(unique("nowhere"), 1, -1)], 20)
+
+
+def test_a_cluster_the_request_cannot_be_sent_to_is_said() -> None:
+    client = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}
+    with pytest.raises(GroupFailed, match="move them to an offset, or reset all of them"):
+        sink_offsets.alter(client, "g", [TopicPartition("t", 1, -1)], 1)

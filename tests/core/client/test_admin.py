@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.core.client.admin import Admin, CommittedOffset, NewTopic
 from tidemill.core.client.cluster import ClusterClient
-from tidemill.core.errors import TopicAlreadyExists
+from tidemill.core.errors import GroupIdNotFound, TopicAlreadyExists
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.types import TopicPartition
@@ -55,6 +55,17 @@ async def test_groups_commit_from_outside(client: ClusterClient, topic: str) -> 
     assert await admin.committed_offsets(group) == positions
     assert await admin.group_state(group) == "Empty"
     assert group in [row.group for row in await admin.list_groups()]
+
+
+async def test_single_positions_of_a_group_are_forgotten(client: ClusterClient, topic: str) -> None:
+    admin, group = Admin(client), f"{topic}-group"
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    positions = {first: CommittedOffset(offset=3, metadata=""), second: CommittedOffset(offset=4, metadata="kept")}
+    await admin.commit_offsets(group, positions)
+    assert await admin.delete_offsets(group, [first]) == {first: None}
+    assert await admin.committed_offsets(group) == {second: positions[second]}
+    with pytest.raises(GroupIdNotFound):
+        await admin.delete_offsets(f"{group}-nobody", [first])
 
 
 async def test_the_cluster_describes_itself(client: ClusterClient) -> None:
