@@ -21,6 +21,9 @@ import orjson
 from tidemill.connect.api import SourceOffset, SourcePartition
 from tidemill.connect.problem import Problem, from_json, to_json
 
+COUNT_MAX = 2**31 - 1
+"""The largest number of a task, of tasks or of a generation: Java's int."""
+
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 """A Kafka record as the stores see it."""
 
@@ -175,11 +178,11 @@ def _decode_connector(connector: str, content: dict[str, Any] | None) -> ConfigR
 
 def _decode_task(rest: str, content: dict[str, Any] | None) -> ConfigRecord | None:
     # A connector's name may hold dashes: the task is what follows the last one.
-    connector, _, task = rest.rpartition("-")
-    properties = _properties(content)
-    if not connector or not task.isascii() or not task.isdigit() or properties is None:
+    connector, _, digits = rest.rpartition("-")
+    task, properties = _task_number(digits), _properties(content)
+    if not connector or task is None or properties is None:
         return None
-    return TaskConfig(connector=connector, task=int(task), properties=properties)
+    return TaskConfig(connector=connector, task=task, properties=properties)
 
 
 def _decode_commit(connector: str, content: dict[str, Any] | None) -> ConfigRecord | None:
@@ -227,7 +230,15 @@ def _properties(content: dict[str, Any] | None) -> dict[str, str] | None:
 
 def _count(content: dict[str, Any] | None, field: str) -> int | None:
     number = None if content is None else content.get(field)
-    return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
+    in_range = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= COUNT_MAX
+    return number if in_range else None
+
+
+def _task_number(digits: str) -> int | None:
+    # The length is looked at first: Python refuses to read numbers of thousands of digits.
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+        return None
+    return int(digits) if int(digits) <= COUNT_MAX else None
 
 
 # --------------------------------------------------------------- offsets topic
@@ -318,8 +329,22 @@ class TopicUnused:
     topic: str
 
 
-StatusRecord: TypeAlias = InstanceStatus | InstanceGone | TopicUse | TopicUnused
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerClaim:
+    """`worker-claim`: who runs everything from here on. Of several the last one in the topic is right.
 
+    One key lies in one partition, so all workers see the claims in one order, whatever their names and clocks say.
+    """
+
+    worker_id: str
+    generation: int
+    life: str  # one start of one worker; no two are alike
+    group: str
+
+
+StatusRecord: TypeAlias = InstanceStatus | InstanceGone | TopicUse | TopicUnused | WorkerClaim
+
+_CLAIM = "worker-claim"
 _STATUS_CONNECTOR = "status-connector-"
 _STATUS_TASK = "status-task-"
 _STATUS_TOPIC = "status-topic-"
@@ -351,6 +376,9 @@ def encode_status(record: StatusRecord) -> KeyValue:
             return _keyed(f"{_STATUS_TOPIC}{topic}{_TOPIC_OWNER}{connector}", {"topic": use})
         case TopicUnused(connector=connector, topic=topic):
             return _keyed(f"{_STATUS_TOPIC}{topic}{_TOPIC_OWNER}{connector}", None)
+        case WorkerClaim(worker_id=worker_id, generation=generation, life=life, group=group):
+            claim = {"worker_id": worker_id, "generation": generation, "life": life, "group": group}
+            return _keyed(_CLAIM, claim)
 
 
 def decode_status(key: bytes | None, value: bytes | None) -> StatusRecord | None:
@@ -359,14 +387,17 @@ def decode_status(key: bytes | None, value: bytes | None) -> StatusRecord | None
     content = _json_object(value)
     if name is None or (value is not None and content is None):
         return None
+    if name == _CLAIM:
+        return _decode_claim(content)
     if name.startswith(_STATUS_TOPIC):
         return _decode_topic_use(name.removeprefix(_STATUS_TOPIC), content)
     if name.startswith(_STATUS_CONNECTOR):
         return _decode_instance(name.removeprefix(_STATUS_CONNECTOR), None, content)
     if name.startswith(_STATUS_TASK):
-        connector, _, task = name.removeprefix(_STATUS_TASK).rpartition("-")
-        if connector and task.isascii() and task.isdigit():
-            return _decode_instance(connector, int(task), content)
+        connector, _, digits = name.removeprefix(_STATUS_TASK).rpartition("-")
+        task = _task_number(digits)
+        if connector and task is not None:
+            return _decode_instance(connector, task, content)
     return None
 
 
@@ -374,7 +405,9 @@ def _decode_instance(connector: str, task: int | None, content: dict[str, Any] |
     if content is None:
         return InstanceGone(connector=connector, task=task)
     state, generation = content.get("state"), content.get("generation", 0)
-    if not isinstance(state, str) or state not in State.__members__ or not isinstance(generation, int):
+    if not isinstance(state, str) or state not in State.__members__:
+        return None
+    if not isinstance(generation, int) or not -1 <= generation <= COUNT_MAX:
         return None
     trace, version = content.get("trace"), content.get("version")
     return InstanceStatus(
@@ -387,6 +420,14 @@ def _decode_instance(connector: str, task: int | None, content: dict[str, Any] |
         version=version if isinstance(version, str) else None,
         problem=from_json(content.get("problem")),
     )
+
+
+def _decode_claim(content: dict[str, Any] | None) -> StatusRecord | None:
+    generation, life = _count(content, "generation"), None if content is None else content.get("life")
+    if content is None or generation is None or not isinstance(life, str):
+        return None
+    worker_id, group = str(content.get("worker_id", "")), str(content.get("group", ""))
+    return WorkerClaim(worker_id=worker_id, generation=generation, life=life, group=group)
 
 
 def _decode_topic_use(rest: str, content: dict[str, Any] | None) -> StatusRecord | None:

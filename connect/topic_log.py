@@ -42,12 +42,27 @@ STORE_PRODUCER: Settings = {
 POLL_S = 0.5
 """How long a follower waits for a record before it looks whether it has been closed."""
 
+MESSAGE_BYTES_MAX = 1_000_000
+"""librdkafka's limit where no setting says otherwise."""
+
 FETCH_RECORDS_MAX = 1_000
 """Records handed to the event loop in one turn: small enough that a long replay does not freeze the REST API."""
 
 
+SIZE_OVERHEAD = 128
+"""Bytes a record takes besides key and value, on the safe side."""
+
+
 class TopicLogError(Exception):
     """The topic could not be created, read or written; the message says which and why."""
+
+
+class RecordTooLarge(TopicLogError):
+    """A record is larger than the topic takes; to try again is of no use."""
+
+    def __init__(self, message: str, key: bytes) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class LogRecord(NamedTuple):
@@ -66,35 +81,67 @@ class TopicSpec:
     name: str
     partitions: int
     replication_factor: int  # -1 leaves it to the broker
+    at_most: bool = False  # the number was nobody's wish: a cluster with fewer brokers gets as many copies as it has
     config: Mapping[str, str]
 
 
-def ensure_topic(client: Settings, spec: TopicSpec, *, timeout_s: float) -> None:
-    """Create the topic unless it is there; blocking. Refuses one that would not be compacted.
+def copies(wanted: int, brokers: int, *, at_most: bool) -> int:
+    """How many replicas a topic gets that Connect creates for itself: one rule for all of them.
 
-    A cluster with fewer brokers than the wanted copies gets as many copies as it has brokers: a laptop should not need
-    a configuration of its own.
+    A number that somebody wrote is kept to, as durability is not to be had silently for less; the cluster refuses it if
+    it has too few brokers. A default adapts to a smaller cluster: a laptop should not need a configuration of its own.
+
+    >>> copies(3, 1, at_most=True), copies(3, 1, at_most=False), copies(-1, 1, at_most=True)
+    (1, 3, -1)
     """
-    admin = AdminClient(dict(client))
-    metadata = admin.list_topics(timeout=timeout_s)
+    return min(wanted, brokers) if at_most and brokers > 0 else wanted
+
+
+def ensure_topic(client: Settings, spec: TopicSpec, *, timeout_s: float) -> None:
+    """Create the topic unless it is there; blocking. Refuses a config topic of several partitions.
+
+    Raises TopicLogError, also for a cluster that does not answer and for settings no client can use.
+    """
+    admin = admin_client(client)
+    try:
+        metadata = admin.list_topics(timeout=timeout_s)
+    except KafkaException as error:
+        raise TopicLogError(f"cannot ask the Kafka cluster for topic {spec.name!r}: {_reason(error)}") from error
     topic = metadata.topics.get(spec.name)
     if topic is None or topic.error is not None:
-        copies = min(spec.replication_factor, len(metadata.brokers))
-        if copies != spec.replication_factor:
-            log.info("fewer brokers than copies", topic=spec.name, wanted=spec.replication_factor, replicas=copies)
-        config = {"cleanup.policy": "compact", **spec.config}
-        wanted = NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=copies, config=config)
-        try:
-            admin.create_topics([wanted], operation_timeout=timeout_s)[spec.name].result(timeout_s)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise TopicLogError(f"cannot create topic {spec.name!r}: {error.args[0].str()}") from error
-        return
-    if spec.partitions == 1 and len(topic.partitions) != 1:
+        _create_topic(admin, spec, len(metadata.brokers), timeout_s)
+    elif spec.partitions == 1 and len(topic.partitions) != 1:
         raise TopicLogError(
             f"topic {spec.name!r} has {len(topic.partitions)} partitions but must have 1: name another topic, "
             f"or delete this one and let the worker create it"
         )
+
+
+def _create_topic(admin: AdminClient, spec: TopicSpec, brokers: int, timeout_s: float) -> None:
+    replicas = copies(spec.replication_factor, brokers, at_most=spec.at_most)
+    if replicas != spec.replication_factor:
+        log.warning("fewer brokers than copies", topic=spec.name, wanted=spec.replication_factor, replicas=replicas)
+    config = {"cleanup.policy": "compact", **spec.config}
+    wanted = NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=replicas, config=config)
+    try:
+        admin.create_topics([wanted], operation_timeout=timeout_s)[spec.name].result(timeout_s)
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code == KafkaError.TOPIC_ALREADY_EXISTS:
+            return
+        advice = ""
+        if code == KafkaError.INVALID_REPLICATION_FACTOR:
+            advice = f"; the cluster has {brokers} broker(s): lower its replication.factor, or leave it out"
+        raise TopicLogError(f"cannot create topic {spec.name!r}: {_reason(error)}{advice}") from error
+    log.info("topic created", topic=spec.name, partitions=spec.partitions, replicas=replicas)
+
+
+def admin_client(client: Settings) -> AdminClient:
+    """A client with these settings; raises TopicLogError if librdkafka cannot use them."""
+    try:
+        return AdminClient(dict(client))
+    except (KafkaException, ValueError, TypeError) as error:
+        raise TopicLogError(f"these client settings cannot be used: {_reason(error)}") from error
 
 
 class _Waiter(NamedTuple):
@@ -102,6 +149,24 @@ class _Waiter(NamedTuple):
 
     offsets: Mapping[int, int]  # by partition
     applied: asyncio.Future[None]
+
+
+class _Delivery:
+    """What became of the records of one write; touched on the event loop only."""
+
+    def __init__(self, records: int, done: asyncio.Future[None]) -> None:
+        self.done = done
+        self.offsets: dict[int, int] = {}  # by partition, the highest
+        self._remaining = records
+
+    def succeed(self, record: LogRecord) -> None:
+        self.offsets[record.partition] = max(self.offsets.get(record.partition, -1), record.offset)
+        self._remaining -= 1
+        if not self._remaining:
+            _succeed(self.done)
+
+    def fail(self, error: TopicLogError) -> None:
+        _fail(self.done, error)
 
 
 class TopicLog:
@@ -131,7 +196,10 @@ class TopicLog:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._producer = Producer({**self._client, **STORE_PRODUCER, "message.timeout.ms": self._append_timeout_ms})
+        try:
+            self._producer = Producer({**self._client, **STORE_PRODUCER, "message.timeout.ms": self._append_timeout_ms})
+        except (KafkaException, ValueError, TypeError) as error:
+            raise TopicLogError(f"these client settings cannot be used: {_reason(error)}") from error
         self._thread = threading.Thread(target=self._follow, name=f"follow {self.topic}", daemon=True)
         self._thread.start()
         try:
@@ -173,36 +241,70 @@ class TopicLog:
         return self._failure
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write `records` in order; returns once all are acknowledged and have been handed to `on_records`."""
+        """Write `records` in order; returns once all are acknowledged and have been handed to `on_records`.
+
+        Raises TopicLogError for whatever keeps the records out of the topic. RecordTooLarge names the one that no
+        repetition gets in; if the client's own limit says so, nothing was written at all.
+        """
         if not records:
             return
+        self._refuse_large(records)
+        try:
+            await self._write(records)
+        except RecordTooLarge:
+            if len(records) == 1:
+                raise
+            # What the broker measures is the batch. One by one everything gets in that can; to write a record of a
+            # dictionary twice does no harm.
+            for record in records:
+                await self._write([record])
+
+    def _refuse_large(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        limit = int(self._client.get("message.max.bytes", MESSAGE_BYTES_MAX))
+        for key, value in records:
+            size = len(key) + len(value or b"") + SIZE_OVERHEAD
+            if size > limit:
+                raise RecordTooLarge(f"a record of {size} bytes is too large for topic {self.topic!r}", key)
+
+    async def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         producer = self._producer
         if producer is None:
             raise TopicLogError(f"topic {self.topic!r} is closed")
-        acknowledged: asyncio.Future[None] = self._loop.create_future()
-        remaining = len(records)
-        offsets: dict[int, int] = {}
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            nonlocal remaining
-            if error is not None:
-                self._loop.call_soon_threadsafe(_fail, acknowledged, TopicLogError(self._refusal(error)))
-                return
-            record = _read_message(message)
-            offsets[record.partition] = max(offsets.get(record.partition, -1), record.offset)
-            remaining -= 1
-            if not remaining:
-                self._loop.call_soon_threadsafe(_succeed, acknowledged)
+        delivery = _Delivery(len(records), self._loop.create_future())
 
         def send() -> None:
             for key, value in records:
-                producer.produce(self.topic, key=key, value=value, on_delivery=delivered)
-            while producer.flush(POLL_S) and not self._closing.is_set():
-                pass
+                self._produce(producer, key, value, delivery)
+            while producer.flush(POLL_S):
+                if self._closing.is_set():
+                    raise TopicLogError(f"topic {self.topic!r} is closed")
 
-        await asyncio.to_thread(send)
-        await acknowledged
-        await self._handed_over(offsets)
+        try:
+            await asyncio.to_thread(send)
+        except BaseException:
+            delivery.done.cancel()
+            raise
+        await delivery.done
+        await self._handed_over(delivery.offsets)
+
+    def _produce(self, producer: Producer, key: bytes, value: bytes | None, delivery: "_Delivery") -> None:
+        # Whichever thread flushes gets to hear of everybody's records, so all counting is left to the event loop.
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self._loop.call_soon_threadsafe(delivery.succeed, _read_message(message))
+            else:
+                self._loop.call_soon_threadsafe(delivery.fail, self._refusal(error, key))
+
+        while True:
+            try:
+                producer.produce(self.topic, key=key, value=value, on_delivery=delivered)
+                return
+            except BufferError:  # more records than the client queues: let some leave first
+                producer.poll(POLL_S)
+                if self._closing.is_set():
+                    raise TopicLogError(f"topic {self.topic!r} is closed") from None
+            except KafkaException as error:
+                raise self._refusal(error.args[0], key) from error
 
     async def _handed_over(self, offsets: Mapping[int, int]) -> None:
         if self._failure is not None:
@@ -213,8 +315,11 @@ class TopicLog:
         self._waiters.append(waiter)
         await waiter.applied
 
-    def _refusal(self, error: KafkaError) -> str:
-        return f"cannot write to topic {self.topic!r}: {error.str()}"
+    def _refusal(self, error: KafkaError, key: bytes) -> TopicLogError:
+        text = f"cannot write to topic {self.topic!r}: {error.str()}"
+        if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
+            return RecordTooLarge(text, key)
+        return TopicLogError(text)
 
     def _has_applied(self, offsets: Mapping[int, int]) -> bool:
         return all(self._applied.get(partition, -1) >= offset for partition, offset in offsets.items())
@@ -222,17 +327,21 @@ class TopicLog:
     # ------------------------------------------------------------ the follower
 
     def _follow(self) -> None:
-        consumer = Consumer(
-            {
-                **self._client,
-                "group.id": f"tidemill-follow-{self.topic}",  # librdkafka wants one; nothing is committed to it
-                "enable.auto.commit": "false",
-                "enable.partition.eof": "true",
-                "auto.offset.reset": "earliest",
-                "fetch.error.backoff.ms": "100",
-                "fetch.wait.max.ms": "200",  # also the time an empty topic takes to be known as read
-            }
-        )
+        try:
+            consumer = Consumer(
+                {
+                    **self._client,
+                    "group.id": f"tidemill-follow-{self.topic}",  # librdkafka wants one; nothing is committed to it
+                    "enable.auto.commit": "false",
+                    "enable.partition.eof": "true",
+                    "auto.offset.reset": "earliest",
+                    "fetch.error.backoff.ms": "100",
+                    "fetch.wait.max.ms": "200",  # also the time an empty topic takes to be known as read
+                }
+            )
+        except Exception as error:
+            self._post(self._stop_following, error)
+            return
         try:
             self._assign(consumer)
             self._read(consumer)

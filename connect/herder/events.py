@@ -71,6 +71,15 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TasksRefused:
+    """The config topic does not take a connector's tasks and never will."""
+
+    connector: str
+    config_offset: int
+    trace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnFailed:
     """The process of a `StartTask` could not be made."""
 
@@ -106,6 +115,7 @@ Event: TypeAlias = (
     | Assigned
     | Tick
     | Split
+    | TasksRefused
     | SpawnFailed
     | RestartConnector
     | RestartTask

@@ -11,8 +11,9 @@ Everything else only changes one side of that comparison and calls it. Rules it 
 - Every start has a new incarnation; events of an older one are ignored.
 - FAILED stays FAILED until somebody restarts it. A process that was killed from outside did not fail: it is started
   again, after a back-off that doubles with every death and is forgotten after a quiet spell.
-- Two workers on the same topics must not both run the tasks. The one with the higher generation is right (of equal
-  ones, the greater name): the other finds its word in the status topic, says `Superseded` and nothing more.
+- Two workers on the same topics must not both run the tasks. A worker claims them before it begins: the last claim in
+  the status topic is right, whoever finds another one behind its own says `Superseded` and nothing more. Apache's
+  workers make no claims; of theirs and ours the higher generation is right (of equal ones, the greater name).
 - A connector's tasks come from its plugin. They are computed when the connector is new here, was changed or restarted,
   and written only if they differ from what the topic holds.
 
@@ -46,6 +47,7 @@ from tidemill.connect.herder.events import (
     StatusSeen,
     StopTask,
     Superseded,
+    TasksRefused,
     Tick,
     WakeAt,
     WriteStatus,
@@ -69,6 +71,7 @@ from tidemill.connect.stores import (
     TasksFencing,
     TopicUnused,
     TopicUse,
+    WorkerClaim,
 )
 from tidemill.connect.task_spec import (
     InitialState,
@@ -82,6 +85,7 @@ from tidemill.connect.task_spec import (
     TaskResumed,
     TaskStarted,
 )
+from tidemill.connect.traces import abridged
 
 
 class Phase(Enum):
@@ -128,7 +132,9 @@ class RestartPolicy:
 class HerderMachine:
     """State and rules of one worker."""
 
-    def __init__(self, worker_id: str, policy: RestartPolicy | None = None, *, track_topics: bool = True) -> None:
+    def __init__(
+        self, worker_id: str, policy: RestartPolicy | None = None, *, track_topics: bool = True, life: str = ""
+    ) -> None:
         self.state = ConfigState()
         self.board = StatusBoard()
         self.runs: dict[TaskId, TaskRun] = {}
@@ -136,17 +142,18 @@ class HerderMachine:
         self.problems: dict[TaskId, Problem] = {}  # what keeps a task of this worker from its work now
         self.restarts: dict[TaskId, int] = {}  # starts after a kill, since this worker began
         self._worker_id = worker_id
+        self._life = life
         self._track_topics = track_topics
         self._policy = policy or RestartPolicy()
         self._assigned: Assigned | None = None
-        self._superseded = False
+        self.superseded = False
         self._now_ms = 0
         self._incarnation = 0
         self._split_at: dict[str, int] = {}  # config offset a connector was last split for
         self._splitting: dict[str, int] = {}  # config offset of the split that is under way
         self._versions: dict[str, str | None] = {}  # of connectors' plugins
         self._failures: dict[str, str] = {}  # connectors whose split failed, with the trace
-        self._said: dict[tuple[str, int | None], InstanceStatus] = {}
+        self._told = StatusBoard()  # what this worker said last, whether it has come back yet or not
         self._problem_said_ms: dict[TaskId, int] = {}  # when the status topic was last told of a task's problem
         self._used: dict[str, set[str]] = {}  # topics tasks have reported since the record was last emptied
         self._actions: list[Action] = []
@@ -159,14 +166,16 @@ class HerderMachine:
                 self._on_config(record, offset)
             case StatusSeen(record=record):
                 self.board.apply(record)
-                if isinstance(record, InstanceStatus):
-                    self._on_status(record)
+                self._check_rivals(record)
+                self._correct(record)
             case Assigned():
                 self._on_assigned(event)
             case Tick(now_ms=now_ms):
                 self._on_tick(now_ms)
             case Split():
                 self._on_split(event)
+            case TasksRefused():
+                self._on_tasks_refused(event)
             case RestartConnector(connector=connector):
                 self._restart_connector(connector)
             case RestartTask(task=task):
@@ -175,18 +184,64 @@ class HerderMachine:
                 self._forget_topics(connector)
             case _:
                 self._on_task(event)
+        if self.superseded:
+            return [action for action in self._actions if isinstance(action, Superseded | StopTask | Note)]
         return self._actions
 
     def alive(self, connector: str | None = None) -> list[TaskId]:
         """Tasks that have a process, of one connector or of all."""
         return [run.task for run in self.runs.values() if run.alive and connector in (None, run.task.connector)]
 
-    def _on_status(self, status: InstanceStatus) -> None:
-        if self._assigned is None or self._superseded or status.worker_id == self._worker_id:
+    def claim(self, group: str) -> WorkerClaim:
+        """The record to write before the first `Assigned`, whose generation it names; see `holds`."""
+        generation = self.board.generation() + 1
+        return WorkerClaim(worker_id=self._worker_id, generation=generation, life=self._life, group=group)
+
+    def holds(self, claim: WorkerClaim) -> bool:
+        """Whether a claim that was written is good; if not, somebody was faster and it has to be made again."""
+        return self.board.generation() <= claim.generation
+
+    def _check_rivals(self, record: StatusRecord | None) -> None:
+        if self._assigned is None or self.superseded:
             return
-        if (status.generation, status.worker_id) > (self._assigned.generation, self._worker_id):
-            self._superseded = True
-            self._actions.append(Superseded(worker_id=status.worker_id, generation=status.generation))
+        match record:
+            case WorkerClaim() if record.life != self._life:
+                self._yield_to(record)
+            case InstanceStatus(generation=generation, worker_id=worker_id):
+                if (generation, worker_id) > (self._assigned.generation, self._worker_id):
+                    self._yield_to(record)
+
+    def _yield_to(self, rival: WorkerClaim | InstanceStatus) -> None:
+        self.superseded = True
+        self._actions.append(Superseded(worker_id=rival.worker_id, generation=rival.generation))
+
+    def _correct(self, record: StatusRecord | None) -> None:
+        """Put right what somebody else says about an instance of this worker.
+
+        The last words of a worker that was killed or overtaken may come after the first ones of this one, and about
+        tasks that there no longer are. A tombstone does not say whose it is: what it took away is said again.
+        """
+        if self._assigned is None or not isinstance(record, InstanceStatus | InstanceGone):
+            return
+        mine = isinstance(record, InstanceStatus) and self._is_mine(record)
+        connector, task = record.connector, record.task
+        if mine or not self._assigned.owns(connector, task):
+            return
+        told = self._told.instance(connector, task)
+        if told is not None:
+            self._write(told)
+        elif isinstance(record, InstanceStatus) and not self._exists(connector, task):
+            self._write(InstanceGone(connector=connector, task=task))
+
+    def _is_mine(self, status: InstanceStatus) -> bool:
+        assert self._assigned is not None
+        return (status.worker_id, status.generation) == (self._worker_id, self._assigned.generation)
+
+    def _exists(self, connector: str, task: int | None) -> bool:
+        if task is None:
+            return self.state.submitted(connector) is not None
+        stopped = self.state.target(connector) is TargetState.STOPPED
+        return not stopped and task < len(self.state.tasks(connector))
 
     # ---------------------------------------------------------- what should be
 
@@ -215,9 +270,13 @@ class HerderMachine:
 
     def _on_assigned(self, assigned: Assigned) -> None:
         known = {*self.state.names(), *(task.connector for task in self.runs)}
-        if self._assigned is None:
+        first = self._assigned is None
+        if first:
             known |= self._abandoned()
         self._assigned = assigned
+        self._check_rivals(self.board.claim)
+        if first and self.superseded:
+            return
         for connector in sorted(known):
             self._reconcile(connector)
 
@@ -245,11 +304,14 @@ class HerderMachine:
         assert assigned is not None
         if submitted is not None and assigned.owns(connector):
             self._reconcile_connector(connector, submitted.config, submitted.offset)
-        elif submitted is not None and (connector, None) in self._said:
+        elif submitted is not None and self._told.instance(connector) is not None:
             self._say_once(connector, None, State.UNASSIGNED)
         self._reconcile_tasks(connector, assigned)
-        if submitted is None and not self.alive(connector):
-            self._bury(connector)
+        if submitted is None:
+            if not self.alive(connector):
+                self._bury(connector)
+            return
+        self._clear_leftovers(connector)
 
     def _reconcile_connector(self, connector: str, config: Config, offset: int) -> None:
         target = self.state.target(connector)
@@ -280,12 +342,20 @@ class HerderMachine:
         self._split_at[connector] = split.config_offset
         self._versions[connector] = split.version
         if split.trace is not None:
-            self._failures[connector] = split.trace
-            self._note(ERROR, "connector failed", connector=connector, trace=split.trace)
+            self._fail_connector(connector, split.trace)
         else:
             self._failures.pop(connector, None)
             self._write_tasks(connector, split.tasks, split.config_offset)
         self._reconcile(connector)
+
+    def _fail_connector(self, connector: str, trace: str) -> None:
+        self._failures[connector] = abridged(trace)
+        self._note(ERROR, "connector failed", connector=connector, trace=abridged(trace))
+
+    def _on_tasks_refused(self, refused: TasksRefused) -> None:
+        if self._split_at.get(refused.connector) == refused.config_offset:
+            self._fail_connector(refused.connector, refused.trace)
+            self._reconcile(refused.connector)
 
     def _write_tasks(self, connector: str, tasks: Sequence[Config], config_offset: int) -> None:
         task_set = self.state.task_set(connector)
@@ -299,7 +369,7 @@ class HerderMachine:
 
     def wants(self, action: "WriteTasks") -> bool:
         """Whether writing these tasks still makes sense; asked while nobody else may write the config topic."""
-        if self._superseded:
+        if self.superseded:
             return False
         submitted = self.state.submitted(action.connector)
         current = submitted is not None and submitted.offset == action.config_offset
@@ -382,17 +452,29 @@ class HerderMachine:
             self._say_once(task.connector, task.task, State.UNASSIGNED)
         else:
             self.restarts.pop(task, None)
-            self._said.pop((task.connector, task.task), None)
-            self._write(InstanceGone(connector=task.connector, task=task.task))
+            self._tell_gone(task.connector, task.task)
 
     def _bury(self, connector: str) -> None:
         """Clear what the status topic says about a connector that is deleted and has no process left."""
-        # What this worker said may not have come back yet, what others said was never its own: both are cleared.
-        said = {task for name, task in self._said if name == connector}
-        for task in sorted(said | {status.task for status in self.board.instances(connector)}, key=str):
-            self._said.pop((connector, task), None)
-            self._write(InstanceGone(connector=connector, task=task))
+        for task in self._shown(connector):
+            self._tell_gone(connector, task)
         self._forget_topics(connector)
+
+    def _clear_leftovers(self, connector: str) -> None:
+        """Clear the statuses of tasks that no longer exist and have no run here that would clear its own."""
+        for task in self._shown(connector):
+            if task is not None and TaskId(connector, task) not in self.runs and not self._exists(connector, task):
+                self._tell_gone(connector, task)
+
+    def _shown(self, connector: str) -> list[int | None]:
+        """Instances of the connector the status topic speaks of, or will: what was said may not have come back yet."""
+        statuses = [*self.board.instances(connector), *self._told.instances(connector)]
+        return sorted({status.task for status in statuses}, key=str)
+
+    def _tell_gone(self, connector: str, task: int | None) -> None:
+        gone = InstanceGone(connector=connector, task=task)
+        self._told.apply(gone)
+        self._write(gone)
 
     # --------------------------------------------------------- what tasks say
 
@@ -409,7 +491,7 @@ class HerderMachine:
             case TaskFailed(trace=trace) if run.phase is not Phase.STOPPING:
                 self._enter(run, Phase.FAILED)
                 self._say(run.task.connector, run.task.task, State.FAILED, trace)
-                self._note(ERROR, "task failed", task=str(run.task), trace=trace)
+                self._note(ERROR, "task failed", task=str(run.task), trace=abridged(trace))
             case TaskCompleted() if run.phase is not Phase.STOPPING:
                 self._enter(run, Phase.COMPLETED)
                 self._say(
@@ -450,7 +532,7 @@ class HerderMachine:
             case _:
                 self.runs[task] = replace(run, alive=False, phase=Phase.FAILED, since_ms=self._now_ms)
                 self._say(task.connector, task.task, State.FAILED, reason)
-                self._note(ERROR, "task ended", task=str(task), reason=reason)
+                self._note(ERROR, "task ended", task=str(task), reason=abridged(reason))
                 self._reconcile(task.connector)
 
     def _settle(self, task: TaskId) -> None:
@@ -472,6 +554,7 @@ class HerderMachine:
         self.problems[run.task] = Problem(
             message=shortened(reason), since_ms=self._now_ms, attempts=deaths, next_try_ms=at_ms
         )
+        reason = abridged(reason)
         trace = f"{reason}; started again in {delay_ms} ms (death {deaths} in a row)"
         self._say(run.task.connector, run.task.task, State.RESTARTING, trace)
         self._note(WARNING, "task killed", task=str(run.task), reason=reason, deaths=deaths, restart_in_ms=delay_ms)
@@ -515,7 +598,7 @@ class HerderMachine:
         task = run.task
         if run.phase not in (Phase.STARTING, Phase.RUNNING):
             return
-        said, problem = self._said.get((task.connector, task.task)), self.problems.get(task)
+        said, problem = self._told.instance(*task), self.problems.get(task)
         if _matter(problem) == _matter(None if said is None else said.problem):
             return
         if self._now_ms - self._problem_said_ms.get(task, 0) < self._policy.problem_interval_ms:
@@ -564,17 +647,17 @@ class HerderMachine:
             state=state,
             worker_id=self._worker_id,
             generation=self._assigned.generation,
-            trace=trace,
+            trace=None if trace is None else abridged(trace),
             version=self._versions.get(connector),
             problem=problem,
         )
-        self._said[connector, task] = status
+        self._told.apply(status)
         self._write(status)
 
     def _say_once(self, connector: str, task: int | None, state: State, trace: str | None = None) -> None:
         """Say it unless it is the last thing that was said."""
-        said = self._said.get((connector, task))
-        if said is None or (said.state, said.trace) != (state, trace):
+        told = self._told.instance(connector, task)
+        if told is None or (told.state, told.trace) != (state, trace):
             self._say(connector, task, state, trace)
 
     def _forget_topics(self, connector: str) -> None:
@@ -585,7 +668,7 @@ class HerderMachine:
                 self.runs[run.task] = replace(run, topics_closed=True)
 
     def _write(self, record: StatusRecord) -> None:
-        if self._superseded:
+        if self.superseded:
             return
         self._actions.append(WriteStatus(record=record))
 

@@ -12,13 +12,15 @@ will be appended to. The lock is held for one round trip to the broker, never wh
 import asyncio
 import threading
 import traceback
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 import structlog
+from tidemill.connect.unsupported import Unsupported, refuse_unsupported
 
 from tidemill.connect.api import Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
@@ -30,7 +32,16 @@ from tidemill.connect.herder.machine import HerderMachine, Phase
 from tidemill.connect.herder.offsets import OffsetBook
 from tidemill.connect.loader import Plugins
 from tidemill.connect.settings import parse_settings
-from tidemill.connect.stores import KeyValue, StatusRecord, decode_config, decode_status, encode_config, encode_status
+from tidemill.connect.stores import (
+    InstanceStatus,
+    KeyValue,
+    StatusRecord,
+    WorkerClaim,
+    decode_config,
+    decode_status,
+    encode_config,
+    encode_status,
+)
 from tidemill.connect.task_spec import (
     SettingProblem,
     TaskEvent,
@@ -40,7 +51,7 @@ from tidemill.connect.task_spec import (
     TaskSpec,
     TaskStarted,
 )
-from tidemill.connect.topic_log import LogRecord, TopicLog, TopicLogError
+from tidemill.connect.topic_log import LogRecord, RecordTooLarge, TopicLog, TopicLogError
 from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.herder")
@@ -63,6 +74,10 @@ KILL_TIMEOUT_S = 10.0
 
 LAST_WORDS_TIMEOUT_S = 3.0
 """How long a stopping worker tries to say that its tasks are no longer assigned."""
+
+NO_ROOM = (
+    "The error text is too long for the status topic; the worker's log has it. Raise the topic's max.message.bytes."
+)
 
 RETRY_S = 1.0
 """Pause before a write that the broker did not take is tried again."""
@@ -104,6 +119,7 @@ class Surroundings:
     clock: Clock
     alarm: Alarm
     set_level: Callable[[str, str], None]
+    life: str = field(default_factory=lambda: uuid.uuid4().hex)  # tells this start from every other
 
 
 class Herder:
@@ -111,7 +127,7 @@ class Herder:
 
     def __init__(self, around: Surroundings) -> None:
         config = around.config
-        self.machine = HerderMachine(around.worker_id, track_topics=config.topic_tracking)
+        self.machine = HerderMachine(around.worker_id, track_topics=config.topic_tracking, life=around.life)
         self.offsets = OffsetBook()
         self._around = around
         self._writing = asyncio.Lock()
@@ -144,6 +160,7 @@ class Herder:
             async with asyncio.TaskGroup() as starts:
                 for topic_log in self._logs:
                     starts.create_task(self._open(topic_log), name=f"read {topic_log.topic}")
+            claim = await self._claim()
             self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         except BaseException:
             await self._stack.aclose()
@@ -153,9 +170,25 @@ class Herder:
         for topic_log in self._logs:
             self._spawn(self._give_up_with(topic_log), f"watch {topic_log.topic}")
         self.tick()
-        self._generation = self.machine.board.generation() + 1
+        self._generation = claim.generation
         self.tell(e.Assigned(generation=self._generation))
         return self
+
+    async def _claim(self) -> WorkerClaim:
+        """Say in the status topic that the group is this worker's, before anything is done for it."""
+        before = self.machine.board.claim
+        while True:
+            claim = self.machine.claim(self._around.config.group_id)
+            await self._status_log.append([encode_status(claim)])
+            if self.machine.holds(claim):
+                break
+        log.info(
+            "group claimed",
+            group=claim.group,
+            generation=claim.generation,
+            claimed_before_by=None if before is None else before.worker_id,
+        )
+        return claim
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -267,6 +300,7 @@ class Herder:
             case e.SetLevel(logger=logger, level=level):
                 self._around.set_level(logger, level)
             case e.Superseded(worker_id=worker_id, generation=generation):
+                self._statuses.clear()  # what is left to say is no longer true
                 self._spawn(self._yield_to(worker_id, generation), "superseded")
             case e.Note(message=message, facts=facts, level=level):
                 shown = dict(facts)
@@ -294,7 +328,7 @@ class Herder:
             await self._around.host.start_task(self.spec(action))
         except Exception as error:
             self._has_started(action.incarnation)
-            trace = "".join(traceback.format_exception(error))
+            trace = str(error) if isinstance(error, Unsupported) else "".join(traceback.format_exception(error))
             self.tell(e.SpawnFailed(task=action.task, incarnation=action.incarnation, trace=trace))
 
     async def _started_in_time(self, incarnation: int) -> None:
@@ -324,6 +358,7 @@ class Herder:
     def spec(self, action: e.StartTask) -> TaskSpec:
         """Everything the task's process has to know."""
         worker, config = self._around.config, action.config
+        refuse_unsupported(config)
         plugin = self._around.plugins.find(config["connector.class"])
         if not worker.topic_creation:
             config = {name: value for name, value in config.items() if not name.startswith("topic.creation.")}
@@ -353,7 +388,10 @@ class Herder:
         try:
             plugin = self._around.plugins.find(action.config.get("connector.class", ""))
             version = plugin.version
+            refuse_unsupported(action.config)
             tasks = await off_loop(lambda: split(plugin, action.config), SPLIT_TIMEOUT_S)
+        except Unsupported as error:
+            trace = str(error)
         except TimeoutError:
             trace = f"The plugin did not say within {SPLIT_TIMEOUT_S:g} s what its tasks are."
         except Exception as error:
@@ -377,6 +415,9 @@ class Herder:
                 try:
                     await self._config_log.append([encode_config(record) for record in action.records])
                     return
+                except RecordTooLarge as error:
+                    self.tell(_tasks_refused(action, error))
+                    return
                 except TopicLogError as error:
                     log.warning("task configurations not written yet", connector=action.connector, reason=str(error))
             await asyncio.sleep(RETRY_S)
@@ -389,6 +430,9 @@ class Herder:
                 batch = dict(self._statuses)
                 try:
                     await self._status_log.append([encode_status(record) for record in batch.values()])
+                except RecordTooLarge as error:
+                    self._make_smaller(error, batch)
+                    continue
                 except TopicLogError as error:
                     self._unwritten = True
                     log.warning("statuses not written yet", reason=str(error))
@@ -400,11 +444,23 @@ class Herder:
                         del self._statuses[key]
             self._notice_idle()
 
+    def _make_smaller(self, refused: RecordTooLarge, batch: Mapping[bytes, StatusRecord]) -> None:
+        """Keep a status that the topic does not take from standing in the way of all others."""
+        record = batch[refused.key]
+        if self._statuses.get(refused.key) is not record:
+            return  # something else has been said meanwhile
+        del self._statuses[refused.key]
+        log.error("status too large for its topic", key=repr(refused.key), reason=str(refused))
+        if isinstance(record, InstanceStatus) and record.trace not in (None, NO_ROOM):
+            self._statuses[refused.key] = replace(record, trace=NO_ROOM)
+
     # ------------------------------------------------------------ for the API
 
     async def command(self, command: Command) -> Decision:
         """Carry out a write of the REST API; returns when it is in force. Raises Refused or TopicLogError."""
         async with self._writing:
+            if self.machine.superseded:
+                raise Conflict(STALE)
             decision = decide(self.machine.state, command)
             await self._config_log.append([encode_config(record) for record in decision.records])
             return decision
@@ -428,6 +484,11 @@ class Herder:
     async def check(self, plugin: Plugin, config: Mapping[str, str], timeout_s: float) -> Sequence[SettingProblem]:
         """Run a plugin's preflight in a process of its own."""
         return await self._around.host.validate(self._around.plugins.target(plugin), config, timeout_s=timeout_s)
+
+
+def _tasks_refused(action: e.WriteTasks, error: RecordTooLarge) -> e.TasksRefused:
+    trace = f"{error}: a task's configuration must fit into one record; raise max.message.bytes of the config topic"
+    return e.TasksRefused(connector=action.connector, config_offset=action.config_offset, trace=trace)
 
 
 def split(plugin: Plugin, config: Mapping[str, str]) -> tuple[Mapping[str, str], ...]:

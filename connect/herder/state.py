@@ -30,6 +30,7 @@ from tidemill.connect.stores import (
     TasksFencing,
     TopicUnused,
     TopicUse,
+    WorkerClaim,
 )
 
 Config = Mapping[str, str]
@@ -94,7 +95,8 @@ class ConfigState:
             self._forget(connector)
             return
         buffered = self._buffered.pop(connector, {})
-        consistent = buffered.keys() == set(range(count))
+        # Whatever number the record claims, no more is looked at than there is.
+        consistent = len(buffered) == count and all(task < count for task in buffered)
         configs = tuple(buffered[task] for task in range(count)) if consistent else ()
         self._tasks[connector] = TaskSet(configs=configs, offset=offset, consistent=consistent)
 
@@ -121,37 +123,43 @@ class ConfigState:
 
 
 class StatusBoard:
-    """The last word on every instance and every topic in use."""
+    """The last word on every instance and every topic in use, and on who may have it."""
 
     def __init__(self) -> None:
-        self._instances: dict[tuple[str, int | None], InstanceStatus] = {}
+        self.claim: WorkerClaim | None = None  # the last one
+        self._instances: dict[str, dict[int | None, InstanceStatus]] = {}  # by connector and task
         self._topics: dict[str, dict[str, TopicUse]] = {}
 
     def apply(self, record: StatusRecord | None) -> None:
         """Take in a record of the status topic; None stands for one that is not understood."""
         match record:
             case InstanceStatus():
-                self._instances[record.connector, record.task] = record
+                self._instances.setdefault(record.connector, {})[record.task] = record
             case InstanceGone(connector=name, task=task):
-                self._instances.pop((name, task), None)
+                left = self._instances.get(name, {})
+                left.pop(task, None)
+                if not left:
+                    self._instances.pop(name, None)
             case TopicUse(connector=name, topic=topic):
                 self._topics.setdefault(name, {})[topic] = record
             case TopicUnused(connector=name, topic=topic):
                 self._topics.get(name, {}).pop(topic, None)
+            case WorkerClaim():
+                self.claim = record
             case None:
                 pass
 
     def instance(self, connector: str, task: int | None = None) -> InstanceStatus | None:
         """What was last said about the connector itself or, with a task, about that task."""
-        return self._instances.get((connector, task))
+        return self._instances.get(connector, {}).get(task)
 
     def instances(self, connector: str) -> list[InstanceStatus]:
         """Every status under the connector's name."""
-        return [status for (name, _), status in self._instances.items() if name == connector]
+        return list(self._instances.get(connector, {}).values())
 
     def every(self) -> list[InstanceStatus]:
         """Every status there is."""
-        return list(self._instances.values())
+        return [status for statuses in self._instances.values() for status in statuses.values()]
 
     def topics(self, connector: str) -> list[str]:
         """Topics the connector has used, sorted."""
@@ -159,4 +167,5 @@ class StatusBoard:
 
     def generation(self) -> int:
         """The highest generation anybody has written."""
-        return max((status.generation for status in self._instances.values()), default=0)
+        claimed = 0 if self.claim is None else self.claim.generation
+        return max([claimed, *(status.generation for status in self.every())])

@@ -16,11 +16,14 @@ from tidemill.connect.api import Fatal, NotConnected
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.kafka_clients import admin_config, dead_letter_config, explain, kafka_error
 from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, dead_letter_headers
+from tidemill.connect.topic_log import copies
 
 log = structlog.get_logger("tidemill.connect.dead_letters")
 
 CREATION_TIMEOUT_S = 30.0
 FLUSH_TIMEOUT_S = 30.0
+
+REPLICATION_FACTOR = "errors.deadletterqueue.topic.replication.factor"
 
 
 class DeadLetters:
@@ -77,19 +80,21 @@ class DeadLetters:
             self._error = error
 
     def _create_topic(self) -> None:
-        topic, factor = self._policy.dead_letter_topic, self._policy.dead_letter_replication_factor
+        topic, wanted = self._policy.dead_letter_topic, self._policy.dead_letter_replication_factor
         admin = AdminClient(admin_config(self._spec))
         try:
-            # As many copies as there are brokers, at most: the rule for every topic that Connect makes for itself.
-            copies = min(factor, len(admin.list_topics(topic, timeout=CREATION_TIMEOUT_S).brokers))
-            future = admin.create_topics([NewTopic(topic, 1, copies)])[topic]
-            future.result(CREATION_TIMEOUT_S)
-            log.info("dead-letter topic created", topic=topic, replicas=copies)
+            brokers = len(admin.list_topics(timeout=CREATION_TIMEOUT_S).brokers)
+            replicas = copies(wanted, brokers, at_most=REPLICATION_FACTOR not in self._spec.config)
+            admin.create_topics([NewTopic(topic, 1, replicas)])[topic].result(CREATION_TIMEOUT_S)
+            log.info("dead-letter topic created", topic=topic, replicas=replicas)
         except KafkaException as error:
             reason = kafka_error(error)
             if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
-            what = explain(reason, f"cannot create the dead-letter topic {topic}")
+            advice = ""
+            if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                advice = f"; set {REPLICATION_FACTOR} to the number of brokers, or leave it out"
+            what = explain(reason, f"cannot create the dead-letter topic {topic}") + advice
             if reason.retriable() or reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
                 raise NotConnected(what) from error
             raise Fatal(what) from error

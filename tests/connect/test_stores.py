@@ -26,6 +26,7 @@ from tidemill.connect.stores import (
     TasksFencing,
     TopicUnused,
     TopicUse,
+    WorkerClaim,
     decode_config,
     decode_offset,
     decode_status,
@@ -127,6 +128,9 @@ def test_settings_of_null_are_dropped() -> None:
         (b"task-c-0", None),
         (b"commit-c", b'{"tasks":-1}'),
         (b"commit-c", b'{"tasks":true}'),
+        (b"commit-c", b'{"tasks":2147483648}'),
+        (b"task-c-" + b"9" * 5_000, b'{"properties":{}}'),
+        (b"task-c-2147483648", b'{"properties":{}}'),
         (b"target-state-c", b'{"state":"UPSIDE_DOWN"}'),
         (b"target-state-c", b'{"state":7}'),
         (b"restart-connector-c", None),
@@ -164,10 +168,21 @@ def test_offsets_that_are_not_understood(key: bytes | None, value: bytes | None)
         (b"status-topic-t", b"{}"),
         (b"status-topic-t:connector-c", b'{"topic":1}'),
         (b"status-topic-t:connector-c", b'{"topic":{"name":"t"}}'),
+        (b"status-task-c-" + b"9" * 5_000, b'{"state":"RUNNING"}'),
+        (b"status-connector-c", b'{"state":"RUNNING","generation":9223372036854775807}'),
+        (b"worker-claim", b'{"generation":1}'),
+        (b"worker-claim", None),
     ],
 )
 def test_statuses_that_are_not_understood(key: bytes | None, value: bytes | None) -> None:
     assert decode_status(key, value) is None
+
+
+def test_a_claim_round_trips() -> None:
+    claim = WorkerClaim(worker_id="h:1", generation=7, life="a1", group="g")
+    key, value = encode_status(claim)
+    assert (key, value) == (b"worker-claim", b'{"worker_id":"h:1","generation":7,"life":"a1","group":"g"}')
+    assert decode_status(key, value) == claim
 
 
 def test_the_order_of_a_partitions_keys_is_kept_in_the_key_and_ignored_in_lookups() -> None:

@@ -9,15 +9,23 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from tidemill import services
-from tidemill.connect.topic_log import LogRecord, TopicLog, TopicLogError, TopicSpec, ensure_topic
+from tidemill.connect.topic_log import (
+    LogRecord,
+    RecordTooLarge,
+    TopicLog,
+    TopicLogError,
+    TopicSpec,
+    copies,
+    ensure_topic,
+)
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[[str], str]
 
 
-def spec(name: str, partitions: int = 1, copies: int = 1, **config: str) -> TopicSpec:
-    return TopicSpec(name=name, partitions=partitions, replication_factor=copies, config=config)
+def spec(name: str, partitions: int = 1, copies: int = 1, at_most: bool = False, **config: str) -> TopicSpec:
+    return TopicSpec(name=name, partitions=partitions, replication_factor=copies, at_most=at_most, config=config)
 
 
 def client(bootstrap: str) -> dict[str, str]:
@@ -40,8 +48,9 @@ def topic(bootstrap: str, unique: Make) -> str:
 
 def test_a_missing_topic_is_created_compacted(bootstrap: str, unique: Make) -> None:
     name = unique("log")
-    # More copies than the cluster has brokers: it gets what there is.
-    ensure_topic(client(bootstrap), spec(name, partitions=2, copies=3, **{"segment.bytes": "1048576"}), timeout_s=20)
+    # More copies than the cluster has brokers, by default: it gets what there is.
+    wanted = spec(name, partitions=2, copies=3, at_most=True, **{"segment.bytes": "1048576"})
+    ensure_topic(client(bootstrap), wanted, timeout_s=20)
     ensure_topic(client(bootstrap), spec(name, partitions=5), timeout_s=20)  # there already: left alone
     admin = AdminClient(client(bootstrap))
     assert len(admin.list_topics(name, timeout=20).topics[name].partitions) == 2
@@ -49,6 +58,39 @@ def test_a_missing_topic_is_created_compacted(bootstrap: str, unique: Make) -> N
     entries = admin.describe_configs([resource])[resource].result(20)
     assert entries["cleanup.policy"].value == "compact"
     assert entries["segment.bytes"].value == "1048576"
+
+
+def test_a_number_of_copies_that_was_asked_for_is_kept_to(bootstrap: str, unique: Make) -> None:
+    name = unique("log")
+    with pytest.raises(TopicLogError, match=r"has \d broker\(s\): lower its replication.factor, or leave it out"):
+        ensure_topic(client(bootstrap), spec(name, copies=9), timeout_s=20)
+    assert name not in AdminClient(client(bootstrap)).list_topics(timeout=20).topics
+
+
+@pytest.mark.parametrize(
+    ("wanted", "brokers", "at_most", "gets"),
+    [(3, 1, True, 1), (3, 5, True, 3), (-1, 1, True, -1), (3, 0, True, 3), (3, 1, False, 3)],
+)
+def test_copies(wanted: int, brokers: int, at_most: bool, gets: int) -> None:
+    assert copies(wanted, brokers, at_most=at_most) == gets
+
+
+UNUSABLE = [{"security.protocol": "SASL_SSL"}, {"no.such.setting": "1"}, {"socket.timeout.ms": "soon"}]
+
+
+@pytest.mark.parametrize("settings", UNUSABLE)
+async def test_settings_no_client_can_use_are_said(settings: dict[str, str]) -> None:
+    bad = {"bootstrap.servers": "127.0.0.1:1", **settings}
+    with pytest.raises(TopicLogError, match="client settings cannot be used"):
+        ensure_topic(bad, spec("t"), timeout_s=1)
+    with pytest.raises(TopicLogError, match="client settings cannot be used"):
+        async with TopicLog("t", bad, print, start_timeout_s=5, append_timeout_s=1):
+            pass
+
+
+def test_a_cluster_that_is_not_there_is_said() -> None:
+    with pytest.raises(TopicLogError, match="cannot ask the Kafka cluster for topic 't'"):
+        ensure_topic(client("127.0.0.1:1"), spec("t"), timeout_s=0.5)
 
 
 def test_the_config_topic_must_have_one_partition(bootstrap: str, topic: str) -> None:
@@ -91,6 +133,39 @@ async def test_appends_side_by_side(bootstrap: str, topic: str) -> None:
     async with follow(bootstrap, topic, seen.extend) as log:
         await asyncio.gather(*(log.append([(f"k{number}".encode(), b"")]) for number in range(30)))
         assert len(seen) == 30
+
+
+async def test_a_record_too_large_for_the_client_keeps_nothing_else_out(bootstrap: str, topic: str) -> None:
+    seen: list[LogRecord] = []
+    async with follow(bootstrap, topic, seen.extend) as log:
+        with pytest.raises(RecordTooLarge) as refused:
+            await log.append([(b"before", b"1"), (b"large", b"x" * 1_500_000), (b"after", b"2")])
+        assert refused.value.key == b"large"
+        assert seen == []
+        await log.append([(b"after", b"2")])
+        assert [record.key for record in seen] == [b"after"]
+
+
+async def test_a_batch_too_large_for_the_topic_gets_in_record_by_record(bootstrap: str, unique: Make) -> None:
+    name = unique("log")
+    await asyncio.to_thread(ensure_topic, client(bootstrap), spec(name, **{"max.message.bytes": "2000"}), timeout_s=20)
+    seen: list[LogRecord] = []
+    async with follow(bootstrap, name, seen.extend) as log:
+        records = [(f"k{number}".encode(), b"x" * 500) for number in range(20)]
+        await log.append(records)
+        # In order, and the last word on every key is the one that was written last.
+        assert list(dict.fromkeys(record.key for record in seen)) == [key for key, _ in records]
+        with pytest.raises(RecordTooLarge) as refused:
+            await log.append([(b"small", b"1"), (b"large", b"x" * 3_000)])
+        assert refused.value.key == b"large" and seen[-1].key == b"small"
+
+
+async def test_more_records_than_the_client_queues(bootstrap: str, topic: str) -> None:
+    seen: list[LogRecord] = []
+    settings = {**client(bootstrap), "queue.buffering.max.messages": "10"}
+    async with TopicLog(topic, settings, seen.extend, start_timeout_s=30, append_timeout_s=20) as log:
+        await log.append([(f"k{number}".encode(), b"") for number in range(200)])
+        assert len(seen) == 200
 
 
 async def test_a_missing_topic_is_an_error(bootstrap: str, unique: Make) -> None:

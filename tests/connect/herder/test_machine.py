@@ -13,9 +13,15 @@ from tidemill.connect.herder.state import ConfigState, StatusBoard
 from tidemill.connect.problem import Problem
 from tidemill.connect.stores import (
     ConfigRecord,
+    ConnectorConfig,
+    InstanceGone,
     InstanceStatus,
     State,
     TargetState,
+    TargetStateChange,
+    TaskConfig,
+    TasksCommit,
+    WorkerClaim,
     decode_config,
     decode_status,
     encode_config,
@@ -619,7 +625,9 @@ def test_of_two_workers_the_later_one_stays(world: World) -> None:
 @pytest.mark.parametrize(
     ("worker_id", "generation", "superseded"),
     [
-        ("w:1", 9, False),  # its own, of an earlier life under the same name
+        ("w:1", 1, False),  # its own
+        ("w:1", 0, False),  # its own, of an earlier life
+        ("w:1", 9, True),  # somebody else's under the same name
         ("w:0", 2, True),
         ("w:2", 1, True),  # started at the same moment: the greater name
         ("w:0", 1, False),
@@ -630,6 +638,113 @@ def test_whose_word_counts(world: World, worker_id: str, generation: int, supers
     status = InstanceStatus(connector="c", task=0, state=State.RUNNING, worker_id=worker_id, generation=generation)
     world.tell(e.StatusSeen(record=status))
     assert world.superseded is superseded
+
+
+def told(worker_id: str, task: int | None, state: State = State.RUNNING) -> e.StatusSeen:
+    return e.StatusSeen(record=InstanceStatus(connector="c", task=task, state=state, worker_id=worker_id, generation=0))
+
+
+def test_late_words_of_a_worker_that_is_gone_are_put_right(world: World) -> None:
+    create(world)
+    written = len(world.status_log)
+    world.tell(told("w:0", 0, State.UNASSIGNED))
+    world.tell(told("w:0", None, State.UNASSIGNED))
+    world.tell(told("w:0", 7))  # a task there no longer is
+    world.tell(e.StatusSeen(record=InstanceGone(connector="c", task=1)))
+    world.settle()
+    assert [world.state("c", task) for task in (None, 0, 1, 7)] == [State.RUNNING] * 3 + [None]
+    assert len(world.status_log) == written + 4
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_statuses_of_tasks_that_went_while_nobody_was_there_are_cleared(world: World, stopped: bool) -> None:
+    create(world, tasks="2")
+    later = World(status_log=list(world.status_log))
+    records: list[ConfigRecord] = [ConnectorConfig(connector="c", properties=config("1"))]
+    records += [TaskConfig(connector="c", task=0, properties={}), TasksCommit(connector="c", tasks=1)]
+    records += [TargetStateChange(connector="c", state=TargetState.STOPPED)] if stopped else []
+    later.append(records)
+    later.see_statuses()
+    later.tell(e.Assigned(generation=2))
+    later.settle()
+    assert later.state("c", 0) is (None if stopped else State.RUNNING)
+    assert later.state("c", 1) is None
+
+
+def claim(life: str, generation: int = 2) -> e.StatusSeen:
+    return e.StatusSeen(record=WorkerClaim(worker_id="w:1", generation=generation, life=life, group="g"))
+
+
+@pytest.mark.parametrize("generation", [1, 2, 3])
+def test_the_last_claim_is_right_whatever_the_names_and_generations(generation: int) -> None:
+    world = World(machine=HerderMachine("w:1", life="mine"))
+    world.tell(claim("mine"))
+    world.tell(e.Assigned(generation=2))
+    world.tell(claim("mine"))  # its own, as it comes back
+    assert not world.superseded
+    world.tell(claim("another", generation))
+    assert world.superseded
+    create(world)
+    assert not world.status_log and not world.processes
+
+
+def test_a_worker_overtaken_between_its_claim_and_its_start_does_nothing() -> None:
+    world = World(machine=HerderMachine("w:1", life="mine"))
+    for record in (ConnectorConfig(connector="c", properties=config()),):
+        world.append([record])
+    world.tell(claim("mine"))
+    world.tell(claim("another"))
+    world.tell(e.Assigned(generation=2))
+    assert world.superseded and not world.splits and not world.status_log
+
+
+def test_a_claim_is_above_everything_that_was_said() -> None:
+    machine = HerderMachine("w:1", life="mine")
+    machine.step(claim("before", 7))
+    mine = machine.claim("g")
+    assert (mine.worker_id, mine.generation, mine.life, mine.group) == ("w:1", 8, "mine", "g")
+    machine.step(claim("faster", 8))
+    machine.step(e.StatusSeen(record=mine))
+    assert machine.holds(mine)  # of two that are equal, the later one
+    machine.step(claim("faster", 9))
+    machine.step(e.StatusSeen(record=mine))
+    machine.step(
+        e.StatusSeen(
+            record=InstanceStatus(connector="c", task=None, state=State.RUNNING, worker_id="w:1", generation=9)
+        )
+    )
+    assert not machine.holds(mine)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [("short", "short"), ("x" * 1_500_000, "characters left out"), ("no \udcff", "no ?")]
+)
+def test_error_texts_fit_into_a_record(world: World, said: str, kept: str) -> None:
+    create(world)
+    world.tell(TaskFailed(task=ONE, incarnation=world.processes[ONE].incarnation, trace=said))
+    world.see_statuses()
+    assert kept in (world.trace("c", 0) or "")
+    assert max(len(value or b"") for _, value in world.status_log) < 400_000
+    world.exit(TWO, -9, reason=said)
+    world.see_statuses()
+    assert kept in (world.trace("c", 1) or "")
+    assert max(len(str(note.facts)) for note in world.notes) < 400_000
+
+
+def test_tasks_that_cannot_be_written_fail_the_connector_until_it_is_changed(world: World) -> None:
+    world.command(Create(connector="c", config=config()))
+    world.split(world.splits[0])
+    (write,) = world.writes
+    world.writes.clear()
+    world.tell(e.TasksRefused(connector="c", config_offset=write.config_offset, trace="too large"))
+    world.settle()
+    assert world.state("c") is State.FAILED and world.trace("c") == "too large"
+    world.command(Configure(connector="c", config=config("1")))
+    world.settle()
+    assert world.state("c") is State.RUNNING and set(world.processes) == {ONE}
+    world.tell(e.TasksRefused(connector="c", config_offset=write.config_offset, trace="too late"))
+    world.settle()
+    assert world.state("c") is State.RUNNING
 
 
 # ------------------------------------------------------------------ from seeds

@@ -1,7 +1,6 @@
 """The herder on a real cluster, its processes scripted"""
 
 import asyncio
-import contextlib
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pydantic import BaseModel
 
 from tidemill import services
@@ -30,8 +30,17 @@ from tidemill.connect.herder.commands import (
 )
 from tidemill.connect.herder.service import Herder, Superseded, Surroundings, off_loop, split
 from tidemill.connect.loader import Plugins
-from tidemill.connect.stores import State, TargetState, encode_offset_key
-from tidemill.connect.task_spec import TaskExited, TaskId, TaskStarted
+from tidemill.connect.stores import (
+    ConfigRecord,
+    ConnectorConfig,
+    State,
+    TargetState,
+    TaskConfig,
+    TasksCommit,
+    encode_config,
+    encode_offset_key,
+)
+from tidemill.connect.task_spec import TaskExited, TaskFailed, TaskId, TaskStarted
 from tidemill.connect.topic_log import TopicLogError, ensure_topic
 from tidemill.core.runtime.clock import ManualClock
 
@@ -45,6 +54,7 @@ Settings = Callable[..., dict[str, str]]
 
 class Options(BaseModel):
     parts: int = 1
+    grow: int = 0  # how much longer a task's configuration is
 
 
 def no_task(settings: Any) -> SourceTask:
@@ -54,7 +64,8 @@ def no_task(settings: Any) -> SourceTask:
 def parts(settings: Options, tasks_max: int) -> Sequence[dict[str, str]]:
     if settings.parts < 0:
         raise ValueError("cannot be split like that")
-    return [{"part": str(part)} for part in range(settings.parts)]
+    more = {"pad": "x" * settings.grow} if settings.grow else {}
+    return [{"part": str(part), **more} for part in range(settings.parts)]
 
 
 SOURCE = Plugin(name="Src", kind=PluginKind.SOURCE, version="2.0", config=Options, task=no_task, split=parts)
@@ -176,6 +187,74 @@ async def test_a_process_that_cannot_be_made_is_a_failed_task(open_bench: Any) -
         assert status is not None and "no more processes" in (status.trace or "")
 
 
+def failed(bench: Bench, trace: str, task: int = 0) -> None:
+    """Let a running task fail with this text."""
+    incarnation = bench.host.running[TaskId("c", task)].incarnation
+    bench.host.say(TaskFailed(task=TaskId("c", task), incarnation=incarnation, trace=trace))
+
+
+def trace(bench: Bench, task: int = 0) -> str:
+    status = bench.herder.machine.board.instance("c", task)
+    return "" if status is None or status.trace is None else status.trace
+
+
+async def test_an_error_text_of_any_length_costs_nobody_else_anything(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.herder.command(Create(connector="c", config=config(parts="3")))
+        await bench.until(lambda: bench.state(2) is State.RUNNING)
+        failed(bench, "Traceback\n" + "x" * 1_500_000 + "\nValueError: the reason")
+        failed(bench, "no file \udcff", task=1)
+        await bench.until(lambda: bench.state(0) is bench.state(1) is State.FAILED)
+        assert trace(bench).startswith("Traceback") and trace(bench).endswith("ValueError: the reason")
+        assert len(trace(bench)) < 100_000 and trace(bench, 1) == "no file ?"
+        assert bench.state(2) is State.RUNNING and bench.herder.health == "healthy"
+
+
+async def test_a_status_its_topic_does_not_take_is_told_without_its_text(
+    open_bench: Any, worker_settings: Settings
+) -> None:
+    settings = worker_settings({"status.storage.max.message.bytes": "4000"})
+    async with open_bench(settings) as bench:
+        await bench.herder.command(Create(connector="c", config=config(parts="3")))
+        await bench.until(lambda: bench.state(2) is State.RUNNING)
+        failed(bench, "x" * 20_000)
+        failed(bench, "a short one", task=1)
+        await bench.until(lambda: bench.state(0) is bench.state(1) is State.FAILED)
+        assert "max.message.bytes" in trace(bench) and trace(bench, 1) == "a short one"
+
+
+async def test_tasks_their_topic_does_not_take_fail_the_connector(open_bench: Any, worker_settings: Settings) -> None:
+    async with open_bench(worker_settings({"config.storage.max.message.bytes": "4000"})) as bench:
+        await bench.herder.command(Create(connector="c", config=config(grow="9000")))
+        await bench.until(lambda: bench.state() is State.FAILED)
+        status = bench.herder.machine.board.instance("c")
+        assert "max.message.bytes of the config topic" in status.trace
+        await bench.herder.command(Configure(connector="c", config=config()))
+        await bench.until(lambda: bench.state() is State.RUNNING and bench.state(0) is State.RUNNING)
+
+
+@pytest.mark.parametrize("asked", [{"secret": "${file:/x:pw}"}, {"transforms": "unwrap"}], ids=["secret", "transforms"])
+async def test_a_connector_another_worker_took_in_is_not_run_without_what_it_asks_for(
+    open_bench: Any, worker_settings: Settings, asked: dict[str, str]
+) -> None:
+    """Its tasks stand in the topic already, as its plugin made them elsewhere."""
+    settings = worker_settings()
+    records: list[ConfigRecord] = [ConnectorConfig(connector="c", properties=config(**asked))]
+    records += [TaskConfig(connector="c", task=0, properties=config(part="0", **asked))]
+    async with open_bench(settings):
+        pass
+    producer = Producer({"bootstrap.servers": settings["bootstrap.servers"]})
+    for record in (*records, TasksCommit(connector="c", tasks=1)):
+        key, value = encode_config(record)
+        producer.produce(settings["config.storage.topic"], key=key, value=value)
+    producer.flush(20)
+    async with open_bench(settings) as bench:
+        await bench.until(lambda: bench.state() is bench.state(0) is State.FAILED)
+        assert not bench.host.calls
+        (name,) = asked
+        assert f"'{name}' " in trace(bench) and "Traceback" not in trace(bench)
+
+
 async def test_a_plugin_that_cannot_be_split_is_a_failed_connector(open_bench: Any) -> None:
     async with open_bench() as bench:
         await bench.herder.command(Create(connector="c", config=config(parts="-1")))
@@ -243,28 +322,39 @@ async def test_a_task_stopped_before_its_turn_is_never_started(
         assert [call for call in bench.host.calls if call.startswith("start")] == ["start c-0"]
 
 
-async def test_a_second_worker_of_the_group_takes_over(open_bench: Any, worker_settings: Settings) -> None:
+@pytest.mark.parametrize("worker_id", ["w:2", "w:1"], ids=["another-name", "the-same-name"])
+async def test_a_second_worker_of_the_group_takes_over(
+    open_bench: Any, worker_settings: Settings, worker_id: str
+) -> None:
     settings = worker_settings()
-    second = contextlib.AsyncExitStack()
-    later: list[Bench] = []
+    running = asyncio.Event()
 
     async def first_life() -> None:
         async with open_bench(settings) as first:
             await first.herder.command(Create(connector="c", config=config()))
             await first.until(lambda: first.state(0) is State.RUNNING)
-            later.append(await second.enter_async_context(open_bench(settings, worker_id="w:2")))
+            running.set()
             await asyncio.Event().wait()
 
-    try:
+    first = asyncio.create_task(first_life())
+    await asyncio.wait_for(running.wait(), 30)
+    async with open_bench(settings, worker_id=worker_id) as bench:
         with pytest.raises(BaseExceptionGroup) as caught:
-            await asyncio.wait_for(first_life(), 30)
-        (bench,) = later
-        assert caught.group_contains(Superseded, match="another worker .w:2, generation 2. has taken over")
-        await bench.until(lambda: bench.state(0) is State.RUNNING)
+            await asyncio.wait_for(first, 30)
+        assert caught.group_contains(Superseded, match=f"another worker .{worker_id}, generation 2. has taken over")
+        await bench.until(lambda: bench.herder.machine.board.instance("c", 0).generation == 2)
         status = bench.herder.machine.board.instance("c", 0)
-        assert status is not None and status.worker_id == "w:2"
-    finally:
-        await second.aclose()
+        assert status is not None and status.worker_id == worker_id
+
+
+async def test_a_worker_that_has_nothing_to_run_notices_the_next_one_too(
+    open_bench: Any, worker_settings: Settings
+) -> None:
+    settings = worker_settings()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with open_bench(settings), open_bench(settings):
+            await asyncio.wait_for(asyncio.Event().wait(), 20)
+    assert caught.group_contains(Superseded, match="generation 2")
 
 
 async def test_topic_creation_switched_off_is_kept_from_tasks(open_bench: Any, worker_settings: Settings) -> None:

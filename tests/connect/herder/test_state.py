@@ -1,5 +1,7 @@
 """The config topic folded into wishes, the status topic into a board"""
 
+import tracemalloc
+
 import pytest
 
 from tidemill.connect.herder.state import ConfigState, StatusBoard
@@ -49,6 +51,18 @@ def test_tasks_count_only_with_their_commit() -> None:
 def test_a_commit_replaces_all_tasks() -> None:
     state = folded(CONNECTOR, task(0, v="1"), task(1), commit(2), task(0, v="2"), commit(1))
     assert [dict(config) for config in state.tasks("c")] == [{"v": "2"}]
+
+
+@pytest.mark.parametrize("tasks", [20_000_000, 2**31 - 1])
+def test_a_commit_of_any_number_costs_what_there_is(tasks: int) -> None:
+    tracemalloc.start()
+    try:
+        state = folded(CONNECTOR, task(0), commit(tasks))
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    task_set = state.task_set("c")
+    assert task_set is not None and not task_set.consistent
 
 
 @pytest.mark.parametrize("records", [(commit(1),), (task(1), commit(1)), (task(0), task(1), commit(1))])

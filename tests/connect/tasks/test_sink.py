@@ -355,8 +355,7 @@ def test_dead_letters_tell_their_story(fill: Callable[..., Loop], cluster: Clust
     target = Target(put=[PartialFailure({1: ValueError("the target says no")})])
     config = {
         "errors.tolerance": "all",
-        f"{DEAD}topic.name": f"dlq-{topic}",
-        f"{DEAD}topic.replication.factor": "1",
+        f"{DEAD}topic.name": f"dlq-{topic}",  # with as many copies as there are brokers, as nothing else is said
         f"{DEAD}context.headers.enable": "true",
     }
     loop = fill(target, topic, config, name=f"s-{topic}")
@@ -402,6 +401,16 @@ def test_a_dead_letter_topic_that_cannot_be_made_fails_the_task(
     loop = fill(Target(), topic, {"errors.tolerance": "all", f"{DEAD}topic.name": "not/a/name"}, name=f"s-{topic}")
     until(lambda: loop.ended, "the end")
     assert "cannot create the dead-letter topic not/a/name" in str(loop.error)
+
+
+def test_a_number_of_copies_of_dead_letters_that_was_asked_for_is_kept_to(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    cluster.produce(topic, (None, "no json"))
+    asked_for = {f"{DEAD}topic.name": f"dlq-{topic}", f"{DEAD}topic.replication.factor": "7"}
+    loop = fill(Target(), topic, {"errors.tolerance": "all", **asked_for}, name=f"s-{topic}")
+    until(lambda: loop.ended, "the end")
+    assert "set errors.deadletterqueue.topic.replication.factor" in str(loop.error)
     assert cluster.committed(f"connect-s-{topic}", topic) < 0
 
 

@@ -1,0 +1,25 @@
+"""Error texts, short enough to be kept
+
+What a plugin says when it fails is text of any length: a driver's message may quote the statement of 2 MB that failed.
+Statuses, answers and log lines carry such texts, and the topic behind the statuses takes records of a megabyte at
+most, so every text passes through here on its way in. The beginning says where it happened, the end what it was: both
+are kept.
+"""
+
+TRACE_CHARS_MAX = 64_000
+"""A long chain of Java's or Python's exceptions has a few thousand; even if every character takes six bytes as JSON the
+record stays well below what a Kafka topic takes by default."""
+
+
+def abridged(text: str, chars_max: int = TRACE_CHARS_MAX) -> str:
+    """The text with its middle left out if it is longer than `chars_max`; always text that UTF-8 can spell.
+
+    >>> abridged("a" * 50 + "b" * 50, 10)
+    'aa\\n… 90 characters left out …\\nbbbbbbbb'
+    """
+    left_out = len(text) - chars_max
+    if left_out > 0:
+        head = chars_max // 4
+        tail = chars_max - head
+        text = f"{text[:head]}\n… {left_out} characters left out …\n{text[-tail:]}"
+    return text.encode("utf-8", "replace").decode()
