@@ -6,16 +6,20 @@ paths, group timeouts) are known and without effect, an unknown key is an error 
 
 What may be left out differs from Apache in one respect: everything may. A worker started with nothing but an address
 of a Kafka cluster has a group, its three topics and JSON converters.
+
+Keys of Apache's worker whose effect somebody relies on and does not get here (REST extensions, TLS listeners, config
+providers, exactly-once sources) are refused by name: a worker must not be open where its file says that it is not.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from tidemill.connect.api import ConverterSpec
 from tidemill.connect.client_settings import SECURITY_PREFIXES, security_settings, translate, with_prefix
+from tidemill.connect.references import references
 from tidemill.connect.topic_log import TopicSpec
 from tidemill.core.config import (
     REQUIRED,
@@ -28,7 +32,6 @@ from tidemill.core.config import (
     Value,
     in_range,
     not_empty,
-    one_of,
 )
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -85,9 +88,13 @@ def converter(config: Mapping[str, str], role: str) -> ConverterSpec | None:
 # ---------------------------------------------------------------------- worker
 
 _COPIES = in_range(-1, 32767)
+_COPIES_DOC = "Its copies, if it is created; when not set, no more than there are brokers"
+_LISTENERS = "Address of the REST API, which asks nobody who they are; without a host every interface"
 
 
 def _http_listener(value: Value) -> str | None:
+    if isinstance(value, tuple) and len(value) > 1:
+        return "the REST API listens on one address only"
     for listener in value if isinstance(value, tuple) else ():
         if not listener.lower().startswith("http://"):
             return f"{listener} is not an http:// address"
@@ -98,21 +105,34 @@ def _http_listener(value: Value) -> str | None:
     return not_empty(value)
 
 
+_POLICIES = ("All", "None", "Principal")
+_POLICY_SUFFIX = "ConnectorClientConfigOverridePolicy"
+
+
+def override_policy(text: str) -> str:
+    """The short name of a policy, from that or from the name of its Java class."""
+    return text.rpartition(".")[2].removesuffix(_POLICY_SUFFIX)
+
+
+def _policy(value: Value) -> str | None:
+    return None if override_policy(str(value)) in _POLICIES else f"it is not one of {', '.join(_POLICIES)}"
+
+
 WORKER: Final = ConfigTable(
     [
         _key("bootstrap.servers", ConfigType.LIST, ("localhost:9092",), "Kafka cluster to work on", HIGH, not_empty),
         _key("group.id", ConfigType.STRING, "connect-cluster", "Workers of one group share the work", HIGH, not_empty),
         _key("config.storage.topic", ConfigType.STRING, "connect-configs", "Topic of what should run", HIGH, not_empty),
-        _key("config.storage.replication.factor", ConfigType.SHORT, 3, "Its copies, if it is created", LOW, _COPIES),
+        _key("config.storage.replication.factor", ConfigType.SHORT, 3, _COPIES_DOC, LOW, _COPIES),
         _key("offset.storage.topic", ConfigType.STRING, "connect-offsets", "Topic of source offsets", HIGH, not_empty),
         _key("offset.storage.partitions", ConfigType.INT, 25, "Its partitions, if it is created", LOW, in_range(-1)),
-        _key("offset.storage.replication.factor", ConfigType.SHORT, 3, "Its copies, if it is created", LOW, _COPIES),
+        _key("offset.storage.replication.factor", ConfigType.SHORT, 3, _COPIES_DOC, LOW, _COPIES),
         _key("status.storage.topic", ConfigType.STRING, "connect-status", "Topic of what runs", HIGH, not_empty),
         _key("status.storage.partitions", ConfigType.INT, 5, "Its partitions, if it is created", LOW, in_range(-1)),
-        _key("status.storage.replication.factor", ConfigType.SHORT, 3, "Its copies, if it is created", LOW, _COPIES),
+        _key("status.storage.replication.factor", ConfigType.SHORT, 3, _COPIES_DOC, LOW, _COPIES),
         _key("key.converter", ConfigType.CLASS, JSON_CONVERTER, "Converter of keys", HIGH, converter_problem),
         _key("value.converter", ConfigType.CLASS, JSON_CONVERTER, "Converter of values", HIGH, converter_problem),
-        _key("listeners", ConfigType.LIST, ("http://:8083",), "Address of the REST API", MEDIUM, _http_listener),
+        _key("listeners", ConfigType.LIST, ("http://127.0.0.1:8083",), _LISTENERS, MEDIUM, _http_listener),
         _key("rest.advertised.host.name", ConfigType.STRING, None, "Host others reach the REST API under"),
         _key("rest.advertised.port", ConfigType.INT, None, "Port others reach the REST API under"),
         _key("client.id", ConfigType.STRING, "", "Prefix of the names this worker's clients show to the cluster"),
@@ -142,6 +162,8 @@ WORKER: Final = ConfigTable(
             ConfigType.STRING,
             "All",
             "All, None or Principal: client settings a connector may override",
+            LOW,
+            _policy,
         ),
     ]
 )
@@ -154,20 +176,44 @@ def _names(text: str) -> frozenset[str]:
 
 WORKER_WITHOUT_EFFECT: Final = _names(
     """
-    access.control.allow.methods access.control.allow.origin admin.listeners auto.include.jmx.reporter client.dns.lookup
-    connect.protocol connections.max.idle.ms exactly.once.source.support header.converter heartbeat.interval.ms
+    auto.include.jmx.reporter client.dns.lookup connect.protocol connections.max.idle.ms heartbeat.interval.ms
     inter.worker.key.generation.algorithm inter.worker.key.size inter.worker.key.ttl.ms
     inter.worker.signature.algorithm inter.worker.verification.algorithms internal.key.converter
     internal.value.converter metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
     metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms plugin.discovery plugin.path
     rebalance.timeout.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
-    response.http.headers.config rest.advertised.listener rest.extension.classes retry.backoff.max.ms retry.backoff.ms
-    scheduled.rebalance.max.delay.ms send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
-    socket.connection.setup.timeout.ms worker.sync.timeout.ms
+    retry.backoff.max.ms retry.backoff.ms scheduled.rebalance.max.delay.ms send.buffer.bytes session.timeout.ms
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms worker.sync.timeout.ms
     worker.unsync.backoff.ms
     """
 )
 """Keys of Apache's worker that are accepted because files have them, and that nothing here reads."""
+
+_PROXY = "put a reverse proxy in front of the REST API that does this, and let the worker listen on 127.0.0.1"
+_SECRETS = "references to secrets are not resolved yet; write the values themselves"
+
+WORKER_REFUSED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "access.control.allow.methods": (frozenset({""}), _PROXY),
+    "access.control.allow.origin": (frozenset({""}), _PROXY),
+    "admin.listeners": (frozenset(), "the admin endpoints are served with all others; " + _PROXY),
+    "config.providers": (frozenset({""}), _SECRETS),
+    "exactly.once.source.support": (frozenset({"", "disabled"}), "sources deliver at least once here"),
+    "header.converter": (
+        frozenset({"org.apache.kafka.connect.storage.SimpleHeaderConverter", *CONVERTERS}),
+        "headers pass as they are; remove the setting",
+    ),
+    "response.http.headers.config": (frozenset({""}), _PROXY),
+    "rest.advertised.listener": (frozenset({"", "http"}), _PROXY),
+    "rest.extension.classes": (frozenset({""}), "extensions of the REST API are Java classes; " + _PROXY),
+}
+"""Keys of Apache's worker that would change what people get: the values that mean what happens anyway, and advice."""
+
+WORKER_PREFIXES_REFUSED: Final[Mapping[str, str]] = {
+    "listeners.https.": "the REST API speaks HTTP only; " + _PROXY,
+    "config.providers.": _SECRETS,
+    "rest.extension.": "extensions of the REST API are Java classes; " + _PROXY,
+}
+"""The same for families of keys."""
 
 WORKER_PREFIXES: Final = (
     "producer.",
@@ -176,11 +222,9 @@ WORKER_PREFIXES: Final = (
     "key.converter.",
     "value.converter.",
     "header.converter.",
-    "config.providers",
     "config.storage.",
     "offset.storage.",
     "status.storage.",
-    "listeners.https.",
     "metrics.context.",
     "internal.",
     *SECURITY_PREFIXES,
@@ -240,8 +284,8 @@ def parse_worker(raw: Mapping[str, str]) -> WorkerConfig:
     """Read a worker's settings; raises one ConfigError that lists every problem."""
     known = {name: value for name, value in raw.items() if name in WORKER}
     rest = {name: value for name, value in raw.items() if name not in WORKER}
-    unknown = [name for name in rest if name not in WORKER_WITHOUT_EFFECT and not name.startswith(WORKER_PREFIXES)]
-    problems = [WORKER.unknown(name) for name in unknown]
+    problems = [*_refused(rest), *(problem.text for problem in references(raw))]
+    problems += [WORKER.unknown(name) for name in rest if not _is_known(name)]
     values: dict[str, Value] = {}
     try:
         values = WORKER.parse(known)
@@ -254,11 +298,29 @@ def parse_worker(raw: Mapping[str, str]) -> WorkerConfig:
     ignored = [f"{name} has no effect" for name in rest if name in WORKER_WITHOUT_EFFECT]
     for prefix, translation in (("", client), ("producer.", producer), ("consumer.", consumer)):
         ignored += [f"{prefix}{name} has no counterpart in librdkafka" for name in translation.unknown]
-    return _worker_config(values, rest, client.settings, producer.settings, consumer.settings, tuple(ignored))
+    return _worker_config(values, raw, rest, client.settings, producer.settings, consumer.settings, tuple(ignored))
+
+
+def _is_known(name: str) -> bool:
+    families = (*WORKER_PREFIXES, *WORKER_PREFIXES_REFUSED)
+    return name in WORKER_WITHOUT_EFFECT or name in WORKER_REFUSED or name.startswith(families)
+
+
+def _refused(settings: Mapping[str, str]) -> Iterator[str]:
+    for name, value in settings.items():
+        if name in WORKER_REFUSED:
+            harmless, advice = WORKER_REFUSED[name]
+            if value.strip() not in harmless:
+                yield f"{name}={value} is not supported: {advice}"
+            continue
+        for prefix, advice in WORKER_PREFIXES_REFUSED.items():
+            if name.startswith(prefix):
+                yield f"{name} is not supported: {advice}"
 
 
 def _worker_config(
     values: Mapping[str, Value],
+    raw: Mapping[str, str],
     rest: Mapping[str, str],
     client: Mapping[str, str],
     producer: Mapping[str, str],
@@ -283,6 +345,7 @@ def _worker_config(
             name=text(f"{prefix}topic"),
             partitions=partitions,
             replication_factor=number(f"{prefix}replication.factor"),
+            at_most=f"{prefix}replication.factor" not in raw,
             config=further,
         )
 
@@ -315,7 +378,7 @@ def _worker_config(
         topic_creation=bool(values["topic.creation.enable"]),
         topic_tracking=bool(values["topic.tracking.enable"]),
         topic_tracking_reset=bool(values["topic.tracking.allow.reset"]),
-        override_policy=text("connector.client.config.override.policy"),
+        override_policy=override_policy(text("connector.client.config.override.policy")),
         notes=notes,
     )
 
@@ -343,6 +406,11 @@ def _connector_name(value: Value) -> str | None:
     if any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in str(value)):
         return "String may not contain control sequences but had the following ASCII chars: control characters"
     return None
+
+
+def _either(*choices: str) -> Validator:
+    """One of some words, refused in Connect's."""
+    return lambda value: None if value in choices else f"String must be one of: {', '.join(choices)}"
 
 
 def _regex(value: Value) -> str | None:
@@ -456,7 +524,7 @@ CONNECTOR: Final = (
             "restart",
             "What to do when a referenced secret changes: none or restart.",
             LOW,
-            one_of("none", "restart"),
+            _either("none", "restart"),
         ),
     ),
     _row(
@@ -512,7 +580,7 @@ CONNECTOR: Final = (
             "none",
             "none: the first bad record fails the task; all: bad records are skipped.",
             MEDIUM,
-            one_of("none", "all"),
+            _either("none", "all"),
         ),
     ),
     _row(
@@ -551,7 +619,7 @@ SOURCE: Final = (
             "requested",
             "requested or required.",
             MEDIUM,
-            one_of("requested", "required"),
+            _either("requested", "required"),
         ),
     ),
     _row(
@@ -565,7 +633,7 @@ SOURCE: Final = (
             "poll",
             "poll, interval or connector.",
             MEDIUM,
-            one_of("poll", "interval", "connector"),
+            _either("poll", "interval", "connector"),
         ),
     ),
     _row(

@@ -17,11 +17,16 @@ class Entity(BaseModel):
 
 
 class _Sparse(Entity):
-    """A body whose empty fields are absent."""
+    """A body whose fields with a default of None are absent when empty."""
 
     @model_serializer(mode="wrap")
     def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in write(self).items() if value is not None}
+        optional = {
+            info.serialization_alias or name
+            for name, info in type(self).model_fields.items()
+            if not info.is_required() and info.default is None
+        }
+        return {name: value for name, value in write(self).items() if value is not None or name not in optional}
 
 
 def body(entity: Entity) -> dict[str, Any]:
@@ -64,13 +69,14 @@ class TaskKey(Entity):
     task: int
 
 
-class ConnectorInfo(Entity):
-    """A connector: its configuration as submitted and the tasks it has."""
+class ConnectorInfo(_Sparse):
+    """A connector: its configuration as submitted and the tasks it has; after a write also what is doubtful in it."""
 
     name: str
     config: dict[str, str]
     tasks: tuple[TaskKey, ...]
     type: str
+    warnings: tuple[str, ...] | None = None  # not Apache's: settings without effect
 
 
 class TaskInfo(Entity):
@@ -111,13 +117,14 @@ class TaskState(_Sparse):
     facts: dict[str, Any] | None = None
 
 
-class ConnectorStateInfo(Entity):
+class ConnectorStateInfo(_Sparse):
     """GET …/status"""
 
     name: str
     connector: ConnectorState
     tasks: tuple[TaskState, ...]
     type: str
+    warnings: tuple[str, ...] | None = None  # not Apache's: settings without effect
 
 
 class PluginInfo(_Sparse):
@@ -144,7 +151,7 @@ class ConfigKeyInfo(Entity):
     dependents: tuple[str, ...] = ()
 
 
-class ConfigValueInfo(Entity):
+class ConfigValueInfo(_Sparse):
     """What a setting is set to, and what is wrong with that."""
 
     name: str
@@ -152,6 +159,7 @@ class ConfigValueInfo(Entity):
     recommended_values: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     visible: bool = True
+    warnings: tuple[str, ...] | None = None  # not Apache's
 
 
 class ConfigInfo(Entity):
@@ -161,13 +169,14 @@ class ConfigInfo(Entity):
     value: ConfigValueInfo
 
 
-class ConfigInfos(Entity):
+class ConfigInfos(_Sparse):
     """PUT …/config/validate"""
 
     name: str
     error_count: int
     groups: tuple[str, ...]
     configs: tuple[ConfigInfo, ...]
+    warning_count: int | None = None  # not Apache's
 
     def problems(self) -> list[str]:
         """Every error message, in order."""

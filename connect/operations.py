@@ -52,7 +52,7 @@ from tidemill.connect.loader import Plugins, UnknownPlugin
 from tidemill.connect.problem import Problem, joined, sentence, to_json
 from tidemill.connect.stores import InstanceStatus, RestartRequest, State, TargetState
 from tidemill.connect.task_spec import TaskId
-from tidemill.connect.topic_log import TopicLogError
+from tidemill.connect.topic_log import RecordTooLarge, TopicLogError
 from tidemill.connect.validation import Submitted as Candidate
 from tidemill.connect.validation import Validator, key_infos
 
@@ -76,6 +76,16 @@ MISSING_STOPPED = (
 WRITE_FAILED = (
     "Failed to write to config topic; this may be due to a transient error and the request can be safely retried"
 )
+
+
+TOO_LARGE = "This does not fit into a record of the worker's topic"
+
+TARGET_ACTS = {
+    TargetState.STARTED: "connector resumed",
+    TargetState.PAUSED: "connector paused",
+    TargetState.STOPPED: "connector stopped",
+}
+"""What the log says of each."""
 
 
 class RestError(Exception):
@@ -103,6 +113,7 @@ class Operations:
         self._plugins = plugins
         self._validator = validator
         self._config = config
+        self._doubts: dict[str, tuple[int, tuple[str, ...] | None]] = {}  # by connector: version, its warnings
 
     # ------------------------------------------------------------------- reads
 
@@ -154,7 +165,18 @@ class Operations:
             connector=ConnectorState(**_state(status, _of_tasks(problems), restarts=connector_restarts)),
             tasks=tuple(tasks),
             type="unknown" if submitted is None else self._type(submitted.config),
+            warnings=None if submitted is None else self._warnings(name, submitted),
         )
+
+    def _warnings(self, name: str, submitted: Submitted) -> tuple[str, ...] | None:
+        """What is doubtful in the configuration; worked out once for each version of it."""
+        offset, warnings = self._doubts.get(name, (-1, None))
+        if offset != submitted.offset:
+            plugin = self._find(submitted.config.get("connector.class", ""))
+            found = [] if plugin is None else self._validator.warnings(plugin, submitted.config)
+            warnings = tuple(warning.text for warning in found) or None
+            self._doubts[name] = (submitted.offset, warnings)
+        return warnings
 
     def task_status(self, name: str, task: int) -> TaskState:
         """What one task is."""
@@ -190,6 +212,7 @@ class Operations:
         if not self._config.topic_tracking_reset:
             raise RestError(403, "Topic tracking reset is disabled.")
         self._herder.tell(ForgetTopics(connector=name))
+        log.info("topics in use forgotten", connector=name)
 
     def _submitted(self, name: str) -> Submitted:
         submitted = self._herder.machine.state.submitted(name)
@@ -215,13 +238,21 @@ class Operations:
             raise RestError(409, f"Connector {name} already exists")
         checked = await self._checked(named)
         await self._command(Create(connector=name, config=checked, initial_state=initial_state))
-        return Written(info=self.info(name), created=True)
+        return self._written(name, created=True)
 
     async def configure(self, name: str, config: Candidate) -> Written:
         """PUT …/config."""
         checked = await self._checked(_named(name, config))
         created = await self._command(Configure(connector=name, config=checked))
-        return Written(info=self.info(name), created=created)
+        return self._written(name, created=created)
+
+    def _written(self, name: str, *, created: bool) -> Written:
+        submitted = self._submitted(name)
+        shown = submitted.config.get("connector.class")
+        act = "connector created" if created else "connector changed"
+        log.info(act, connector=name, connector_class=shown)
+        info = self.info(name).model_copy(update={"warnings": self._warnings(name, submitted)})
+        return Written(info=info, created=created)
 
     async def patch(self, name: str, patch: Candidate) -> ConnectorInfo:
         """PATCH …/config."""
@@ -235,15 +266,18 @@ class Operations:
             except RestError as error:
                 if error.status != 409 or attempt == PATCH_ATTEMPTS - 1:
                     raise
-        return self.info(name)
+        return self._written(name, created=False).info
 
     async def set_target(self, name: str, target: TargetState) -> None:
         """Pause, resume, stop."""
         await self._command(SetTarget(connector=name, target=target))
+        log.info(TARGET_ACTS[target], connector=name)
 
     async def delete(self, name: str) -> None:
         """DELETE /connectors/{name}."""
         await self._command(Delete(connector=name))
+        self._doubts.pop(name, None)
+        log.info("connector deleted", connector=name)
 
     async def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> ConnectorStateInfo | None:
         """POST …/restart; None when only the connector itself was asked for."""
@@ -251,11 +285,13 @@ class Operations:
             raise RestError(404, f"Unknown connector: {name}")
         if not include_tasks and not only_failed:
             self._herder.tell(RestartConnector(connector=name))
+            log.info("connector restarted", connector=name, include_tasks=False, only_failed=False)
             return None
         request = RestartRequest(connector=name, include_tasks=include_tasks, only_failed=only_failed)
         machine = self._herder.machine
         answer = self.status(name, plan_restart(machine.state, machine.board, request))
         await self._command(Restart(connector=name, include_tasks=include_tasks, only_failed=only_failed))
+        log.info("connector restarted", connector=name, include_tasks=include_tasks, only_failed=only_failed)
         return answer
 
     def restart_task(self, name: str, task: int) -> None:
@@ -265,10 +301,12 @@ class Operations:
         if task >= self._task_count(name):
             raise RestError(404, f"Unknown task: {name}-{task}")
         self._herder.tell(RestartTask(task=TaskId(name, task)))
+        log.info("task restarted", task=str(TaskId(name, task)))
 
     async def set_cluster_level(self, logger: str, level: str) -> None:
         """Set a log level on every worker."""
         await self._command(SetLogLevel(logger=logger, level=level))
+        log.info("log level set on every worker", logger_name=logger, level_wanted=level)
 
     async def _command(self, command: Command) -> bool:
         try:
@@ -277,6 +315,8 @@ class Operations:
             raise RestError(404, str(error)) from error
         except Conflict as error:
             raise RestError(409, str(error)) from error
+        except RecordTooLarge as error:
+            raise RestError(413, f"{TOO_LARGE}: {error}") from error
         except TopicLogError as error:
             log.error("command not carried out", command=type(command).__name__, reason=str(error))
             raise RestError(500, WRITE_FAILED) from error
@@ -375,6 +415,7 @@ class Operations:
                     raise RestError(400, "A source partition and its offset must be flat maps of primitive values")
             pairs = [(each.partition, each.offset) for each in changes]
             await self._rewrite(name, self._herder.offsets.altered(name, pairs))
+        log.info("offsets altered", connector=name, partitions=len(changes))
         return "The offsets for this connector have been altered successfully"
 
     async def reset_offsets(self, name: str) -> str:
@@ -384,6 +425,7 @@ class Operations:
             await self._cluster(sink_offsets.reset, self._group(name, submitted))
         else:
             await self._rewrite(name, self._herder.offsets.reset(name))
+        log.info("offsets reset", connector=name)
         return "The offsets for this connector have been reset successfully"
 
     async def _rewrite(self, name: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -391,6 +433,8 @@ class Operations:
             await self._herder.write_offsets(name, records)
         except Conflict as error:
             raise RestError(409, str(error)) from error
+        except RecordTooLarge as error:
+            raise RestError(413, f"{TOO_LARGE}: {error}") from error
         except TopicLogError as error:
             raise RestError(500, str(error)) from error
 

@@ -69,21 +69,35 @@ def _failure(status: int, message: str) -> JSONResponse:
 # ---------------------------------------------------------------- what is sent
 
 
-async def _json(request: Request) -> Any:
-    content = await request.body()
-    if len(content) > BODY_BYTES_MAX:
-        raise RestError(413, f"The body has {len(content)} bytes; at most {BODY_BYTES_MAX} are taken.")
-    try:
-        return json.loads(content, parse_int=str, parse_float=str, parse_constant=str)
-    except (ValueError, RecursionError) as error:
-        raise RestError(400, f"The body is not JSON: {error}") from None
+async def _body(request: Request) -> bytes:
+    """The request's body; refused as soon as it is known to be too large, before the rest of it is read."""
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and len(announced) < 20 and int(announced) > BODY_BYTES_MAX:
+        raise _too_large(int(announced))
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > BODY_BYTES_MAX:
+            raise _too_large(len(content))
+    return bytes(content)
 
 
-async def _plain_json(request: Request) -> Any:
+def _too_large(size: int) -> RestError:
+    return RestError(413, f"The body has {size} bytes or more; at most {BODY_BYTES_MAX} are taken.")
+
+
+async def _json(request: Request, *, as_written: bool = False) -> Any:
+    """The body as JSON, its numbers as text if `as_written`.
+
+    JSON can spell halves of characters that UTF-8 has no bytes for; what holds one cannot be stored and is refused.
+    """
+    number = str if as_written else None
     try:
-        return json.loads(await request.body())
+        content = json.loads(await _body(request), parse_int=number, parse_float=number, parse_constant=number)
+        json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise RestError(400, f"The body is not JSON: {error}") from None
+    return content
 
 
 def _settings(content: Any, what: str = "The body") -> dict[str, str | None]:
@@ -168,7 +182,7 @@ async def list_connectors(api: Api, expand: Annotated[list[str] | None, Query()]
 @connectors.post("")
 async def create_connector(request: Request, api: Api) -> Response:
     """Create a connector: {"name": ..., "config": {...}, "initial_state": ...}."""
-    content = await _json(request)
+    content = await _json(request, as_written=True)
     if not isinstance(content, dict):
         raise RestError(400, 'The body must be a JSON object like {"name": "...", "config": {...}}')
     unknown = sorted(content.keys() - {"name", "config", "initial_state"})
@@ -205,13 +219,13 @@ async def get_config(name: Name, api: Api) -> Response:
 @connectors.put("/{connector}/config")
 async def put_config(name: Name, request: Request, api: Api) -> Response:
     """Create the connector or replace its configuration."""
-    return _written(request, await api.configure(name, _settings(await _json(request))))
+    return _written(request, await api.configure(name, _settings(await _json(request, as_written=True))))
 
 
 @connectors.patch("/{connector}/config")
 async def patch_config(name: Name, request: Request, api: Api) -> Response:
     """Change single settings; null removes one."""
-    return _answer(await api.patch(name, _settings(await _json(request))))
+    return _answer(await api.patch(name, _settings(await _json(request, as_written=True))))
 
 
 def _written(request: Request, written: Written) -> Response:
@@ -301,7 +315,7 @@ async def get_offsets(name: Name, api: Api) -> Response:
 @connectors.patch("/{connector}/offsets")
 async def alter_offsets(name: Name, request: Request, api: Api) -> Response:
     """Move a stopped connector."""
-    content = await _plain_json(request)
+    content = await _json(request)
     if isinstance(content, dict) and content.get("offsets") is None:
         content = {**content, "offsets": []}
     try:
@@ -341,7 +355,7 @@ async def plugin_config(plugin: PluginName, api: Api) -> Response:
 @plugins.put("/{plugin}/config/validate")
 async def validate(plugin: PluginName, request: Request, api: Api) -> Response:
     """Judge a configuration without using it."""
-    return _answer(await api.validate(plugin, _settings(await _json(request))))
+    return _answer(await api.validate(plugin, _settings(await _json(request, as_written=True))))
 
 
 # ---------------------------------------------------------------------- worker
@@ -387,7 +401,7 @@ async def get_logger(logger: str, request: Request) -> Response:
 @worker.put("/admin/loggers/{logger}")
 async def set_logger(logger: str, request: Request, api: Api, scope: str | None = None) -> Response:
     """Change the level of a logger and those below it, on this worker or on all."""
-    content = await _json(request)
+    content = await _json(request, as_written=True)
     level = content.get("level") if isinstance(content, dict) else None
     if level is None:
         raise RestError(400, "Desired 'level' parameter was not specified in request.")

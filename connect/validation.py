@@ -9,16 +9,16 @@ Beyond single settings: rules that tie several together (`topics` or `topics.reg
 worker's own), things that are not built yet, named as such instead of being ignored, and the plugin's own preflight,
 which is run last, elsewhere and against a deadline, because it may talk to a database that does not answer.
 
-A setting that nobody knows is no error, as in Connect: connectors are full of keys for their transforms and their
-tools. It is logged once with the nearest name that somebody knows.
+A setting that nobody knows is no error, as in Connect: connectors are full of keys for their tools. It is a warning,
+with the nearest name that somebody knows, as is one that is known and has nothing to act on here. Warnings stand beside
+the errors in the answer, where Apache's has no field, and are logged once.
 """
 
 import asyncio
-import difflib
 import enum
 import types
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import structlog
@@ -28,11 +28,23 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from tidemill.connect.api import InvalidConfig, Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
-from tidemill.connect.config import CONNECTOR, CONNECTOR_PREFIXES, CONVERTERS, SINK, SOURCE, ConnectorKey, groups
+from tidemill.connect.config import (
+    CONNECTOR,
+    CONNECTOR_PREFIXES,
+    CONVERTERS,
+    SINK,
+    SOURCE,
+    ConnectorKey,
+    converter,
+    groups,
+)
+from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.entities import ConfigInfo, ConfigInfos, ConfigKeyInfo, ConfigValueInfo
+from tidemill.connect.references import Problem
 from tidemill.connect.settings import parse_settings, setting_names
 from tidemill.connect.task_spec import SettingProblem
-from tidemill.core.config import REQUIRED, ConfigError, ConfigType, Value
+from tidemill.connect.unsupported import not_built, without_effect
+from tidemill.core.config import REQUIRED, ConfigError, ConfigType, Value, nearest
 
 log = structlog.get_logger("tidemill.connect.validation")
 
@@ -44,7 +56,6 @@ Check: TypeAlias = Callable[[Plugin, Mapping[str, str]], Awaitable[Sequence[Sett
 
 HIDDEN = "[hidden]"
 NULL_VALUE = "Null value can not be supplied as the configuration value."
-HEADER_CONVERTERS = {"org.apache.kafka.connect.storage.SimpleHeaderConverter", "SimpleHeaderConverter", *CONVERTERS}
 OVERRIDES = ("producer.override.", "consumer.override.", "admin.override.")
 PRINCIPAL_SETTINGS = {"sasl.jaas.config", "sasl.mechanism", "security.protocol"}
 """What `connector.client.config.override.policy=Principal` lets a connector override."""
@@ -80,14 +91,34 @@ class Validator:
         if not any(entry.errors for entry in entries):
             for name, problem in await self._preflight(plugin, config):
                 sheet.refuse(name, problem)
-        self._complain(plugin, config)
+        for name, warning in self.warnings(plugin, config):
+            sheet.warn(name, warning)
+            if (plugin.name, name) not in self._complained:
+                self._complained.add((plugin.name, name))
+                log.warning("setting in doubt", connector_class=plugin.name, setting=name, warning=warning)
         shown = str(submitted.get("connector.class") or plugin.name)
         return sheet.infos(shown, _group_names(plugin))
 
+    def warnings(self, plugin: Plugin, config: Mapping[str, str]) -> list[Problem]:
+        """Settings of `config` that do nothing, each with a sentence that says so."""
+        found = [*_in_vain(plugin, config), *without_effect(config, _converter_kinds(config))]
+        for prefix in OVERRIDES:
+            for name in translate(with_prefix(config, prefix)).unknown:
+                text = f"'{prefix}{name}' has no effect: librdkafka has no such setting"
+                found.append(Problem(prefix + name, text))
+        return found
+
     def _rules(self, plugin: Plugin, config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        yield from _not_built(config)
+        yield from not_built(config)
+        yield from _converter_problems(config)
         yield from plugin.refusals(config)
         yield from self._overrides(config)
+        wanted = config.get("connector.plugin.version", "").strip()
+        if wanted and wanted != plugin.version:
+            yield (
+                "connector.plugin.version",
+                f"Version {wanted} of {plugin.name} is not installed: this worker has {plugin.version}",
+            )
         if plugin.kind is PluginKind.SINK:
             yield from _sink_rules(config)
             group = config.get("consumer.override.group.id", f"connect-{config.get('name', '')}")
@@ -96,18 +127,14 @@ class Validator:
                 yield where, f"Consumer group {group} conflicts with Connect worker group {self._around.group_id}"
 
     def _overrides(self, config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        policy = self._around.override_policy.rpartition(".")[2].removesuffix("ConnectorClientConfigOverridePolicy")
+        policy = self._around.override_policy
         for prefix in OVERRIDES:
-            settings = with_prefix(config, prefix)
-            for name in settings:
+            for name in with_prefix(config, prefix):
                 if policy == "None" or (policy == "Principal" and name not in PRINCIPAL_SETTINGS):
                     text = (
                         f"The '{policy}' policy does not allow '{name}' to be overridden in the connector configuration"
                     )
                     yield prefix + name, text
-            for name in translate(settings).unknown:
-                if self._first_time("", prefix + name):
-                    log.warning("client setting without counterpart in librdkafka", setting=prefix + name)
 
     async def _preflight(self, plugin: Plugin, config: Mapping[str, str]) -> Sequence[tuple[str, str]]:
         if plugin.check is None:
@@ -119,30 +146,6 @@ class Validator:
             text = f"The preflight of {plugin.name} gave no answer within {self._around.check_timeout_s:g} s."
             return [("connector.class", text)]
         return [(problem.name or "connector.class", problem.message) for problem in found]
-
-    def _complain(self, plugin: Plugin, config: Mapping[str, str]) -> None:
-        """Log settings without meaning, once per plugin and name."""
-        if plugin.config.model_config.get("extra") == "allow":
-            return
-        own = [*setting_names(plugin.config), *(row.key.name for row in _rows(plugin))]
-        ignored = tuple(plugin.ignored)
-        for name in config:
-            known = name in own or name.startswith(CONNECTOR_PREFIXES)
-            if known or not self._first_time(plugin.name, name):
-                continue
-            if name in ignored or any(each.endswith(".") and name.startswith(each) for each in ignored):
-                log.info("setting has no effect", connector_class=plugin.name, setting=name)
-                continue
-            near = difflib.get_close_matches(name, own, n=1)
-            log.warning(
-                "unknown setting", connector_class=plugin.name, setting=name, did_you_mean=near[0] if near else None
-            )
-
-    def _first_time(self, plugin: str, name: str) -> bool:
-        if (plugin, name) in self._complained:
-            return False
-        self._complained.add((plugin, name))
-        return True
 
 
 def key_infos(plugin: Plugin) -> list[ConfigKeyInfo]:
@@ -160,6 +163,7 @@ class _Entry:
     value: str | None
     recommended: tuple[str, ...]
     errors: list[str]
+    warnings: list[str] = field(default_factory=list)
 
 
 class _Sheet:
@@ -170,11 +174,17 @@ class _Sheet:
         self._config = config
 
     def refuse(self, name: str, problem: str) -> None:
-        entry = self._entries.get(name)
-        if entry is None:
-            entry = self._entries[name] = _Entry(None, name, self._config.get(name), (), [])
+        entry = self._entry(name)
         if problem not in entry.errors:
             entry.errors.append(problem)
+
+    def warn(self, name: str, warning: str) -> None:
+        self._entry(name).warnings.append(warning)
+
+    def _entry(self, name: str) -> _Entry:
+        if name not in self._entries:
+            self._entries[name] = _Entry(None, name, self._config.get(name), (), [])
+        return self._entries[name]
 
     def infos(self, name: str, group_names: Sequence[str]) -> ConfigInfos:
         configs = tuple(
@@ -185,12 +195,20 @@ class _Sheet:
                     value=entry.value,
                     recommended_values=entry.recommended,
                     errors=tuple(entry.errors),
+                    warnings=tuple(entry.warnings) or None,
                 ),
             )
             for entry in self._entries.values()
         )
         errors = sum(len(info.value.errors) for info in configs)
-        return ConfigInfos(name=name, error_count=errors, groups=tuple(group_names), configs=configs)
+        warnings = sum(len(info.value.warnings or ()) for info in configs)
+        return ConfigInfos(
+            name=name,
+            error_count=errors,
+            groups=tuple(group_names),
+            configs=configs,
+            warning_count=warnings or None,
+        )
 
 
 def _rows(plugin: Plugin) -> tuple[ConnectorKey, ...]:
@@ -410,28 +428,46 @@ def _sink_rules(config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
         yield "topics.regex", problem
     dead_letters = config.get("errors.deadletterqueue.topic.name", "").strip()
     if dead_letters and dead_letters in topics:
-        listed = ",".join(topics)
+        listed = ", ".join(topics)
         yield (
             "topics",
             f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
-            f'("topics={listed}") consumed by the connector',
+            f"('topics=[{listed}]') consumed by the connector",
         )
 
 
-def _not_built(config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    """Settings that ask for something this worker cannot do; doing without in silence would corrupt data."""
-    for name in ("transforms", "predicates"):
-        if config.get(name, "").strip():
-            yield name, f"'{name}' is not supported yet: remove the setting, this worker passes records on unchanged."
-    if config.get("exactly.once.support", "").strip().lower() == "required":
-        yield "exactly.once.support", "Exactly-once sources are not supported yet: use 'requested'."
-    if config.get("transaction.boundary", "poll").strip().lower() == "connector":
-        yield "transaction.boundary", "Connector-defined transactions are not supported yet: use 'poll'."
-    if config.get("offsets.storage.topic", "").strip():
-        yield "offsets.storage.topic", "An offsets topic of its own is not supported yet: remove the setting."
-    header = config.get("header.converter", "").strip()
-    if header and header not in HEADER_CONVERTERS:
-        yield (
-            "header.converter",
-            f"Invalid value {header} for configuration header.converter: Class {header} could not be found.",
-        )
+def _converter_kinds(config: Mapping[str, str]) -> dict[str, str]:
+    """The converters that the configuration names itself, by role; the worker's may be any."""
+    specs = {role: converter(config, role) for role in ("key", "value")}
+    return {role: spec.kind for role, spec in specs.items() if spec is not None}
+
+
+def _converter_problems(config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    for role in _converter_kinds(config):
+        spec = converter(config, role)
+        try:
+            if spec is not None:
+                make_converter(spec)
+        except ValueError as error:
+            yield f"{role}.converter", f"The {role} converter cannot be made: {error}"
+
+
+def _among(name: str, names: Iterable[str]) -> bool:
+    """Whether `names` has the name, or a family of it, which ends in a point."""
+    return any(name == each or (each.endswith(".") and name.startswith(each)) for each in names)
+
+
+def _in_vain(plugin: Plugin, config: Mapping[str, str]) -> Iterable[Problem]:
+    """Settings that nobody reads: neither Connect nor the plugin, or the plugin says that it does not."""
+    if plugin.config.model_config.get("extra") == "allow":
+        return
+    own = [*setting_names(plugin.config), *(row.key.name for row in _rows(plugin))]
+    refusable = [each.name for each in plugin.unsupported]  # with a value that asks for nothing more than there is
+    for name in config:
+        if name in own or name.startswith(CONNECTOR_PREFIXES) or _among(name, refusable):
+            continue
+        if _among(name, plugin.ignored):
+            yield Problem(name, f"'{name}' has no effect: {plugin.name} does not need it")
+            continue
+        near = nearest(name, own)
+        yield Problem(name, f"'{name}' is unknown and has no effect" + (f": did you mean '{near}'?" if near else ""))

@@ -16,12 +16,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from ipaddress import ip_address
 
 import structlog
 import uvicorn
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from tidemill.connect.config import WorkerConfig
 from tidemill.connect.entities import ServerInfo
@@ -32,7 +32,7 @@ from tidemill.connect.metrics import WorkerMetrics
 from tidemill.connect.operations import Operations
 from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.rest import Asgi, Parts, create_app
-from tidemill.connect.topic_log import TopicLogError, ensure_topic
+from tidemill.connect.topic_log import TopicLogError, admin_client, ensure_topic
 from tidemill.connect.validation import Surroundings as ValidationSurroundings
 from tidemill.connect.validation import Validator
 from tidemill.core.runtime.clock import Clock, SystemClock
@@ -81,6 +81,8 @@ async def open_worker(
         log.info("setting accepted", note=note)
     with _listener(config) as listener:
         host, port = listener.getsockname()[:2]
+        if not ip_address(host).is_loopback:
+            log.warning("the REST API is open to the network and asks nobody who they are", host=host, port=port)
         worker_id = f"{config.advertised_host or _reachable(host)}:{config.advertised_port or port}"
         cluster_id = await _wait_for_cluster(config, clock)
         await _ensure_topics(config)
@@ -216,7 +218,10 @@ def _alarm(scheduler: AsyncIOScheduler) -> Alarm:
 async def _wait_for_cluster(config: WorkerConfig, clock: Clock) -> str:
     client: Mapping[str, str] = {**config.client, "client.id": config.client_id, "log_level": "0"}
     deadline = clock.monotonic() + config.request_timeout_ms / 1000
-    admin = AdminClient(dict(client))
+    try:
+        admin = admin_client(client)
+    except TopicLogError as error:
+        raise StartRefused(str(error)) from error
     while True:
         remaining_s = max(0.5, deadline - clock.monotonic())
         try:
@@ -238,5 +243,5 @@ async def _ensure_topics(config: WorkerConfig) -> None:
     for spec in (config.config_topic, config.offset_topic, config.status_topic):
         try:
             await asyncio.to_thread(ensure_topic, config.client, spec, timeout_s=timeout_s)
-        except (TopicLogError, KafkaException) as error:
+        except TopicLogError as error:
             raise StartRefused(str(error)) from error

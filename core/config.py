@@ -163,8 +163,8 @@ class ConfigTable:
 
     def unknown(self, name: str) -> str:
         """The sentence for a key that is not in the table, with the nearest one that is."""
-        near = difflib.get_close_matches(name, self._keys, n=1)
-        return f"Unknown configuration {name!r}" + (f": did you mean {near[0]!r}?" if near else "")
+        near = nearest(name, self._keys)
+        return f"Unknown configuration {name!r}" + ("" if near is None else f": did you mean {near!r}?")
 
     def properties(self, raw: Mapping[str, str]) -> str:
         """Every setting as it takes effect, as a .properties file: those given first, then the defaults.
@@ -189,6 +189,31 @@ class ConfigTable:
 def _shown(name: str, key: ConfigKey | None, value: Value) -> str:
     secret = key.type is ConfigType.PASSWORD if key else any(part in name for part in SECRET_PARTS)
     return "********" if value and secret else _text(value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known key that `name` was most likely meant to be; None if none of them looks like it.
+
+    A slip of a finger, another spelling of the dots, or the last words of a long key count; that two long names have
+    letters in common does not.
+
+    >>> keys = ["group.id", "database.hostname", "metric.names.formats"]
+    >>> nearest("grup.id", keys), nearest("DATABASE_HOSTNAME", keys), nearest("hostname", keys)
+    ('group.id', 'database.hostname', 'database.hostname')
+    >>> nearest("transforms", keys) is None
+    True
+    """
+    plain = {_plain(key): key for key in known}
+    wanted = _plain(name)
+    close = difflib.get_close_matches(wanted, plain, n=1, cutoff=0.8)
+    if close:
+        return plain[close[0]]
+    endings = [key for short, key in plain.items() if short.endswith(f".{wanted}")]
+    return endings[0] if len(endings) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", ".").replace("-", ".")
 
 
 def _text(value: Value | _Required) -> str:

@@ -33,6 +33,16 @@ CONVERTERS: Mapping[str, Callable[[Mapping[str, str]], Converter]] = {
 """How to make a converter of each kind from its options."""
 
 
+OPTIONS: Mapping[str, frozenset[str]] = {
+    "json": frozenset(
+        {"schemas.enable", "schemas.cache.size", "decimal.format", "replace.null.with.default", "converter.type"}
+    ),
+    "string": frozenset({"converter.encoding", "converter.type"}),
+    "bytes": frozenset({"converter.type"}),
+}
+"""The options each kind reads; Connect itself passes `converter.type` to all of them."""
+
+
 def make_converter(spec: ConverterSpec) -> Converter:
     """Make the converter of `spec`; raises ValueError for an unknown kind or a bad option."""
     factory = CONVERTERS.get(spec.kind)

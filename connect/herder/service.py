@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 import structlog
-from tidemill.connect.unsupported import Unsupported, refuse_unsupported
 
 from tidemill.connect.api import Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
@@ -52,6 +51,7 @@ from tidemill.connect.task_spec import (
     TaskStarted,
 )
 from tidemill.connect.topic_log import LogRecord, RecordTooLarge, TopicLog, TopicLogError
+from tidemill.connect.unsupported import CannotRun, refuse_unsupported
 from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.herder")
@@ -328,7 +328,7 @@ class Herder:
             await self._around.host.start_task(self.spec(action))
         except Exception as error:
             self._has_started(action.incarnation)
-            trace = str(error) if isinstance(error, Unsupported) else "".join(traceback.format_exception(error))
+            trace = str(error) if isinstance(error, CannotRun) else "".join(traceback.format_exception(error))
             self.tell(e.SpawnFailed(task=action.task, incarnation=action.incarnation, trace=trace))
 
     async def _started_in_time(self, incarnation: int) -> None:
@@ -358,8 +358,8 @@ class Herder:
     def spec(self, action: e.StartTask) -> TaskSpec:
         """Everything the task's process has to know."""
         worker, config = self._around.config, action.config
-        refuse_unsupported(config)
         plugin = self._around.plugins.find(config["connector.class"])
+        refuse_unsupported(plugin, config)
         if not worker.topic_creation:
             config = {name: value for name, value in config.items() if not name.startswith("topic.creation.")}
         return TaskSpec(
@@ -388,9 +388,9 @@ class Herder:
         try:
             plugin = self._around.plugins.find(action.config.get("connector.class", ""))
             version = plugin.version
-            refuse_unsupported(action.config)
+            refuse_unsupported(plugin, action.config)
             tasks = await off_loop(lambda: split(plugin, action.config), SPLIT_TIMEOUT_S)
-        except Unsupported as error:
+        except CannotRun as error:
             trace = str(error)
         except TimeoutError:
             trace = f"The plugin did not say within {SPLIT_TIMEOUT_S:g} s what its tasks are."

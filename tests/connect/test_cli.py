@@ -97,6 +97,22 @@ def test_no_cluster_ends_with_1_and_one_line(capfd: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "client settings cannot be used"),
+        ({"ssl.truststore.location": "/no/such/file", "security.protocol": "SSL"}, "client settings cannot be used"),
+    ],
+)
+def test_security_settings_no_client_can_use_end_with_1_and_one_line(
+    capfd: pytest.CaptureFixture[str], settings: dict[str, str], text: str
+) -> None:
+    assert run(parse_worker({"bootstrap.servers": "127.0.0.1:1", "listeners": "http://127.0.0.1:0", **settings})) == 1
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("tidemill connect: ")]
+    assert text in line
+
+
+@pytest.mark.integration
 def test_a_stop_while_it_waits_for_the_cluster(worker_settings: Settings, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tidemill.cli", "connect", "start"]
     log = tmp_path / "log"

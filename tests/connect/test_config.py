@@ -7,6 +7,7 @@ from tidemill.connect.config import (
     SINK,
     SOURCE,
     WORKER,
+    WORKER_REFUSED,
     WORKER_WITHOUT_EFFECT,
     Address,
     converter,
@@ -41,8 +42,8 @@ security.protocol=SASL_PLAINTEXT
 sasl.mechanism=PLAIN
 sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";
 session.timeout.ms=10000
-config.providers=file
-config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+exactly.once.source.support=disabled
+header.converter=org.apache.kafka.connect.storage.SimpleHeaderConverter
 """
 
 
@@ -56,7 +57,8 @@ def test_everything_has_a_default() -> None:
         ("connect-offsets", 25, 3),
         ("connect-status", 5, 3),
     ]
-    assert worker.listener == Address("", 8083)
+    assert worker.listener == Address("127.0.0.1", 8083)  # whoever reaches the API may do anything
+    assert all(topic.at_most for topic in topics)
     assert (worker.key_converter.kind, worker.value_converter.kind) == ("json", "json")
     assert worker.offset_flush_interval_ms == 60_000
     assert worker.notes == ()
@@ -69,6 +71,7 @@ def test_the_file_of_apaches_worker_is_taken_as_it_is() -> None:
     assert not worker.value_converter.flag("schemas.enable", True)
     assert worker.key_converter.flag("schemas.enable", False)
     assert worker.offset_topic.partitions == 7
+    assert (worker.offset_topic.replication_factor, worker.offset_topic.at_most) == (1, False)
     assert worker.status_topic.config == {"segment.bytes": "1000000"}
     assert worker.client["sasl.username"] == "u"
     assert worker.client["bootstrap.servers"] == "kafka-1:9092,kafka-2:9092"
@@ -84,6 +87,56 @@ def test_every_problem_is_named_at_once() -> None:
     assert "did you mean 'group.id'" in problems
     assert "offset.flush.interval.ms" in problems
     assert "https://:1 is not an http:// address" in problems
+
+
+REFUSED = [
+    ("rest.extension.classes", "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"),
+    ("listeners.https.ssl.keystore.location", "/etc/keys"),
+    ("rest.advertised.listener", "https"),
+    ("admin.listeners", "http://127.0.0.1:9999"),
+    ("admin.listeners", ""),  # in Apache's worker: no admin endpoints at all
+    ("access.control.allow.origin", "*"),
+    ("response.http.headers.config", "add X-Frame-Options: DENY"),
+    ("config.providers", "file"),
+    ("config.providers.file.class", "org.apache.kafka.common.config.provider.FileConfigProvider"),
+    ("exactly.once.source.support", "enabled"),
+    ("header.converter", "org.example.Headers"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_what_would_change_what_people_get_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_worker({name: value})
+    (problem,) = caught.value.problems
+    assert problem.startswith(name) and "not supported: " in problem
+
+
+def test_a_reference_to_a_secret_is_refused_and_not_used_as_the_secret() -> None:
+    with pytest.raises(ConfigError, match=r"'sasl\.password' refers to the config provider 'file'") as caught:
+        parse_worker({"sasl.password": "${file:/run/secrets/kafka:password}"})
+    assert "/run/secrets" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("None", "None"),
+        ("org.apache.kafka.connect.connector.policy.PrincipalConnectorClientConfigOverridePolicy", "Principal"),
+    ],
+)
+def test_the_override_policy_has_two_spellings(given: str, meant: str) -> None:
+    assert parse_worker({"connector.client.config.override.policy": given}).override_policy == meant
+
+
+def test_an_unknown_override_policy_allows_nothing_but_an_error() -> None:
+    with pytest.raises(ConfigError, match="Allowlist"):
+        parse_worker({"connector.client.config.override.policy": "Allowlist"})
+
+
+def test_of_two_listeners_none_is_left_out_in_silence() -> None:
+    with pytest.raises(ConfigError, match="one address only"):
+        parse_worker({"listeners": "http://127.0.0.1:1,http://127.0.0.1:2"})
 
 
 @pytest.mark.parametrize("value", ["org.example.AvroConverter", ""])
@@ -119,7 +172,8 @@ def test_a_connectors_own_converter_comes_with_its_options() -> None:
 
 
 def test_tables_name_every_key_once() -> None:
-    assert not {key.name for key in WORKER} & WORKER_WITHOUT_EFFECT
+    known = [*(key.name for key in WORKER), *WORKER_WITHOUT_EFFECT, *WORKER_REFUSED]
+    assert len(known) == len(set(known))
     for rows in (CONNECTOR + SOURCE, CONNECTOR + SINK):
         names = [row.key.name for row in rows]
         assert len(names) == len(set(names))

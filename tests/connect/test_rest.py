@@ -4,6 +4,8 @@ Status codes, texts and shapes were compared with those of Apache Connect 4.3.1 
 """
 
 import asyncio
+import contextlib
+import json
 import os
 import re
 import time
@@ -26,6 +28,7 @@ class Worker:
     """A worker in a process of its own."""
 
     url: str
+    log: Path
 
     @property
     def worker_id(self) -> str:
@@ -39,8 +42,10 @@ def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     settings = {f"{role}.storage.topic": f"{group}-{role}" for role in ("config", "offset", "status")}
     settings |= {"group.id": group, "offset.flush.interval.ms": "200"}
     log = tmp_path_factory.mktemp("rest") / "worker.log"
-    service = services.connect_worker("worker", bootstrap, settings=settings, log=log).start()
-    yield Worker(service.facts["url"])
+    service = services.connect_worker("worker", bootstrap, settings=settings, log=log)
+    service.command += ["--log-format", "json"]
+    service.start()
+    yield Worker(service.facts["url"], log)
     service.stop()
 
 
@@ -146,7 +151,7 @@ async def test_the_life_of_a_connector(api: httpx.AsyncClient, worker: Worker, s
     assert (await api.delete("/connectors/life")).status_code == 204
     assert (await api.get("/connectors/life")).status_code == 404
     await gone(api, "/connectors/life/status")
-    assert (await api.get("/connectors/life/topics")).json() == {"life": {"topics": []}}
+    await wait_for(api, "/connectors/life/topics", lambda found: found == {"life": {"topics": []}})
 
 
 async def gone(api: httpx.AsyncClient, path: str) -> None:
@@ -312,9 +317,74 @@ async def test_bodies_that_make_no_sense(api: httpx.AsyncClient) -> None:
     for method, path, content, message in BAD_BODIES:
         status, text = refusal(await api.request(method, path, content=content))
         assert status == 400 and message in text, (path, content[:60], text)
-    status, text = refusal(await api.post("/connectors", content=b" " * (5 << 20)))
-    assert status == 413 and "at most" in text
+    for method, path in (
+        ("POST", "/connectors"),
+        ("PUT", "/connectors/x/config"),
+        ("PATCH", "/connectors/x/offsets"),
+        ("PUT", "/admin/loggers/x"),
+    ):
+        status, text = refusal(await api.request(method, path, content=b" " * (5 << 20)))
+        assert status == 413 and "at most" in text
     assert (await api.get("/connectors")).json() == []
+
+
+@pytest.mark.parametrize("path", ["POST /connectors", "PATCH /connectors/x/offsets"])
+async def test_a_body_without_end_is_not_read_to_its_end(worker: Worker, path: str) -> None:
+    host, _, port = worker.worker_id.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        head = f"{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head.encode())
+        answer = asyncio.create_task(reader.readline())
+        sent, part = 0, b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        while not answer.done():
+            assert sent < 100 << 20, "it reads on for ever"
+            with contextlib.suppress(ConnectionError):
+                writer.write(part)
+                await asyncio.wait_for(writer.drain(), 20)
+            sent += len(part)
+            await asyncio.sleep(0)
+        assert b" 413 " in await answer
+    finally:
+        writer.close()
+
+
+async def test_text_that_no_bytes_spell_is_the_clients_mistake(api: httpx.AsyncClient) -> None:
+    for path, content in (
+        ("/connectors/x/config", rb'{"connector.class":"FileStreamSource","file":"\ud800"}'),
+        (
+            "/connector-plugins/FileStreamSource/config/validate",
+            rb'{"connector.class":"FileStreamSource","a":"\udfff"}',
+        ),
+    ):
+        status, text = refusal(await api.put(path, content=content))
+        assert status == 400 and "surrogates" in text
+
+
+async def test_a_configuration_too_large_for_its_record_is_refused(
+    api: httpx.AsyncClient, source: dict[str, Any]
+) -> None:
+    status, text = refusal(await api.put("/connectors/large/config", json={**source, "pad": "x" * 1_500_000}))
+    assert status == 413 and "does not fit into a record" in text
+    assert (await api.get("/connectors")).json() == []
+    assert (await api.get("/health")).json()["status"] == "healthy"
+
+
+async def test_settings_in_vain_are_told_where_people_look(api: httpx.AsyncClient, source: dict[str, Any]) -> None:
+    warning = "'batch.szie' is unknown and has no effect: did you mean 'batch.size'?"
+    answer = await api.put("/connectors/c/config", json={**source, "batch.szie": "7"})
+    assert answer.status_code == 201 and answer.json()["warnings"] == [warning]
+    status = await wait_for(api, "/connectors/c/status", all_in("RUNNING"))
+    assert status["warnings"] == [warning]
+    answer = await api.patch("/connectors/c/config", json={"batch.szie": None})
+    assert "warnings" not in answer.json()
+    assert "warnings" not in (await api.get("/connectors/c/status")).json()
+
+
+async def test_references_to_secrets_are_refused(api: httpx.AsyncClient, source: dict[str, Any]) -> None:
+    config = {**source, "file": "${file:/run/secrets:pw}"}
+    status, text = refusal(await api.put("/connectors/c/config", json=config))
+    assert status == 400 and "'file' refers to the config provider 'file'" in text
 
 
 async def test_a_configuration_with_mistakes_lists_them(api: httpx.AsyncClient) -> None:
@@ -386,7 +456,7 @@ async def test_offsets_of_a_sink_are_its_groups(
     assert target.read_text().splitlines() == ["one", "two"]
     await api.put(f"/connectors/{into}/stop")
     status, text = refusal(await api.patch(f"/connectors/{into}/offsets", json=at({"position": 1})))
-    assert status == 400 and "must contain the key 'kafka_offset'" in text
+    assert status == 400 and "contain the key 'kafka_offset'" in text
     await wait_for(api, f"/connectors/{into}/status", all_in("STOPPED", tasks=0))
     moved = {"offsets": [{"partition": {**partition, "kafka_partition": "0"}, "offset": {"kafka_offset": "1"}}]}
     answer = await api.patch(f"/connectors/{into}/offsets", json=moved)
@@ -472,6 +542,50 @@ async def test_log_levels(api: httpx.AsyncClient, worker: Worker) -> None:
     assert (answer.status_code, answer.content) == (204, b"")
     await wait_for(api, f"/admin/loggers/{name}", lambda found: found["level"] == "ERROR")
     assert (await api.put(f"/admin/loggers/{name}?scope=galaxy", json={"level": "INFO"})).json() == [name]
+
+
+def is_json(line: str) -> bool:
+    """Whether a line is the worker's own; task processes write to the same file."""
+    return line.startswith("{")
+
+
+async def test_every_act_is_one_line_of_the_log(api: httpx.AsyncClient, worker: Worker, source: dict[str, Any]) -> None:
+    skipped = len(worker.log.read_text().splitlines())
+    name = "act s"
+    path = f"/connectors/{quote(name)}"
+    await api.post("/connectors", json={"name": name, "config": source})
+    await wait_for(api, f"{path}/status", all_in("RUNNING"))
+    await api.put(f"{path}/config", json=source)
+    await api.patch(f"{path}/config", json={"batch.size": "7"})
+    await api.put(f"{path}/pause")
+    await api.put(f"{path}/resume")
+    await wait_for(api, f"{path}/status", all_in("RUNNING"))
+    await api.post(f"{path}/restart?includeTasks=true")
+    await api.post(f"{path}/tasks/0/restart")
+    await api.put(f"{path}/stop")
+    partition = {"filename": source["file"]}
+    await api.patch(f"{path}/offsets", json={"offsets": [{"partition": partition, "offset": {"position": 4}}]})
+    await api.delete(f"{path}/offsets")
+    await api.delete(path)
+    await api.delete(path)  # not there any more: nothing done, nothing to tell
+    acts = [
+        line["event"]
+        for line in map(json.loads, filter(is_json, worker.log.read_text().splitlines()[skipped:]))
+        if line.get("connector") == name or line.get("task") == f"{name}-0"
+    ]
+    assert [act for act in acts if not act.startswith("task ") or act == "task restarted"] == [
+        "connector created",
+        "connector changed",
+        "connector changed",
+        "connector paused",
+        "connector resumed",
+        "connector restarted",
+        "task restarted",
+        "connector stopped",
+        "offsets altered",
+        "offsets reset",
+        "connector deleted",
+    ]
 
 
 async def test_the_record_of_topics_can_be_emptied(api: httpx.AsyncClient, source: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_validator,
 from structlog.testing import capture_logs
 
 from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SinkTask, Unsupported
-from tidemill.connect.entities import ConfigInfo, ConfigInfos
+from tidemill.connect.entities import ConfigInfo, ConfigInfos, body
 from tidemill.connect.task_spec import SettingProblem
 from tidemill.connect.validation import Surroundings, Validator, key_infos
 
@@ -127,7 +127,7 @@ async def test_choices_are_recommended() -> None:
         ({"name": "a\nb"}, "name", "control"),
         ({"key.converter": "Avro"}, "key.converter", "Class Avro could not be found"),
         ({"header.converter": "Avro"}, "header.converter", "Class Avro could not be found"),
-        ({"errors.tolerance": "some"}, "errors.tolerance", "some is not one of none, all"),
+        ({"errors.tolerance": "some"}, "errors.tolerance", "String must be one of: none, all"),
         ({"database.port": "0"}, "database.port", "Invalid value 0 for configuration database.port: "),
         ({"database.port": "x"}, "database.port", "Invalid value x for configuration database.port: "),
         ({"database.host": "a b"}, "database.host", "database.host: a host has no spaces"),
@@ -140,6 +140,9 @@ async def test_choices_are_recommended() -> None:
         ({"exactly.once.support": "required"}, "exactly.once.support", "not supported yet"),
         ({"transaction.boundary": "connector"}, "transaction.boundary", "not supported yet"),
         ({"offsets.storage.topic": "t"}, "offsets.storage.topic", "not supported yet"),
+        ({"database.password": "${file:/x:pw}"}, "database.password", "refers to the config provider 'file'"),
+        ({"connector.plugin.version": "7"}, "connector.plugin.version", "Version 7 of Test is not installed"),
+        ({"key.converter": "json", "key.converter.schemas.enable": "maybe"}, "key.converter", "neither true nor false"),
     ],
 )
 async def test_what_is_wrong_is_said_where_it_is_wrong(more: dict[str, str | None], name: str, text: str) -> None:
@@ -253,21 +256,40 @@ async def test_a_model_that_breaks_is_the_configurations_problem() -> None:
     assert entry(await judge({}, plugin(config=Refusing)), "x").value.errors == ("no good",)
 
 
-async def test_unknown_settings_are_logged_once_and_accepted() -> None:
+IN_VAIN = {
+    "database.hots": "'database.hots' is unknown and has no effect: did you mean 'database.host'?",
+    "hsot": "'hsot' is unknown and has no effect",
+    "history.file": "'history.file' has no effect: Test does not need it",
+    "signal.data": "'signal.data' has no effect: Test does not need it",
+    "producer.override.nonsense": "'producer.override.nonsense' has no effect: librdkafka has no such setting",
+    "value.converter.schemas.enabled": "'value.converter.schemas.enabled' has no effect: the string converter knows "
+    "value.converter.converter.encoding",
+}
+
+
+async def test_settings_in_vain_are_warnings_in_the_answer_and_logged_once() -> None:
     subject = plugin(ignored=("history.file", "signal."))
     checker = validator()
-    more = {"database.hots": "x", "history.file": "y", "signal.data": "z", "transforms.a.type": "t"}
+    config = {**GOOD, **dict.fromkeys(IN_VAIN, "x"), "transforms.a.type": "t", "value.converter": "string"}
     with capture_logs() as lines:
         for _ in range(2):
-            infos = await checker.validate(subject, {**GOOD, **more})
-            assert infos.error_count == 0
-    assert [(line["event"], line["setting"]) for line in lines] == [
-        ("unknown setting", "database.hots"),
-        ("setting has no effect", "history.file"),
-        ("setting has no effect", "signal.data"),
-    ]
-    assert lines[0]["did_you_mean"] == "database.host"
-    assert not any(info.value.name == "database.hots" for info in infos.configs)
+            infos = await checker.validate(subject, config)
+    assert infos.error_count == 0 and infos.warning_count == len(IN_VAIN)
+    assert {name: entry(infos, name).value.warnings for name in IN_VAIN} == {
+        name: (text,) for name, text in IN_VAIN.items()
+    }
+    assert {line["setting"]: line["warning"] for line in lines} == IN_VAIN and len(lines) == len(IN_VAIN)
+    assert {problem.setting: problem.text for problem in checker.warnings(subject, config)} == IN_VAIN
+
+
+async def test_without_warnings_the_answer_has_connects_fields_only() -> None:
+    content = body(await judge({}))
+    assert set(content) == {"name", "error_count", "groups", "configs"}
+    assert set(content["configs"][0]["value"]) == {"name", "value", "recommended_values", "errors", "visible"}
+    warned = body(await judge({"database.hots": "x"}))
+    assert warned["warning_count"] == 1
+    (value,) = [each["value"] for each in warned["configs"] if each["value"]["name"] == "database.hots"]
+    assert value["errors"] == [] and len(value["warnings"]) == 1
 
 
 async def test_settings_that_may_not_be_ignored_are_refused_by_name() -> None:

@@ -1,0 +1,59 @@
+"""What a configuration asks for that this worker cannot do
+
+To do without in silence would corrupt data or hand a reference to a secret out as the secret. Every configuration
+passes through here: when it is sent to the REST API, and again before its tasks are made and started, because the
+config topic may hold connectors that another worker took in.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from tidemill.connect.api import Plugin
+from tidemill.connect.client_settings import with_prefix
+from tidemill.connect.config import CONVERTERS
+from tidemill.connect.converters.registry import OPTIONS
+from tidemill.connect.references import Problem, references
+
+HEADER_CONVERTERS = {"org.apache.kafka.connect.storage.SimpleHeaderConverter", "SimpleHeaderConverter", *CONVERTERS}
+
+
+class CannotRun(Exception):
+    """A configuration that cannot be run as it is; one line per problem."""
+
+
+def not_built(config: Mapping[str, str]) -> Iterator[Problem]:
+    """Settings of a connector that ask for something that does not exist here."""
+    yield from references(config)
+    for name in ("transforms", "predicates"):
+        if config.get(name, "").strip():
+            text = f"'{name}' is not supported yet: remove the setting, this worker passes records on unchanged."
+            yield Problem(name, text)
+    if config.get("exactly.once.support", "").strip().lower() == "required":
+        yield Problem("exactly.once.support", "Exactly-once sources are not supported yet: use 'requested'.")
+    if config.get("transaction.boundary", "poll").strip().lower() == "connector":
+        yield Problem("transaction.boundary", "Connector-defined transactions are not supported yet: use 'poll'.")
+    if config.get("offsets.storage.topic", "").strip():
+        text = "An offsets topic of its own is not supported yet: remove the setting."
+        yield Problem("offsets.storage.topic", text)
+    header = config.get("header.converter", "").strip()
+    if header and header not in HEADER_CONVERTERS:
+        text = f"Invalid value {header} for configuration header.converter: Class {header} could not be found."
+        yield Problem("header.converter", text)
+
+
+def refuse_unsupported(plugin: Plugin, config: Mapping[str, str]) -> None:
+    """Raise CannotRun for a configuration that must not be run."""
+    problems = [problem.text for problem in not_built(config)]
+    problems += [text for _, text in plugin.refusals(config)]
+    if problems:
+        raise CannotRun("\n".join(problems))
+
+
+def without_effect(config: Mapping[str, str], kinds: Mapping[str, str]) -> Iterator[Problem]:
+    """Options that the converters in use do not have; `kinds` says which converter a role (key, value) has."""
+    for role, kind in kinds.items():
+        prefix = f"{role}.converter."
+        for option in with_prefix(config, prefix):
+            if option not in OPTIONS[kind]:
+                known = ", ".join(f"{prefix}{each}" for each in sorted(OPTIONS[kind] - {"converter.type"}))
+                text = f"'{prefix}{option}' has no effect: the {kind} converter knows {known or 'no options'}"
+                yield Problem(prefix + option, text)

@@ -1,0 +1,61 @@
+"""What must not be run, and what is set in vain"""
+
+import pytest
+from pydantic import BaseModel
+
+from tidemill.connect.api import Plugin, PluginKind, SourceTask, Unsupported
+from tidemill.connect.unsupported import CannotRun, not_built, refuse_unsupported, without_effect
+
+ASKED = {
+    "transforms": "unwrap",
+    "predicates": "p",
+    "exactly.once.support": "required",
+    "transaction.boundary": "connector",
+    "offsets.storage.topic": "own",
+    "header.converter": "org.example.Headers",
+    "database.password": "${file:/run/secrets:pw}",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), ASKED.items())
+def test_each_is_named(name: str, value: str) -> None:
+    assert [problem.setting for problem in not_built({name: value})] == [name]
+
+
+class Options(BaseModel):
+    """Nothing to set."""
+
+
+def no_task(settings: Options) -> SourceTask:
+    raise AssertionError("never started here")
+
+
+PLUGIN = Plugin(
+    name="P",
+    kind=PluginKind.SOURCE,
+    version="1",
+    config=Options,
+    task=no_task,
+    unsupported=(Unsupported(name="mask.", why="nothing would be masked"),),
+)
+
+
+def test_a_configuration_is_refused_with_all_its_problems() -> None:
+    with pytest.raises(CannotRun) as caught:
+        refuse_unsupported(PLUGIN, ASKED | {"mask.ssn": "x"})
+    assert len(str(caught.value).splitlines()) == len(ASKED) + 1
+    refuse_unsupported(PLUGIN, {"exactly.once.support": "requested", "transaction.boundary": "poll", "transforms": " "})
+
+
+def test_an_option_the_converter_does_not_have_is_in_vain() -> None:
+    config = {
+        "key.converter.schemas.enabled": "false",
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+    }
+    found = list(without_effect(config, {"key": "json", "value": "bytes"}))
+    assert [problem.setting for problem in found] == [
+        "key.converter.schemas.enabled",
+        "value.converter.schemas.enable",
+    ]
+    assert "key.converter.schemas.enable" in found[0].text and "no options" in found[1].text
