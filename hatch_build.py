@@ -17,12 +17,10 @@ class KernelHook(BuildHookInterface):
         """Called before the files are collected."""
         names = runpy.run_path(str(Path(self.root, "spark_sink", "kernel_build.py")))
         try:
-            library = names["build"]()
+            names["build"]()  # beside its source, from where the whole folder goes into the wheel
         except names["CannotBuild"] as error:
             names["LIBRARY"].unlink(missing_ok=True)  # of another machine or another source
             self.app.display_warning(f"the Spark reader's kernel was not built, reading stays slower: {error}")
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
-        if version == "standard":
-            build_data["force_include"][str(library)] = "tidemill/spark_sink/libkernel.so"
