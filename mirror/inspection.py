@@ -157,9 +157,15 @@ class FlowInspector:
         deadline = self._clock.monotonic() + SIGN_SECONDS
         first: StatusRow | None = None
         while True:
-            row = newest(await self._rows(unreachable), self._clock.now_ms())
+            rows, unread = await self._rows(unreachable)
+            row = newest(rows, self._clock.now_ms())
             if row is None:
-                return (Life.UNKNOWN if self._flow.target in unreachable else Life.NOT_STARTED), None
+                if not unread:
+                    return (Life.UNKNOWN if self._flow.target in unreachable else Life.NOT_STARTED), None
+                if self._clock.monotonic() >= deadline:
+                    return Life.UNKNOWN, None
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
             moved = first is not None and (row.mirror, row.written_ms) != (first.mirror, first.written_ms)
             if moved or row.state in (FlowState.STOPPED, FlowState.ENDED) or is_fresh(row, self._clock.now_ms()):
                 return Life(row.state.value), row
@@ -168,8 +174,10 @@ class FlowInspector:
                 return Life.SILENT, row
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _rows(self, unreachable: Mapping[str, str]) -> list[StatusRow]:
+    async def _rows(self, unreachable: Mapping[str, str]) -> tuple[list[StatusRow], bool]:
+        """What mirrors told of the flow, and whether a topic that is there could not be read."""
         found: list[StatusRow] = []
+        unread = False
         for alias, client, other in (
             (self._flow.target, self._target, self._flow.source),
             (self._flow.source, self._source, self._flow.target),
@@ -181,8 +189,8 @@ class FlowInspector:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     found += [row for row in await read_rows(client, topic) if row.flow == self._flow.name]
             except (ConnectionFailed, KafkaError, TimeoutError):
-                continue
-        return found
+                unread = True
+        return found, unread
 
     async def status(self) -> AsyncIterator[PartitionStatus]:
         """Every partition the flow carries; raises ConnectionFailed or KafkaError."""

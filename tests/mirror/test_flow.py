@@ -78,6 +78,18 @@ async def test_a_restart_goes_on_where_the_target_ends(pair: Pair) -> None:
     assert values == [b"0", b"0", b"1", b"1", b"2", b"2"]
 
 
+async def test_a_start_at_the_end_skips_nothing_after_a_restart(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    await pair.write(0, [b"before"])
+    for written in (b"between", b"later"):
+        async with mirroring(pair, "A.consumer.auto.offset.reset = latest\n") as flow:
+            await until(lambda flow=flow: caught_up(flow), "the mirror does not catch up")  # type: ignore[misc]
+        await pair.write(0, [written])
+    async with mirroring(pair, "A.consumer.auto.offset.reset = latest\n") as flow:
+        await until(lambda: only(flow).link.progress.target_end == 2, "what came in between is skipped")
+    assert [row.value for row in await read_records(pair.target, pair.remote)] == [b"between", b"later"]
+
+
 async def test_new_topics_and_partitions_are_taken_on(pair: Pair) -> None:
     async with mirroring(pair) as flow:
         assert not flow.entries
