@@ -36,6 +36,7 @@ from tidemill.mirror.link_events import (
     Action,
     Event,
     Fetch,
+    Fetched,
     Halted,
     LocateSource,
     LocateTarget,
@@ -215,7 +216,9 @@ class Flow:
     def step(self, entry: PartitionEntry, event: Event) -> None:
         """Feed one machine and carry out what it says; a bug in either ends the flow."""
         if self.entries.get(entry.source) is not entry:
-            return  # an answer from an earlier time of being at work
+            if isinstance(event, Fetched) and event.frame:
+                self._memory.release(event.frame)
+            return  # an answer for a partition that was given up, or from an earlier time of being at work
         before = entry.link.own_bytes
         try:
             for action in entry.link.step(event, self._clock.now_ms()):
