@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from tidemill.mirror.naming import ReplicationPolicy, is_cycle, is_heartbeats, is_internal
 
-CONFIG_EXCLUDE_ALWAYS = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
-
 
 class BadPattern(ValueError):
     """A list with an unusable regular expression."""
