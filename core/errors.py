@@ -2,7 +2,8 @@
 
 Code that finds a request at fault raises the class; the dispatcher (broker) and the response readers (client) are the
 two places that translate between exception and `error_code`. What a client may do about an error is part of its class:
-`retriable` errors pass by themselves, `refresh_metadata` ones need a fresh view of the cluster before the retry.
+`retriable` errors pass by themselves, `refresh_metadata` ones need a fresh view of the cluster before the retry, and
+`permanent` ones meet whoever reads again with the same answer, until somebody changes a right or stored bytes.
 
 A subclass registers its code by being defined. A code from a newer server, which we have no class for, becomes an
 `UnrecognizedError` that keeps the number.
@@ -21,6 +22,7 @@ class KafkaError(Exception):
     code: ClassVar[int] = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
     refresh_metadata: ClassVar[bool] = False
+    permanent: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, code: ErrorCode | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -55,6 +57,12 @@ class MetadataError(RetriableError):
     refresh_metadata = True
 
 
+class PermanentError(KafkaError):
+    """An error that comes again until somebody changes something."""
+
+    permanent = True
+
+
 class UnrecognizedError(KafkaError):
     """An error code from a newer server."""
 
@@ -85,6 +93,8 @@ class OffsetOutOfRange(KafkaError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
 class CorruptMessage(RetriableError, code=ErrorCode.CORRUPT_MESSAGE):
     """The record batch fails its checksum or is not well formed."""
 
+    permanent = True  # a producer sends its bytes again, a reader gets the same ones
+
 
 class UnknownTopicOrPartition(MetadataError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
     """This server does not host the topic or partition."""
@@ -114,7 +124,7 @@ class ReplicaNotAvailable(MetadataError, code=ErrorCode.REPLICA_NOT_AVAILABLE):
     """The replica is not available on this broker."""
 
 
-class MessageTooLarge(KafkaError, code=ErrorCode.MESSAGE_TOO_LARGE):
+class MessageTooLarge(PermanentError, code=ErrorCode.MESSAGE_TOO_LARGE):
     """The record batch is larger than the topic allows."""
 
 
@@ -142,7 +152,7 @@ class NotCoordinator(RetriableError, code=ErrorCode.NOT_COORDINATOR):
     """This broker is not the coordinator."""
 
 
-class InvalidTopicException(KafkaError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
+class InvalidTopicException(PermanentError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
     """The topic name is not valid, or the topic may not be written to."""
 
 
@@ -190,15 +200,15 @@ class InvalidCommitOffsetSize(KafkaError, code=ErrorCode.INVALID_COMMIT_OFFSET_S
     """The committed offset data is too large."""
 
 
-class TopicAuthorizationFailed(KafkaError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+class TopicAuthorizationFailed(PermanentError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
     """The principal may not do this with the topic."""
 
 
-class GroupAuthorizationFailed(KafkaError, code=ErrorCode.GROUP_AUTHORIZATION_FAILED):
+class GroupAuthorizationFailed(PermanentError, code=ErrorCode.GROUP_AUTHORIZATION_FAILED):
     """The principal may not do this with the group."""
 
 
-class ClusterAuthorizationFailed(KafkaError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+class ClusterAuthorizationFailed(PermanentError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
     """The principal may not do this with the cluster."""
 
 
@@ -206,15 +216,15 @@ class InvalidTimestamp(KafkaError, code=ErrorCode.INVALID_TIMESTAMP):
     """A record's timestamp is outside the allowed range or of the wrong type."""
 
 
-class UnsupportedSaslMechanism(KafkaError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
+class UnsupportedSaslMechanism(PermanentError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
     """The server does not offer this SASL mechanism."""
 
 
-class IllegalSaslState(KafkaError, code=ErrorCode.ILLEGAL_SASL_STATE):
+class IllegalSaslState(PermanentError, code=ErrorCode.ILLEGAL_SASL_STATE):
     """The request is not possible at this point of authentication."""
 
 
-class UnsupportedVersion(KafkaError, code=ErrorCode.UNSUPPORTED_VERSION):
+class UnsupportedVersion(PermanentError, code=ErrorCode.UNSUPPORTED_VERSION):
     """The server does not serve this version of the API."""
 
 
@@ -246,7 +256,7 @@ class InvalidRequest(KafkaError, code=ErrorCode.INVALID_REQUEST):
     """The request contradicts itself or the protocol."""
 
 
-class UnsupportedForMessageFormat(KafkaError, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
+class UnsupportedForMessageFormat(PermanentError, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
     """The message format does not support the operation."""
 
 
@@ -286,11 +296,11 @@ class TransactionCoordinatorFenced(KafkaError, code=ErrorCode.TRANSACTION_COORDI
     """A newer transaction coordinator has taken over."""
 
 
-class TransactionalIdAuthorizationFailed(KafkaError, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+class TransactionalIdAuthorizationFailed(PermanentError, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
     """The principal may not use the transactional id."""
 
 
-class SecurityDisabled(KafkaError, code=ErrorCode.SECURITY_DISABLED):
+class SecurityDisabled(PermanentError, code=ErrorCode.SECURITY_DISABLED):
     """Security is switched off."""
 
 
@@ -306,7 +316,7 @@ class LogDirNotFound(KafkaError, code=ErrorCode.LOG_DIR_NOT_FOUND):
     """The log directory is not in the broker's configuration."""
 
 
-class SaslAuthenticationFailed(KafkaError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
+class SaslAuthenticationFailed(PermanentError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
     """The SASL credentials were refused."""
 
 
@@ -318,11 +328,11 @@ class ReassignmentInProgress(KafkaError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS
     """The partition is being reassigned."""
 
 
-class DelegationTokenAuthDisabled(KafkaError, code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED):
+class DelegationTokenAuthDisabled(PermanentError, code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED):
     """Delegation tokens are switched off."""
 
 
-class DelegationTokenNotFound(KafkaError, code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND):
+class DelegationTokenNotFound(PermanentError, code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND):
     """The delegation token does not exist."""
 
 
@@ -334,11 +344,11 @@ class DelegationTokenRequestNotAllowed(KafkaError, code=ErrorCode.DELEGATION_TOK
     """Delegation tokens may not be requested over this connection."""
 
 
-class DelegationTokenAuthorizationFailed(KafkaError, code=ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED):
+class DelegationTokenAuthorizationFailed(PermanentError, code=ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED):
     """The principal may not do this with the delegation token."""
 
 
-class DelegationTokenExpired(KafkaError, code=ErrorCode.DELEGATION_TOKEN_EXPIRED):
+class DelegationTokenExpired(PermanentError, code=ErrorCode.DELEGATION_TOKEN_EXPIRED):
     """The delegation token has expired."""
 
 
@@ -378,7 +388,7 @@ class UnknownLeaderEpoch(RetriableError, code=ErrorCode.UNKNOWN_LEADER_EPOCH):
     """The leader epoch in the request is newer than the broker's."""
 
 
-class UnsupportedCompressionType(KafkaError, code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE):
+class UnsupportedCompressionType(PermanentError, code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE):
     """The client's version does not support the compression of the data."""
 
 

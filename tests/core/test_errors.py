@@ -14,6 +14,7 @@ from tidemill.core.errors import (
     MetadataError,
     NotLeaderOrFollower,
     RetriableError,
+    TopicAuthorizationFailed,
     UnknownServerError,
     UnknownTopicOrPartition,
     UnrecognizedError,
@@ -38,6 +39,9 @@ def test_each_code_has_the_class_of_its_name(code: ErrorCode) -> None:
 def test_what_a_client_may_do_is_part_of_the_class() -> None:
     assert (NotLeaderOrFollower.retriable, NotLeaderOrFollower.refresh_metadata) == (True, True)
     assert (CorruptMessage.retriable, CorruptMessage.refresh_metadata) == (True, False)
+    assert CorruptMessage.permanent  # for whoever reads it again
+    assert (TopicAuthorizationFailed.permanent, TopicAuthorizationFailed.retriable) == (True, False)
+    assert not NotLeaderOrFollower.permanent
     assert (UnknownServerError.retriable, UnknownServerError.refresh_metadata) == (False, False)
     assert issubclass(KafkaStorageError, MetadataError)
     assert issubclass(MetadataError, RetriableError)
