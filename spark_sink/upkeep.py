@@ -4,9 +4,13 @@ Every merge rewrites the files it touches and every append adds one, so without 
 and a long tail of files that no version needs. It runs in the writer's own turn, between two commits: an optimisation
 that runs beside a merge would make one of the two fail.
 
-Old files are kept for a while because a reader may still work with the version that lists them.
+Old files are kept for a while because a reader may still work with the version that lists them, and would fail without
+them. How long is the job's setting; where the table itself asks for more (`delta.deletedFileRetentionDuration`), the
+table wins, since its readers count on that.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -14,6 +18,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 log = structlog.get_logger("tidemill.spark.upkeep")
+
+RETENTION_PROPERTY = "delta.deletedFileRetentionDuration"
+_INTERVAL = re.compile(r"\s*(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?\s*", re.IGNORECASE)
+_UNIT_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,17 @@ class UpkeepPlan:
         compact, vacuum = self.compact_interval_commits, self.vacuum_interval_commits
         return bool(compact) and commits % compact == 0, bool(vacuum) and commits % vacuum == 0
 
+    def kept_hours(self, configuration: Mapping[str, str | None]) -> int:
+        """For how long files of old versions are kept in a table with these properties, in whole hours.
+
+        >>> plan = UpkeepPlan(compact_interval_commits=0, vacuum_interval_commits=9, retention_hours=24)
+        >>> plan.kept_hours({}), plan.kept_hours({"delta.deletedFileRetentionDuration": "interval 7 days"})
+        (24, 168)
+        """
+        match = _INTERVAL.fullmatch(configuration.get(RETENTION_PROPERTY) or "")
+        asked_s = int(match[1]) * _UNIT_S[match[2].lower()] if match else 0
+        return max(self.retention_hours, -(-asked_s // 3_600))
+
 
 class Upkeep:
     """Counts the commits of one table and keeps it small."""
@@ -50,8 +69,10 @@ class Upkeep:
                 done = table.optimize.compact()
                 log.info("joined small files", removed=done["numFilesRemoved"], added=done["numFilesAdded"])
             if vacuum:
-                removed = table.vacuum(self._plan.retention_hours, dry_run=False, enforce_retention_duration=False)
+                hours = self._plan.kept_hours(table.metadata().configuration)
+                # delta-rs would enforce Delta's default of a week, in which a table that changes all over fills disks
+                removed = table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
                 table.cleanup_metadata()
-                log.info("removed files of old versions", removed=len(removed))
+                log.info("removed files of old versions", removed=len(removed), kept_hours=hours)
         except (DeltaError, OSError) as error:
             log.warning("upkeep failed", reason=str(error).split("\n", 1)[0])
