@@ -14,8 +14,9 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import structlog
 import typer
@@ -23,6 +24,9 @@ import typer
 from tidemill.spark_sink.config import JOB_TABLE, JobConfig, parse_job
 from tidemill.spark_sink.core_api import ConfigError, parse_config_text
 from tidemill.spark_sink.lifeline import ParentGone, die_with_parent
+
+if TYPE_CHECKING:
+    from tidemill.spark_sink.preflight import Finding
 
 app = typer.Typer(help="Keep a warehouse table equal to a topic.", no_args_is_help=True, add_completion=False)
 
@@ -48,12 +52,36 @@ def run(
 
 
 @app.command()
-def check(file: JobFile) -> None:
-    """Say whether a job could start here: its settings, Java, packages, the table's path."""
+def check(
+    file: JobFile,
+    offline: Annotated[bool, typer.Option("--offline", help="Leave cluster, topics and tables alone.")] = False,
+) -> None:
+    """Say whether a job could work here, and what it finds: settings, Java, cluster, topics, tables.
+
+    Exit status: 0 all is well, 1 something is not there (now), 2 the file is wrong.
+    """
     problems = check_file(file)
     for problem in problems:
         _tell(f"tidemill spark: {problem}")
-    raise typer.Exit(EXIT_WRONG_FILE if problems else 0)
+    if problems:
+        leave(EXIT_WRONG_FILE)
+    typer.echo(f"settings  {file}")
+    bad = [] if offline else [finding for finding in _findings(file) if not _show(finding)]
+    leave(EXIT_FAILED if bad else 0)
+
+
+def _findings(file: Path) -> "Iterator[Finding]":
+    from tidemill.spark_sink.preflight import findings_of
+
+    return findings_of(load(file))
+
+
+def _show(finding: "Finding") -> bool:
+    if finding.good:
+        typer.echo(f"{finding.what:<8}  {finding.text}")
+    else:
+        _tell(f"tidemill spark: {finding.text}")
+    return finding.good
 
 
 @app.command()

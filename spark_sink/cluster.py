@@ -1,26 +1,43 @@
 """What the driver asks the cluster: partitions, their ids and their ends
 
 One `Cluster` per reader, on librdkafka's admin client, so that every security setting works that librdkafka knows. It
-never joins a group and never makes a topic by asking about it. Answers are retried as `fetchOffset.numRetries` says.
+never joins a group and never makes a topic by asking about it. Questions are repeated as `fetchOffset.numRetries` says.
+
+A cluster that has never answered is more likely a wrong address than one that restarts, so it gets seconds rather than
+minutes, and what librdkafka hears of its connections (refused, no such host, wrong password) becomes the reason given.
 
 Not here: what to do with the ends (`offsets`), and reading records (`fetch`).
 """
 
+import concurrent.futures
 import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
-from tidemill.spark_sink.core_api import ZERO_UUID, TopicPartition
-from tidemill.spark_sink.offsets import StreamOffset
+from tidemill.spark_sink.core_api import ZERO_UUID, SystemClock, TopicPartition
+from tidemill.spark_sink.offsets import SourceStopped, StreamOffset
 from tidemill.spark_sink.options import EARLIEST, LATEST, OptionError, Position, Selection, SourceOptions
 
 REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's clients
+FIRST_TIMEOUT_S, FIRST_PATIENCE_S = 5.0, 10.0  # one question, and all of them, to a cluster that has never answered
+_HEARD_INTERVAL_S = 0.1
+_REFUSALS = frozenset(
+    {
+        "_AUTHENTICATION",
+        "SASL_AUTHENTICATION_FAILED",
+        "UNSUPPORTED_SASL_MECHANISM",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+    }
+)
+_STATE = re.compile(r"^\S+: (?=Connect to )| \(after \d+ms in state \w+(?:, .*)?\)$")  # librdkafka's own affairs
 _CONSUMER_ONLY = ("isolation.level", "group.id", "max.partition.fetch.bytes", "fetch.max.bytes", "check.crcs")
 _NO_TIMESTAMP = -1  # what ListOffsets answers when no record is that young
 
@@ -30,7 +47,11 @@ T = TypeVar("T")
 
 
 class ClusterUnreachable(RuntimeError):
-    """The cluster did not answer, or refused; the message names the addresses and the reason."""
+    """The cluster did not answer; the message names the addresses and the reason."""
+
+
+class ClusterRefused(SourceStopped):
+    """The cluster answered, and does not let this program do what it asks for."""
 
 
 class UnknownTopic(RuntimeError):
@@ -45,11 +66,28 @@ class Cluster:
         self._pause = threading.Event()  # never set: waits between attempts
         settings: dict[str, Any] = {name: value for name, value in options.client.items() if name not in _CONSUMER_ONLY}
         settings.setdefault("log_level", "0")
-        self._timeout_s = (timeout_ms or int(settings.get("socket.timeout.ms", REQUEST_TIMEOUT_MS))) / 1000
+        self._patience_s = (timeout_ms or int(settings.get("socket.timeout.ms", REQUEST_TIMEOUT_MS))) / 1000
+        self._clock = SystemClock()
+        self._has_answered = False
+        self._heard: KafkaError | None = None  # of the connections, during the question at hand
+        self._hopeless = False  # no use in waiting for the answer to it
+        settings["error_cb"] = self._hear
         try:
             self._admin = AdminClient(settings)
         except KafkaException as error:
             raise OptionError(f"a kafka.* option is not accepted: {_reason(error)}") from None
+
+    def _hear(self, error: KafkaError) -> None:
+        """librdkafka says something about its connections."""
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self._hopeless = self._hopeless or not self._has_answered
+            return
+        self._heard = error
+        self._hopeless = self._hopeless or error.name() in _REFUSALS
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._patience_s if self._has_answered else min(self._patience_s, FIRST_TIMEOUT_S)
 
     def partitions(self, selection: Selection) -> StreamOffset:
         """The selected partitions that exist, with their topics' ids; offsets are 0. Raises UnknownTopic."""
@@ -85,7 +123,7 @@ class Cluster:
         found = {}
         for name, future in futures.items():
             try:
-                found[name] = future.result()
+                found[name] = self._result(future)
             except KafkaException as error:
                 if error.args[0].name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
                     raise UnknownTopic(f"topic {name!r} does not exist at {self._options.bootstrap}") from None
@@ -114,6 +152,10 @@ class Cluster:
             return self._by_timestamp(existing, {p: given[p] for p in existing.offsets if p in given}, position.default)
         symbols = {p: given.get(p, position.default) for p in existing.offsets}
         return self._by_symbol(existing, symbols)
+
+    def located(self, symbols: StreamOffset) -> StreamOffset:
+        """The same partitions, with -1 and -2 replaced by the offsets that these are now."""
+        return self._by_symbol(symbols, symbols.offsets)
 
     def _by_symbol(self, existing: StreamOffset, symbols: Mapping[TopicPartition, int]) -> StreamOffset:
         offsets = dict(symbols)
@@ -148,7 +190,9 @@ class Cluster:
         def ask() -> dict[TopicPartition, int]:
             asked = {ClientTopicPartition(*partition): spec(partition) for partition in partitions}
             futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._timeout_s)
-            return {TopicPartition(key.topic, key.partition): future.result().offset for key, future in futures.items()}
+            return {
+                TopicPartition(key.topic, key.partition): self._result(future).offset for key, future in futures.items()
+            }
 
         return self._ask(ask)
 
@@ -156,23 +200,49 @@ class Cluster:
         """Commit `position` for a group, so that lag tools see the query; nothing ever reads it back."""
         partitions = [ClientTopicPartition(*partition, offset) for partition, offset in position.offsets.items()]
         request = [ConsumerGroupTopicPartitions(group_id, partitions)]
-        self._ask(lambda: [future.result() for future in self._admin.alter_consumer_group_offsets(request).values()])
+        self._ask(lambda: [self._result(each) for each in self._admin.alter_consumer_group_offsets(request).values()])
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        attempt = 0
+    def _result(self, future: "concurrent.futures.Future[Any]") -> Any:
+        """What a future comes to, given up early when librdkafka says that it will come to nothing."""
         while True:
             try:
-                return question()
+                return future.result(timeout=_HEARD_INTERVAL_S)
+            except concurrent.futures.TimeoutError:
+                self._admin.poll(0)
+                if self._hopeless:
+                    raise KafkaException(self._heard or KafkaError(KafkaError._ALL_BROKERS_DOWN)) from None
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        retries, pause_s = self._options.retries, self._options.retry_interval_ms / 1000
+        first_until = self._clock.monotonic() + max(FIRST_PATIENCE_S, retries * pause_s)
+        attempt = 0
+        while True:
+            self._heard, self._hopeless = None, False
+            try:
+                answer = question()
+                self._has_answered = True
+                return answer
+            except UnknownTopic:
+                self._has_answered = True
+                raise
             except KafkaException as error:
+                self._admin.poll(0)
                 attempt += 1
-                if attempt > self._options.retries:
-                    raise ClusterUnreachable(f"{self._options.bootstrap}: {_reason(error)}") from None
-            self._pause.wait(self._options.retry_interval_ms / 1000)
+                self._give_up_if(error, attempt > retries, self._clock.monotonic() >= first_until)
+            self._pause.wait(pause_s)
+
+    def _give_up_if(self, error: KafkaException, tried_enough: bool, waited_enough: bool) -> None:
+        where, reason = self._options.bootstrap, _reason(error)
+        if error.args[0].name() in _REFUSALS:
+            raise ClusterRefused(f"{where}: the cluster refuses this client: {reason}") from None
+        if tried_enough or (waited_enough and not self._has_answered):
+            heard = reason if self._heard is None else _reason(KafkaException(self._heard))
+            raise ClusterUnreachable(f"{where}: the cluster does not answer: {heard}") from None
 
 
 def _reason(error: KafkaException) -> str:
     first = error.args[0] if error.args else error
-    return str(first.str() if hasattr(first, "str") else first)
+    return _STATE.sub("", str(first.str() if hasattr(first, "str") else first))
 
 
 def _uuid(topic_id: Any) -> uuid.UUID:

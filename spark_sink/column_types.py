@@ -15,7 +15,7 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -56,6 +56,8 @@ class ColumnType:
 
 class UnsupportedSchema(ValueError):
     """A field that cannot be stored; the message names it and its type."""
+
+    permanent: ClassVar[bool] = True
 
 
 def _plain(arrow: pa.DataType, parsed: pa.DataType | None = None) -> ColumnType:

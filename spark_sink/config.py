@@ -1,11 +1,16 @@
-"""The warehouse job's settings, one row each
+"""The warehouse job's settings, one field each
 
-A job file is `.properties` or TOML. Beside the keys of this table it may hold `spark.*` (handed to Spark as they are)
-and `kafka.*` (handed to the Kafka clients, as in `format("tidemill")`).
+A field of `JobConfig` is the setting: its name in a job file, its type, default and meaning stand beside the field and
+nowhere else. The table of all keys (`JOB_TABLE`), from which files are parsed and the reference page is made, is read
+off the fields.
+
+A job file is `.properties` or TOML. Beside these keys it may hold `spark.*` (handed to Spark as they are) and `kafka.*`
+(handed to the Kafka clients, as in `format("tidemill")`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from tidemill.spark_sink.core_api import (
     REQUIRED,
@@ -21,207 +26,197 @@ from tidemill.spark_sink.core_api import (
 )
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+STRING, LIST, BOOLEAN, INT, LONG = (
+    ConfigType.STRING,
+    ConfigType.LIST,
+    ConfigType.BOOLEAN,
+    ConfigType.INT,
+    ConfigType.LONG,
+)
 TOPIC_PLACEHOLDER = "{topic}"
+_KEY = "key"  # of a field's metadata
 
 
 def _key(
     name: str,
     kind: ConfigType,
-    default: object,
+    default: Any,
     doc: str,
     importance: Importance = MEDIUM,
-    valid: object = None,
-) -> ConfigKey:
-    return ConfigKey(name=name, type=kind, default=default, doc=doc, importance=importance, valid=valid)  # type: ignore[arg-type]  # a shorthand for the table below
-
-
-JOB_TABLE = ConfigTable(
-    [
-        _key(
-            "name", ConfigType.STRING, "warehouse", "Name under which the table remembers its offsets.", HIGH, not_empty
-        ),
-        _key("bootstrap.servers", ConfigType.STRING, REQUIRED, "Brokers to read from, host:port.", HIGH, not_empty),
-        _key("topics", ConfigType.LIST, REQUIRED, "Topics of Debezium change events.", HIGH, not_empty),
-        _key(
-            "table.path",
-            ConfigType.STRING,
-            REQUIRED,
-            "Folder or URI of the Delta table; with {topic} in it, one table per topic.",
-            HIGH,
-            not_empty,
-        ),
-        _key(
-            "mode",
-            ConfigType.STRING,
-            "upsert",
-            "upsert keeps the table equal to the source; append keeps every change as a row.",
-            HIGH,
-            one_of("upsert", "append"),
-        ),
-        _key("spark.master", ConfigType.STRING, "local[2]", "Where Spark runs.", HIGH, not_empty),
-        _key(
-            "trigger.interval.ms",
-            ConfigType.LONG,
-            10_000,
-            "Pause between the starts of two batches; each one is a commit that rewrites the files it touches.",
-            HIGH,
-            in_range(0),
-        ),
-        _key("max.offsets.per.trigger", ConfigType.LONG, 200_000, "Records a batch may have.", MEDIUM, in_range(1)),
-        _key(
-            "max.bytes.per.trigger",
-            ConfigType.LONG,
-            128 * 1024 * 1024,
-            "Bytes of changes a batch may have; a larger one is cut short and the next ones take fewer records.",
-            MEDIUM,
-            in_range(1),
-        ),
-        _key("trigger.available.now", ConfigType.BOOLEAN, False, "Read what is there now, then end.", MEDIUM),
-        _key(
-            "starting.offsets",
-            ConfigType.STRING,
-            "earliest",
-            "Where a table that has no offsets yet starts: earliest or latest.",
-            MEDIUM,
-            one_of("earliest", "latest"),
-        ),
-        _key("key.columns", ConfigType.LIST, (), "Key columns, where the message key does not have them.", MEDIUM),
-        _key("columns", ConfigType.STRING, "", "Column types, name:type, …, for topics without schema part.", MEDIUM),
-        _key(
-            "errors.tolerance",
-            ConfigType.STRING,
-            "none",
-            "none stops at a record that is no change event or has no key, all counts it and goes on.",
-            MEDIUM,
-            one_of("none", "all"),
-        ),
-        _key(
-            "topic.recreated",
-            ConfigType.STRING,
-            "stop",
-            "What to do when a topic was deleted and made anew: stop, or continue with its first record.",
-            LOW,
-            one_of("stop", "continue"),
-        ),
-        _key(
-            "isolation.level",
-            ConfigType.STRING,
-            "read_committed",
-            "Whether records of aborted transactions are left out.",
-            LOW,
-            one_of("read_committed", "read_uncommitted"),
-        ),
-        _key(
-            "fail.on.data.loss",
-            ConfigType.BOOLEAN,
-            True,
-            "Whether to stop when records were removed before they were read; else what is gone is skipped.",
-            LOW,
-        ),
-        _key("group.id", ConfigType.STRING, "", "Group to publish positions for, so that lag tools see the job.", LOW),
-        _key("min.partitions", ConfigType.INT, 1, "Tasks a batch is cut into at least.", LOW, in_range(1)),
-        _key(
-            "checkpoint.location",
-            ConfigType.STRING,
-            "",
-            "Where Spark keeps what it insists on keeping; may be lost.",
-            LOW,
-        ),
-        _key(
-            "unavailable.value.placeholder",
-            ConfigType.STRING,
-            "__debezium_unavailable_value",
-            "What the source writes for a large value that did not change.",
-            LOW,
-            not_empty,
-        ),
-        _key(
-            "unavailable.value.missing",
-            ConfigType.STRING,
-            "stop",
-            "What to do with an update that leaves out an unchanged value when the table does not have the row: "
-            "stop, or store null and count it.",
-            LOW,
-            one_of("stop", "null"),
-        ),
-        _key(
-            "table.compact.interval.commits",
-            ConfigType.INT,
-            100,
-            "After how many commits small files are joined; 0 never.",
-            LOW,
-            in_range(0),
-        ),
-        _key(
-            "table.vacuum.interval.commits",
-            ConfigType.INT,
-            200,
-            "After how many commits files of old versions are removed; 0 never.",
-            LOW,
-            in_range(0),
-        ),
-        _key(
-            "table.retention.hours",
-            ConfigType.INT,
-            1,
-            "How long files of old versions are kept for readers that still use them; each commit leaves some.",
-            LOW,
-            in_range(0),
-        ),
-        _key(
-            "stall.timeout.ms",
-            ConfigType.LONG,
-            600_000,
-            "How long the query may stand still while records wait, commits aside, or the JVM not answer, before the "
-            "job ends with status 1 to be started anew; 0 for ever.",
-            LOW,
-            in_range(0),
-        ),
-        _key(
-            "restart.backoff.ms",
-            ConfigType.LONG,
-            1_000,
-            "First pause before a failed query starts again.",
-            LOW,
-            in_range(1),
-        ),
-        _key("restart.backoff.max.ms", ConfigType.LONG, 60_000, "Longest such pause.", LOW, in_range(1)),
-    ]
-)
+    valid: Callable[[Value], str | None] | None = None,
+) -> Any:
+    """A field whose value is the setting `name`."""
+    key = ConfigKey(name=name, type=kind, default=default, doc=doc, importance=importance, valid=valid)
+    return field(metadata={_KEY: key})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
     """A job, ready to run."""
 
-    name: str
-    bootstrap: str
-    topics: tuple[str, ...]
-    table_path: str
-    mode: str
-    master: str
-    trigger_interval_ms: int
-    max_offsets_per_trigger: int
-    max_bytes_per_trigger: int
-    available_now: bool
-    starting_offsets: str
-    key_columns: tuple[str, ...]
-    columns: str
-    tolerate_errors: bool
-    continue_with_recreated_topic: bool
-    isolation_level: str
-    fail_on_data_loss: bool
-    group_id: str
-    min_partitions: int
-    checkpoint_location: str
-    unavailable: str
-    store_missing_as_null: bool
-    compact_interval_commits: int
-    vacuum_interval_commits: int
-    retention_hours: int
-    stall_timeout_ms: int
-    restart_backoff_ms: int
-    restart_backoff_max_ms: int
+    name: str = _key("name", STRING, "warehouse", "Name under which the table remembers its offsets.", HIGH, not_empty)
+    bootstrap: str = _key("bootstrap.servers", STRING, REQUIRED, "Brokers to read from, host:port.", HIGH, not_empty)
+    topics: tuple[str, ...] = _key("topics", LIST, REQUIRED, "Topics of Debezium change events.", HIGH, not_empty)
+    table_path: str = _key(
+        "table.path",
+        STRING,
+        REQUIRED,
+        "Folder or URI of the Delta table; with {topic} in it, one table per topic, as several topics need it in mode "
+        "upsert.",
+        HIGH,
+        not_empty,
+    )
+    mode: str = _key(
+        "mode",
+        STRING,
+        "upsert",
+        "upsert keeps the table equal to the source; append keeps every change as a row.",
+        HIGH,
+        one_of("upsert", "append"),
+    )
+    master: str = _key("spark.master", STRING, "local[2]", "Where Spark runs.", HIGH, not_empty)
+    trigger_interval_ms: int = _key(
+        "trigger.interval.ms",
+        LONG,
+        10_000,
+        "Pause between the starts of two batches; each one is a commit that rewrites the files it touches.",
+        HIGH,
+        in_range(0),
+    )
+    max_offsets_per_trigger: int = _key(
+        "max.offsets.per.trigger", LONG, 200_000, "Records a batch may have.", MEDIUM, in_range(1)
+    )
+    max_bytes_per_trigger: int = _key(
+        "max.bytes.per.trigger",
+        LONG,
+        128 * 1024 * 1024,
+        "Bytes of changes a batch may have; a larger one is cut short and the next ones take fewer records.",
+        MEDIUM,
+        in_range(1),
+    )
+    available_now: bool = _key(
+        "trigger.available.now",
+        BOOLEAN,
+        False,
+        "Read what is there now, then end; a topic that does not exist is an error then.",
+        MEDIUM,
+    )
+    starting_offsets: str = _key(
+        "starting.offsets",
+        STRING,
+        "earliest",
+        "Where a job's first start begins, earliest or latest; the table remembers it. A partition added later is read "
+        "from its first record.",
+        MEDIUM,
+        one_of("earliest", "latest"),
+    )
+    key_columns: tuple[str, ...] = _key(
+        "key.columns", LIST, (), "Key columns, where the message key does not have them.", MEDIUM
+    )
+    columns: str = _key("columns", STRING, "", "Column types, name:type, …, for topics without schema part.", MEDIUM)
+    errors_tolerance: str = _key(
+        "errors.tolerance",
+        STRING,
+        "none",
+        "none stops at a record that is no change event or has no key, all counts it and goes on. Damaged batches stop "
+        "either way.",
+        MEDIUM,
+        one_of("none", "all"),
+    )
+    topic_recreated: str = _key(
+        "topic.recreated",
+        STRING,
+        "stop",
+        "What to do when a topic was deleted and made anew: stop, or continue with its first record.",
+        LOW,
+        one_of("stop", "continue"),
+    )
+    truncate_policy: str = _key(
+        "truncate.policy",
+        STRING,
+        "exact",
+        "What a TRUNCATE of the source does in mode upsert. exact empties the table where the topic has one partition, "
+        "and stops where it has more: only one of them says when it happened. always empties the table then too; rows "
+        "that other partitions bring in the same batch stay.",
+        LOW,
+        one_of("exact", "always"),
+    )
+    isolation_level: str = _key(
+        "isolation.level",
+        STRING,
+        "read_committed",
+        "Whether records of aborted transactions are left out.",
+        LOW,
+        one_of("read_committed", "read_uncommitted"),
+    )
+    fail_on_data_loss: bool = _key(
+        "fail.on.data.loss",
+        BOOLEAN,
+        True,
+        "Whether to stop when records were removed before they were read; else what is gone is skipped.",
+        LOW,
+    )
+    group_id: str = _key("group.id", STRING, "", "Group to publish positions for, so that lag tools see the job.", LOW)
+    min_partitions: int = _key("min.partitions", INT, 1, "Tasks a batch is cut into at least.", LOW, in_range(1))
+    checkpoint_location: str = _key(
+        "checkpoint.location", STRING, "", "Where Spark keeps what it insists on keeping; may be lost.", LOW
+    )
+    unavailable: str = _key(
+        "unavailable.value.placeholder",
+        STRING,
+        "__debezium_unavailable_value",
+        "What the source writes for a large value that did not change.",
+        LOW,
+        not_empty,
+    )
+    unavailable_missing: str = _key(
+        "unavailable.value.missing",
+        STRING,
+        "stop",
+        "What to do with an update that leaves out an unchanged value when the table does not have the row: "
+        "stop, or store null and count it.",
+        LOW,
+        one_of("stop", "null"),
+    )
+    compact_interval_commits: int = _key(
+        "table.compact.interval.commits",
+        INT,
+        100,
+        "After how many commits small files are joined; 0 never.",
+        LOW,
+        in_range(0),
+    )
+    vacuum_interval_commits: int = _key(
+        "table.vacuum.interval.commits",
+        INT,
+        200,
+        "After how many commits files of old versions are removed; 0 never.",
+        LOW,
+        in_range(0),
+    )
+    retention_hours: int = _key(
+        "table.retention.hours",
+        INT,
+        6,
+        "How long files of old versions are kept; a reader that works longer with one version fails. Each commit "
+        "leaves the files it rewrote, so less saves space. A longer delta.deletedFileRetentionDuration of the table "
+        "wins.",
+        LOW,
+        in_range(0),
+    )
+    stall_timeout_ms: int = _key(
+        "stall.timeout.ms",
+        LONG,
+        600_000,
+        "How long the query may stand still while records wait, commits aside, or the JVM not answer, before the "
+        "job ends with status 1 to be started anew; 0 for ever.",
+        LOW,
+        in_range(0),
+    )
+    restart_backoff_ms: int = _key(
+        "restart.backoff.ms", LONG, 1_000, "First pause before a failed query starts again.", LOW, in_range(1)
+    )
+    restart_backoff_max_ms: int = _key("restart.backoff.max.ms", LONG, 60_000, "Longest such pause.", LOW, in_range(1))
     spark: Mapping[str, str] = field(default_factory=dict)
     kafka: Mapping[str, str] = field(default_factory=dict)
 
@@ -243,7 +238,7 @@ class JobConfig:
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "decode": "debezium",
             "decode.keep": "all" if self.mode == "append" else "latest",
-            "decode.errors.tolerance": "all" if self.tolerate_errors else "none",
+            "decode.errors.tolerance": self.errors_tolerance,
             "decode.unavailableValue": self.unavailable,
         }
         if self.key_columns:
@@ -255,6 +250,11 @@ class JobConfig:
         return options
 
 
+_FIELDS: dict[str, ConfigKey] = {each.name: each.metadata[_KEY] for each in fields(JobConfig) if _KEY in each.metadata}
+
+JOB_TABLE = ConfigTable(_FIELDS.values())
+
+
 def parse_job(raw: Mapping[str, str]) -> JobConfig:
     """Parse a job's settings; raises ConfigError with every problem."""
     spark = {name: value for name, value in raw.items() if name.startswith("spark.") and name not in JOB_TABLE}
@@ -263,54 +263,8 @@ def parse_job(raw: Mapping[str, str]) -> JobConfig:
     if "kafka.bootstrap.servers" in kafka:  # both spellings are common; one place to look from here on
         own.setdefault("bootstrap.servers", kafka.pop("kafka.bootstrap.servers"))
     values = JOB_TABLE.parse(own)
-    return JobConfig(
-        name=_text(values, "name"),
-        bootstrap=_text(values, "bootstrap.servers"),
-        topics=_names(values, "topics"),
-        table_path=_text(values, "table.path"),
-        mode=_text(values, "mode"),
-        master=_text(values, "spark.master"),
-        trigger_interval_ms=_number(values, "trigger.interval.ms"),
-        max_offsets_per_trigger=_number(values, "max.offsets.per.trigger"),
-        max_bytes_per_trigger=_number(values, "max.bytes.per.trigger"),
-        available_now=bool(values["trigger.available.now"]),
-        starting_offsets=_text(values, "starting.offsets"),
-        key_columns=_names(values, "key.columns"),
-        columns=_text(values, "columns"),
-        tolerate_errors=values["errors.tolerance"] == "all",
-        continue_with_recreated_topic=values["topic.recreated"] == "continue",
-        isolation_level=_text(values, "isolation.level"),
-        fail_on_data_loss=bool(values["fail.on.data.loss"]),
-        group_id=_text(values, "group.id"),
-        min_partitions=_number(values, "min.partitions"),
-        checkpoint_location=_text(values, "checkpoint.location"),
-        unavailable=_text(values, "unavailable.value.placeholder"),
-        store_missing_as_null=values["unavailable.value.missing"] == "null",
-        compact_interval_commits=_number(values, "table.compact.interval.commits"),
-        vacuum_interval_commits=_number(values, "table.vacuum.interval.commits"),
-        retention_hours=_number(values, "table.retention.hours"),
-        stall_timeout_ms=_number(values, "stall.timeout.ms"),
-        restart_backoff_ms=_number(values, "restart.backoff.ms"),
-        restart_backoff_max_ms=_number(values, "restart.backoff.max.ms"),
-        spark=spark,
-        kafka=kafka,
-    )
-
-
-def _text(values: Mapping[str, Value], name: str) -> str:
-    return str(values[name])
-
-
-def _number(values: Mapping[str, Value], name: str) -> int:
-    value = values[name]
-    assert isinstance(value, int)
-    return value
-
-
-def _names(values: Mapping[str, Value], name: str) -> tuple[str, ...]:
-    value = values[name]
-    assert isinstance(value, tuple)
-    return value
+    settings: dict[str, Any] = {name: values[key.name] for name, key in _FIELDS.items()}
+    return JobConfig(**settings, spark=spark, kafka=kafka)
 
 
 __all__ = ["JOB_TABLE", "ConfigError", "JobConfig", "parse_job"]

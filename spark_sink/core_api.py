@@ -27,7 +27,14 @@ if TYPE_CHECKING:
         one_of,
         parse_config_text,
     )
-    from tidemill.core.errors import CorruptMessage, KafkaError, OffsetOutOfRange, UnknownTopicId, error_for_code
+    from tidemill.core.errors import (
+        CorruptMessage,
+        KafkaError,
+        OffsetOutOfRange,
+        PermanentError,
+        UnknownTopicId,
+        error_for_code,
+    )
     from tidemill.core.records.batch import HEADER_BYTES, BatchView, iter_batches
     from tidemill.core.records.builder import build_batch
     from tidemill.core.records.compression import decompress
@@ -53,7 +60,14 @@ _MODULES = {
         "one_of",
         "parse_config_text",
     ),
-    "tidemill.core.errors": ("CorruptMessage", "KafkaError", "OffsetOutOfRange", "UnknownTopicId", "error_for_code"),
+    "tidemill.core.errors": (
+        "CorruptMessage",
+        "KafkaError",
+        "OffsetOutOfRange",
+        "PermanentError",
+        "UnknownTopicId",
+        "error_for_code",
+    ),
     "tidemill.core.records.batch": ("BatchView", "HEADER_BYTES", "iter_batches"),
     "tidemill.core.records.builder": ("build_batch",),
     "tidemill.core.records.compression": ("decompress",),
@@ -95,6 +109,7 @@ __all__ = [
     "KafkaError",
     "NewRecord",
     "OffsetOutOfRange",
+    "PermanentError",
     "SystemClock",
     "TcpDialer",
     "TopicPartition",

@@ -40,7 +40,7 @@ from tidemill.spark_sink.core_api import (
     UnknownTopicId,
     error_for_code,
 )
-from tidemill.spark_sink.offsets import DataLoss, OffsetRange, TopicRecreated
+from tidemill.spark_sink.offsets import DataLoss, OffsetRange, SourceStopped, TopicRecreated
 from tidemill.spark_sink.options import SourceOptions
 from tidemill.spark_sink.rows import HEADERS_TYPE, Aborted, Rows, decode_groups, visible_batches
 
@@ -54,6 +54,10 @@ _CONSUME_S = 0.05  # librdkafka waits this long for a call's records to be compl
 
 class FetchFailed(RuntimeError):
     """A range could not be read; the message says which and why."""
+
+
+class Refused(SourceStopped):
+    """The cluster will not give the records of a range: they are damaged, or there is no right to them."""
 
 
 def read_range(wanted: OffsetRange, options: SourceOptions) -> Iterator[Rows]:
@@ -140,6 +144,9 @@ async def _fetch(client: ClusterClient, wanted: OffsetRange, offset: int, option
             leader, [want], lane=LANE, max_wait_ms=MAX_WAIT_MS, max_bytes=options.fetch_bytes, isolation_level=level
         )
         if answers[0].error_code:
+            error = error_for_code(answers[0].error_code)
+            if error.permanent:  # asked again it would say the same
+                raise Refused(f"{wanted.partition} at offset {offset}: {error}")
             raise error_for_code(answers[0].error_code, f"{wanted.partition} at offset {offset}")
         return answers[0]
 

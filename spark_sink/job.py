@@ -5,8 +5,11 @@ Whatever Spark remembers is not trusted: every query starts with a checkpoint of
 themselves hold. A lost checkpoint, another batch size, a kill at any moment come to the same: the tables say where to
 go on, and rows they have are dropped.
 
-A query that fails because something is away (broker, disk) starts again after a pause that grows; one that would fail
-again the same way ends the job with one line that says what to decide. A JVM that ran out of stack or memory, or whose
+Where a partition is first read from is found once, and is in its table before the first batch is asked for.
+
+A query that fails because something is away (broker, topic, disk) starts again when that is back, and after a pause
+that grows where nobody can tell; the job's lines say what it waits for (`report`). A query that would fail again the
+same way ends the job with one line that says what to decide. A JVM that ran out of stack or memory, or whose
 query stands still while records wait, is not trusted with another query: the job ends, to be started anew. The exit
 status tells the cases apart for whoever supervises it: 1 may be started again, 3 needs a decision.
 
@@ -31,16 +34,18 @@ from tidemill.spark_sink.batch_size import BatchSize
 from tidemill.spark_sink.changes import Chunk, chunks_of
 from tidemill.spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
 from tidemill.spark_sink.config import JobConfig
-from tidemill.spark_sink.core_api import Clock, SystemClock
-from tidemill.spark_sink.failures import Failure, failure_of
+from tidemill.spark_sink.core_api import Clock, SystemClock, TopicPartition
+from tidemill.spark_sink.failures import Failure, JvmDied, failure_of
 from tidemill.spark_sink.jvm import prepare_environment, session_settings, share_bytecode
 from tidemill.spark_sink.kernel import COMPILED, kernel
-from tidemill.spark_sink.offsets import StreamOffset, TopicRecreated
+from tidemill.spark_sink.offsets import SourceStopped, StreamOffset, TopicRecreated
 from tidemill.spark_sink.options import EARLIEST, LATEST, SourceOptions, parse_options
 from tidemill.spark_sink.progress import exception_of, lag_of
+from tidemill.spark_sink.report import QUERY, SOURCE, TABLE, JobReport
 from tidemill.spark_sink.scratch import scratch_folder
+from tidemill.spark_sink.source_watch import TIMEOUT_MS, SourceWatch
 from tidemill.spark_sink.standstill import QueryGuard
-from tidemill.spark_sink.tables.delta import DeltaTarget
+from tidemill.spark_sink.tables.delta import DeltaTarget, TableUnusable, Unread, check_path
 from tidemill.spark_sink.upkeep import Upkeep, UpkeepPlan
 from tidemill.spark_sink.watchdog import Watchdog
 
@@ -52,17 +57,24 @@ log = structlog.get_logger("tidemill.spark")
 
 EXIT_DONE, EXIT_FAILED, EXIT_NEEDS_DECISION = 0, 1, 3
 READY = "tidemill spark ready:"
-PROGRESS = "tidemill spark progress:"
 _POLL_S = 0.2
+_WAIT_PAUSE_S = 1.0  # between two looks at what is away
 _WAIT_MS = 5_000
 _STOP_TIMEOUT = "30s"  # for a query to end when told to; Spark's own default waits for ever, also for a dead thread
-_PROGRESS_INTERVAL_S = 10.0
 _LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Saves a fork of `chmod` for every file of a local checkpoint: a third of what a small batch takes."""
 
 
 class _Resized(Exception):
     """The query has to start again, with another number of records a batch."""
+
+
+class TopicMissing(SourceStopped):
+    """A topic is not there, and the job was told to read what is there now."""
+
+
+class WaitedEnough(RuntimeError):
+    """The cluster or the table stayed away, and the job was told to read what is there now."""
 
 
 class WarehouseJob:
@@ -84,11 +96,12 @@ class WarehouseJob:
         self._targets: dict[str, DeltaTarget] = {}
         self._upkeep: dict[str, Upkeep] = {}
         self._topic_ids: Mapping[str, Any] = {}
-        self._batches = self._records = self._rows = self._refused = self._missing = 0
+        self._report = JobReport(tell, self._clock)
+        self._refused = self._missing = 0
         self._said_ready = False
+        self._has_waited = False  # for something that came back, so that the pauses start over
         self._jvm_is_broken = False
         self._jvm_end = "the Spark JVM is gone"
-        self._told_at = 0.0
 
     def stop(self) -> None:
         """Ask `run` to return; may be called from a signal handler."""
@@ -96,7 +109,9 @@ class WarehouseJob:
 
     def run(self) -> int:
         """Work until stopped, done, or in need of a decision; returns the exit status."""
-        with scratch_folder() as folder:
+        options = self._asked_once()
+        watched = Cluster(options, timeout_ms=TIMEOUT_MS)
+        with scratch_folder() as folder, SourceWatch(lambda: watched.partitions(options.selection), self._report):
             try:
                 session = self._session(folder)
             except Exception as error:
@@ -147,11 +162,11 @@ class WarehouseJob:
     def _run(self, session: "SparkSession", folder: Path) -> int:
         failures = 0
         while not self._stopping.is_set():
-            batches = self._batches
+            batches = self._report.batches
             try:
                 self._commits.settle()  # of the query before: its failure is known by now
                 start = self._positions()
-                if start is None:  # stopped while it waited for its topics
+                if start is None:  # stopped while it waited
                     break
                 query = self._start(session, folder, start)
                 if self._watch(session, query, self._guard(query, start)):
@@ -164,24 +179,30 @@ class WarehouseJob:
                     break
                 failure = failure_of(error)
                 if not _jvm_lives(session):
-                    return self._end(Failure(name="JvmDied", message=self._jvm_end))
+                    return self._end(Failure(kind=JvmDied, message=self._jvm_end))
                 if failure.needs_new_jvm:
                     self._jvm_is_broken = True
                     return self._end(failure)
                 if failure.needs_decision and not self._may_continue(failure):
                     return self._end(failure)
-                failures = 1 if self._batches > batches else failures + 1
+                if failure.kind is WaitedEnough:
+                    return self._end(failure)
+                failures = 1 if self._report.batches > batches or self._has_waited else failures + 1
+                self._has_waited = False
                 self._pause(failure, failures)
         return EXIT_DONE
 
     def _may_continue(self, failure: Failure) -> bool:
-        return failure.name == TopicRecreated.__name__ and self._config.continue_with_recreated_topic
+        return failure.kind is TopicRecreated and self._config.topic_recreated == "continue"
 
     def _pause(self, failure: Failure, failures: int) -> None:
         pause_ms = min(self._config.restart_backoff_ms << min(failures - 1, 20), self._config.restart_backoff_max_ms)
         if not failure.is_ours:
             self._tell(failure.detail)
-        log.warning("the query failed and starts again", cause=failure.name, reason=str(failure), pause_ms=pause_ms)
+        self._report.found(_place_of(failure.kind), str(failure))
+        log.warning(
+            "the query failed and starts again", cause=failure.kind.__name__, reason=str(failure), pause_ms=pause_ms
+        )
         self._stopping.wait(pause_ms / 1000)
 
     def _start(self, session: "SparkSession", folder: Path, start: StreamOffset) -> "StreamingQuery":
@@ -205,7 +226,7 @@ class WarehouseJob:
         return options | {"maxOffsetsPerTrigger": str(self._size.offsets)}
 
     def _guard(self, query: "StreamingQuery", start: StreamOffset) -> QueryGuard:
-        options = _asking_once(self._source_options(start))
+        options = replace(parse_options(self._source_options(start), streaming=True), retries=0)
         timeout_ms = self._config.stall_timeout_ms
         if timeout_ms and not self._config.available_now:
             timeout_ms += self._config.trigger_interval_ms  # so long a batch may rightly wait to begin
@@ -215,37 +236,77 @@ class WarehouseJob:
         location = self._config.checkpoint_location.rstrip("/") or str(folder / "checkpoint")
         return f"{location}/{self._config.name}-{self._clock.now_ms()}-{os.getpid()}"
 
+    # -- where to go on
+
+    def _asked_once(self) -> SourceOptions:
+        """Options of a driver that asks again itself and wants to hear of a stop in between."""
+        return replace(parse_options(self._config.source_options("earliest"), streaming=True), retries=0)
+
     def _positions(self) -> StreamOffset | None:
-        """Where every partition goes on: at the table's position, else where new tables start."""
-        options = _asking_once(self._config.source_options("earliest"))
-        cluster = Cluster(options, timeout_ms=_WAIT_MS)  # asked again and again, so that a stop is heard in between
-        waiting = False
+        """Where every partition goes on, asked for until cluster, topics and tables are there; None when stopped."""
+        cluster = Cluster(self._asked_once(), timeout_ms=_WAIT_MS)
+        until = self._clock.monotonic() + self._config.restart_backoff_max_ms / 1000
         while not self._stopping.is_set():
             try:
-                existing = cluster.partitions(options.selection)
-                break
-            except (UnknownTopic, ClusterUnreachable) as error:
-                if not waiting:
-                    log.info("waiting for the topics", reason=str(error))
-                waiting = True
-            self._stopping.wait(1.0)
-        else:
-            return None
+                for path in {self._config.path_of(topic) for topic in self._config.topics}:
+                    check_path(path)
+                found = self._found_positions(cluster)
+            except (UnknownTopic, ClusterUnreachable, TableUnusable) as error:
+                self._waits_for(error, is_over=self._config.available_now and self._clock.monotonic() >= until)
+            else:
+                self._report.over(SOURCE)
+                self._report.over(TABLE)
+                return found
+            self._stopping.wait(_WAIT_PAUSE_S)
+        return None
+
+    def _waits_for(self, error: Exception, is_over: bool) -> None:
+        """Tell what the job waits for; raises where it is to end instead."""
+        if isinstance(error, UnknownTopic) and self._config.available_now:
+            raise TopicMissing(f"{error}; with trigger.available.now the job does not wait for it") from None
+        if is_over:
+            raise WaitedEnough(str(error)) from None
+        self._has_waited = True
+        self._report.found(_place_of(type(error)), str(error))
+
+    def _found_positions(self, cluster: Cluster) -> StreamOffset:
+        """The tables' positions; partitions that have none get one, in the table, before they are read."""
+        existing = cluster.partitions(self._asked_once().selection)
         self._topic_ids = existing.topic_ids
-        default = EARLIEST if self._config.starting_offsets == "earliest" else LATEST
-        offsets = dict.fromkeys(existing.offsets, default)
+        offsets: dict[TopicPartition, int] = {}
         for topic in self._config.topics:
+            target = self._target(topic)
             places = [place for place in existing.offsets if place.topic == topic]
-            offsets |= self._target(topic).positions(
-                places, self._topic_ids, self._config.continue_with_recreated_topic
-            )
+            found = target.positions(places, self._topic_ids, self._config.topic_recreated == "continue")
+            offsets |= found
+            missing = [place for place in places if place not in found]
+            if missing:
+                symbol = self._first_offset(target.unread(topic, self._topic_ids, found))
+                begun = cluster.located(
+                    StreamOffset(offsets=dict.fromkeys(missing, symbol), topic_ids=existing.topic_ids)
+                )
+                offsets |= target.begin(begun.offsets, self._topic_ids)
         return StreamOffset(offsets=offsets, topic_ids=existing.topic_ids)
+
+    def _first_offset(self, unread: Unread) -> int:
+        """Where a partition without a position begins: an offset, EARLIEST or LATEST."""
+        match unread:
+            case Unread.PARTITION_ADDED:
+                return 0
+            case Unread.TOPIC_RECREATED:
+                return EARLIEST
+            case Unread.TOPIC:
+                return EARLIEST if self._config.starting_offsets == "earliest" else LATEST
 
     def _target(self, topic: str) -> DeltaTarget:
         path = self._config.path_of(topic)
         if path not in self._targets:
             self._targets[path] = DeltaTarget(
-                path, self._config.name, self._config.mode, missing_as_null=self._config.store_missing_as_null
+                path,
+                self._config.name,
+                self._config.mode,
+                missing_as_null=self._config.unavailable_missing == "null",
+                truncate_always=self._config.truncate_policy == "always",
             )
             self._upkeep[path] = Upkeep(
                 UpkeepPlan(
@@ -287,13 +348,12 @@ class WarehouseJob:
             if self._stopping.is_set():
                 return  # what the table lacks is read again
             self._commit(path, [chunk for chunk in chunks if self._config.path_of(chunk.topic) == path])
-        self._batches += 1
+        self._report.batch_done()
 
     def _commit(self, path: str, chunks: list[Chunk]) -> None:
         target = self._target(chunks[0].topic)
         done = target.commit(chunks, self._topic_ids)
-        self._records += done.records
-        self._rows += done.rows
+        self._report.committed(done.records, done.rows, done.version)
         if done.values_missing:
             self._missing += done.values_missing
             log.warning("rows lack a value that was not sent", count=done.values_missing, table=path)
@@ -313,19 +373,19 @@ class WarehouseJob:
         with Watchdog(limit_s, lambda: self._give_up_jvm(session, limit_s)) as watchdog:
             while not self._stopping.wait(_POLL_S):
                 watchdog.beat()
-                self._report(query)
+                self._progress(query)
                 guard.check(self._clock.monotonic(), busy=self._commits.is_busy)
                 self._check_commits(query)
                 if not query.isActive:
                     self._commits.wait()
-                    self._report(query, force=True)
+                    self._progress(query, force=True)
                     if self._resizes and self._failure is None:
                         raise _Resized
                     return self._failure is None and query.exception() is None and self._config.available_now
         self._commits.settle()  # let a commit at hand finish
         _quietly(query.stop)
         self._commits.settle()
-        self._report(query, force=True)
+        self._progress(query, force=True)
         return True
 
     def _check_commits(self, query: "StreamingQuery") -> None:
@@ -346,27 +406,18 @@ class WarehouseJob:
             self._tell(f"tidemill spark: {self._jvm_end}")
             os._exit(EXIT_FAILED)  # spark-submit started it and ends with this process
 
-    def _report(self, query: "StreamingQuery", force: bool = False) -> None:
-        now = self._clock.monotonic()
-        if not force and now - self._told_at < _PROGRESS_INTERVAL_S and self._told_batches == self._batches:
-            return
-        if not force and now - self._told_at < 1.0:
-            return
-        self._told_at, self._told_batches = now, self._batches
-        facts: dict[str, Any] = {"batches": self._batches, "records": self._records, "rows": self._rows}
-        if self._refused:
-            facts["refused"] = self._refused
-        if self._missing:
-            facts["missing_values"] = self._missing
-        lag = _quietly(lambda: lag_of(query.lastProgress))
-        if lag is not None:
-            facts["lag"] = lag
-        versions = [target.table.version() for target in self._targets.values() if target.table is not None]
-        if versions:
-            facts["table_version"] = max(versions)
-        self._tell(f"{PROGRESS} {json.dumps(facts)}")
-
-    _told_batches = -1
+    def _progress(self, query: "StreamingQuery", force: bool = False) -> None:
+        if force or self._report.is_due():
+            facts: dict[str, Any] = {}
+            if self._refused:
+                facts["refused"] = self._refused
+            if self._missing:
+                facts["missing_values"] = self._missing
+            progress = _quietly(lambda: query.lastProgress)
+            if progress is not None:
+                self._report.over(QUERY)  # it plans, and that is all that an idle one does
+            lag = lag_of(progress)
+            self._report.progress(facts if lag is None else facts | {"lag": lag})
 
     def _end(self, failure: Failure) -> int:
         if not failure.is_ours:
@@ -377,9 +428,11 @@ class WarehouseJob:
         return EXIT_NEEDS_DECISION if failure.needs_decision else EXIT_FAILED
 
 
-def _asking_once(given: Mapping[str, str]) -> SourceOptions:
-    """Options of a driver that asks again itself and wants to hear of a stop in between."""
-    return replace(parse_options(given, streaming=True), retries=0)
+def _place_of(kind: type[BaseException]) -> str:
+    """Which of the job's three sides an error is about."""
+    if issubclass(kind, ClusterUnreachable | UnknownTopic):
+        return SOURCE
+    return TABLE if issubclass(kind, TableUnusable) else QUERY
 
 
 def _jvm_lives(session: "SparkSession") -> bool:

@@ -15,7 +15,7 @@ import itertools
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemill.spark_sink.core_api import ZERO_UUID, TopicPartition
 
@@ -24,6 +24,8 @@ IDS_KEY = "#ids"
 
 class SourceStopped(RuntimeError):
     """The stream cannot go on until somebody decides something; the message says what."""
+
+    permanent: ClassVar[bool] = True
 
 
 class DataLoss(SourceStopped):

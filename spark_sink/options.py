@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -26,6 +26,8 @@ OffsetMap = Mapping[str, Mapping[int, int]]
 
 class OptionError(ValueError):
     """An option that cannot be used; the message names it and says what is accepted."""
+
+    permanent: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +132,17 @@ _JAVA_NAMES = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "sasl.mechanism": "sasl.mechanism",
 }
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
-_UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
+_UNITS = (
+    (0.001, "us microsecond microseconds"),
+    (1, "ms millisecond milliseconds"),
+    (1_000, "s sec second seconds"),
+    (60_000, "m min minute minutes"),
+    (3_600_000, "h hour hours"),
+    (86_400_000, "d day days"),
+)
+_UNIT_MS = {"": 1} | {name: ms for ms, names in _UNITS for name in names.split()}
+"""As Spark spells a source's durations (15m) and as it spells those of triggers (15 minutes)."""
 
 
 class _Given:
@@ -257,10 +268,10 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
 
 
 def _duration_ms(name: str, text: str) -> int:
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise OptionError(f"option {name} must be a duration such as 30s or 15m, not {text!r}")
-    return int(match.group(1)) * _UNIT_MS[match.group(2)]
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNIT_MS:
+        raise OptionError(f"option {name} must be a duration such as 30s, 15m or 15 minutes, not {text!r}")
+    return int(int(match[1]) * _UNIT_MS[match[2]])
 
 
 def _selection(given: _Given) -> Selection:

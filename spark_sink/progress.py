@@ -18,13 +18,19 @@ def position_of(progress: Any) -> StreamOffset | None:
     return None if progress is None else _offset(progress["sources"][0]["endOffset"])
 
 
-def lag_of(progress: Any) -> int | None:
-    """Records between the query's position and the end of its topics, None when Spark does not say."""
+def behind_of(progress: Any) -> list[int] | None:
+    """For each partition the records between the query's position and its end, None when Spark does not say."""
     end = position_of(progress)
     latest = None if progress is None else _offset(progress["sources"][0]["latestOffset"])
     if latest is None or end is None:
         return None
-    return sum(max(offset - end.offsets.get(place, 0), 0) for place, offset in latest.offsets.items())
+    return [max(offset - end.offsets.get(place, 0), 0) for place, offset in sorted(latest.offsets.items())]
+
+
+def lag_of(progress: Any) -> int | None:
+    """Records between the query's position and the end of its topics, None when Spark does not say."""
+    behind = behind_of(progress)
+    return None if behind is None else sum(behind)
 
 
 def stream_thread_is_dead(query: "StreamingQuery") -> bool:

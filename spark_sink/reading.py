@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidemill.spark_sink.changes import decoded_chunks
 from tidemill.spark_sink.column_types import parse_columns
+from tidemill.spark_sink.core_api import CorruptMessage, PermanentError
 from tidemill.spark_sink.envelope import UNAVAILABLE, EnvelopeOptions
 from tidemill.spark_sink.fetch import read_range
 from tidemill.spark_sink.offsets import OffsetRange
@@ -18,7 +19,18 @@ from tidemill.spark_sink.rows import Rows
 
 
 def read_batches(wanted: OffsetRange, options: SourceOptions, bytes_max: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield what the source's rows are for this range; of decoded changes at most about `bytes_max`."""
+    """Yield what the source's rows are for this range; of decoded changes at most about `bytes_max`.
+
+    An error that will come again names the partition.
+    """
+    try:
+        yield from _batches(wanted, options, bytes_max)
+    except (PermanentError, CorruptMessage) as error:
+        what = (type(error).__doc__ or "").rstrip(".")
+        raise type(error)(f"{wanted.partition}: {what} ({error})") from None
+
+
+def _batches(wanted: OffsetRange, options: SourceOptions, bytes_max: int | None) -> Iterator[pa.RecordBatch]:
     pieces = read_range(wanted, options)
     if options.decode is None:
         yield from (to_batch(wanted, rows) for rows in pieces)

@@ -87,7 +87,7 @@ class TidemillDataSource(DataSource):
         """For `df.writeStream`."""
         from tidemill.spark_sink.writer import StreamWriter, parse_writer_options
 
-        return StreamWriter(parse_writer_options(self.options), schema, overwrite)
+        return StreamWriter(parse_writer_options(self.options), schema)  # complete mode overwrites by appending all
 
 
 class RangePartition(InputPartition):

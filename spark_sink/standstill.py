@@ -7,7 +7,7 @@ commit is under way, and it does not move. A commit is never counted: a merge in
 Nothing inside the same JVM can be trusted to repair that, so the job ends and whoever supervises it starts it anew.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tidemill.spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
 from tidemill.spark_sink.offsets import StreamOffset, backlog_rows
@@ -22,6 +22,8 @@ CHECK_INTERVAL_S = 15.0  # two small requests to the cluster; also how late a de
 
 class Stalled(RuntimeError):
     """The query neither works nor ends."""
+
+    needs_new_jvm: ClassVar[bool] = True
 
 
 class Standstill:

@@ -4,6 +4,10 @@ Columns as for Spark's Kafka sink: `value` (binary or string, required), `key`, 
 one for all rows), `partition`, `headers`. Executors produce with librdkafka, idempotent and acknowledged by every
 in-sync replica; a task is done when all its records are acknowledged.
 
+Every batch appends, whatever the output mode, as Spark's Kafka sink does. Spark itself refuses output mode update for
+every source in Python (its JVM asks for a Java interface that they cannot have); `foreachBatch(to_topics(...))` of
+`program` takes all three modes.
+
 Delivery is at least once: a task that Spark repeats produces its rows again. Exactly once would need a transaction that
 outlives the task.
 """
@@ -55,7 +59,7 @@ class Written(WriterCommitMessage):
 class _Writing:
     """Shared by the batch and the stream writer."""
 
-    def __init__(self, options: WriterOptions, schema: StructType, overwrite: bool = False) -> None:
+    def __init__(self, options: WriterOptions, schema: StructType) -> None:
         self._options = options
         check_columns(schema, options.topic)
 
@@ -87,17 +91,14 @@ class _Writing:
 class BatchWriter(_Writing, DataSourceArrowWriter):
     """For `df.write.format("tidemill")`."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Produce the rows of one task."""
-        return _Writing.write(self, iterator)
+    def __init__(self, options: WriterOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError("mode('overwrite') cannot be done: a topic keeps what it has; use mode('append')")
+        super().__init__(options, schema)
 
 
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """For `df.writeStream.format("tidemill")`."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Produce the rows of one task."""
-        return _Writing.write(self, iterator)
+    """For `df.writeStream.format("tidemill")`; output mode complete writes all rows again with every batch."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to do: a task's records are acknowledged when it ends."""

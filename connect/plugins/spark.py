@@ -97,6 +97,9 @@ class SparkSinkSettings(BaseModel):
     topic_recreated: str | None = _setting(
         "topic.recreated", "stop or continue when a topic was made anew", "LOW", pattern="^(stop|continue)$"
     )
+    truncate_policy: str | None = _setting(
+        "truncate.policy", "exact or always: a TRUNCATE in one of several partitions", "LOW", pattern="^(exact|always)$"
+    )
     isolation_level: str | None = _setting("isolation.level", "As of Kafka's consumer", "LOW")
     fail_on_data_loss: bool | None = _setting("fail.on.data.loss", "Stop when records are gone before they are read")
     group_id: str | None = _setting("group.id", "Group to publish positions for, for lag tools", "LOW")
@@ -182,7 +185,11 @@ def check(settings: SparkSinkSettings) -> None:
         file = write_job_file(Path(folder), job_settings(flat, "check", bootstrap="127.0.0.1:9092"))
         try:
             done = subprocess.run(
-                [*COMMAND, "check", str(file)], capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False
+                [*COMMAND, "check", "--offline", str(file)],
+                capture_output=True,
+                text=True,
+                timeout=CHECK_TIMEOUT_S,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise InvalidConfig("table.path", f"The check took longer than {CHECK_TIMEOUT_S:g} s.") from None
@@ -291,7 +298,8 @@ class _Job:
             with contextlib.suppress(ValueError):
                 facts = json.loads(line.removeprefix(PROGRESS))
                 self.worked = self.worked or facts.get("rows", 0) > 0
-                self._context.report({"spark": "running", **facts})
+                state = "waiting" if facts.get("problem") else "running"  # the job says what it waits for
+                self._context.report({"spark": state, **facts})
             return
         if line.startswith(READY):
             self._context.report({"spark": "running", "pid": self.process.pid, "last_error": None})

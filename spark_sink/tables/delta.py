@@ -9,20 +9,26 @@ After this writer's first commit, a position that somebody else moved means that
 one is a leftover and stops (`Fenced`). The topic's id is in the name because offsets of a topic that was deleted and
 made anew start at 0 again and must not be taken for old ones; `sink/topic` remembers the id itself.
 
+Where a partition is first read from is written the same way, before its first batch (`begin`): from then on a
+partition without a position is one that was added, and begins at 0. Without a table they wait beside it (`starts`).
+
 The commit's description repeats the positions in words, where `DESCRIBE HISTORY` shows them.
 
-Merging is delta-rs' (copy on write); the first rows of an empty table are appended, which is the same and cheaper.
+Merging is delta-rs' (copy on write), also into an empty table: Delta refuses a merge beside somebody else's merge, but
+an append would go through and leave a key twice.
 """
 
+import contextlib
+import enum
 import json
+import re
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -30,12 +36,24 @@ from tidemill.spark_sink.changes import KEPT, OP, Chunk, keys_of
 from tidemill.spark_sink.core_api import TopicPartition
 from tidemill.spark_sink.offsets import SourceStopped, TopicRecreated
 from tidemill.spark_sink.tables.evolution import missing_fields
-from tidemill.spark_sink.tables.plan import APPEND_COLUMNS, Pending, append_source, merge_source, pending, row_schema
+from tidemill.spark_sink.tables.plan import (
+    APPEND_COLUMNS,
+    Pending,
+    append_source,
+    check_truncates,
+    merge_source,
+    pending,
+    row_schema,
+)
+from tidemill.spark_sink.tables.starts import FOLDER, Starts, is_remote, local_folder
 from tidemill.spark_sink.tables.unsent import ValueMissing, complaint, values_missing
 
 CONFLICTS_MAX = 10  # fresh attempts after a lost race; delta-rs itself retries commits that do not overlap
 HISTORY_MAX = 100  # commits looked at for a description of the offsets; upkeep's own have none
 SINK_METADATA, OFFSETS_METADATA = "tidemill.sink", "tidemill.offsets"
+PROBE_BYTES = 65_536  # a full disk still makes empty files
+_INDENT = re.compile(r"\s*\n\s*(?:\x1b\[\d+m)?[↳]?(?:\x1b\[0m)?\s*")  # how delta-rs sets causes under each other
+_REASON_LENGTH_MAX = 400
 _ID_BITS = 63  # what of a topic id fits a transaction version
 
 
@@ -43,8 +61,18 @@ class Fenced(SourceStopped):
     """Another job with the same name writes this table."""
 
 
+class Unread(enum.Enum):
+    """What a partition is that this job has not read yet."""
+
+    TOPIC = enum.auto()  # nor any other of its topic
+    PARTITION_ADDED = enum.auto()  # to a topic that the job reads
+    TOPIC_RECREATED = enum.auto()  # under the name of one that the job has read
+
+
 class TableUnusable(SourceStopped):
     """The table's path cannot be read or written."""
+
+    permanent: ClassVar[bool] = False  # a disk may come back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +91,7 @@ def open_table(path: str) -> DeltaTable | None:
     try:
         return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
     except (DeltaError, OSError) as error:
-        raise TableUnusable(f"table.path {path!r} cannot be opened: {_first_line(error)}") from None
+        raise TableUnusable(f"table.path {path!r} cannot be opened: {_reason(error)}") from None
 
 
 def table_offsets(path: str) -> dict[str, int]:
@@ -80,31 +108,41 @@ def table_offsets(path: str) -> dict[str, int]:
 
 def check_path(path: str) -> None:
     """Refuse a path where no table can be made; raises TableUnusable."""
-    if "://" in path and not path.startswith("file://"):
+    if is_remote(path):
         return
-    folder = Path(path.removeprefix("file://")).absolute()
+    folder = local_folder(path)
     place = next(each for each in (folder, *folder.parents) if each.exists())
     if not place.is_dir():
         raise TableUnusable(f"table.path {path!r} cannot be used: {place} is not a folder")
     try:
-        with tempfile.TemporaryFile(dir=place):
-            pass
+        with tempfile.TemporaryFile(dir=place, buffering=0) as probe:
+            probe.write(bytes(PROBE_BYTES))
     except OSError as error:
         raise TableUnusable(f"table.path {path!r} cannot be used: {place}: {error.strerror}") from None
-    if place == folder and any(folder.iterdir()) and not DeltaTable.is_deltatable(path):
+    if place == folder and any(each.name != FOLDER for each in folder.iterdir()) and not DeltaTable.is_deltatable(path):
         raise TableUnusable(f"table.path {path!r} is a folder with other files in it; name a new or empty one")
 
 
 class DeltaTarget:
     """One table and the job that writes it."""
 
-    def __init__(self, path: str, sink: str, mode: str = "upsert", *, missing_as_null: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        sink: str,
+        mode: str = "upsert",
+        *,
+        missing_as_null: bool = False,
+        truncate_always: bool = False,
+    ) -> None:
         self.path = path
         self._sink = sink
         self._mode = mode
         self._missing_as_null = missing_as_null
+        self._truncate_always = truncate_always  # also where it cannot be told what came before
         self._table = open_table(path)
-        self._is_empty: bool | None = None  # known to hold no rows: None is "not looked yet"
+        self._starts = Starts(path, sink)
+        self._waiting: dict[str, int] | None = None  # identifiers that are in no commit yet; None: not looked
         self._own: dict[str, int] = {}  # identifiers this writer has set
         self._known: dict[TopicPartition, int] = {}  # every position, for the commit's description
 
@@ -127,6 +165,54 @@ class DeltaTarget:
         self._known |= found
         return found
 
+    def unread(self, topic: str, topic_ids: Mapping[str, uuid.UUID], found: Mapping[TopicPartition, int]) -> Unread:
+        """What a partition of `topic` is that is not among the positions `found` at the last look."""
+        known, topic_id = self._version_of(f"{self._sink}/{topic}"), topic_ids.get(topic, uuid.UUID(int=0))
+        if known is not None and topic_id.int and known != _short_id(topic_id):
+            return Unread.TOPIC_RECREATED
+        if known is not None or any(place.topic == topic for place in found):
+            return Unread.PARTITION_ADDED
+        return Unread.TOPIC
+
+    def begin(
+        self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]
+    ) -> dict[TopicPartition, int]:
+        """Write where partitions are read from that have no position; returns the table's positions of all of them.
+
+        Raises TableUnusable.
+        """
+        for _ in range(CONFLICTS_MAX):
+            self._refresh()
+            found = self._positions(list(starts), topic_ids)
+            missing = {place: start for place, start in starts.items() if place not in found}
+            if not missing:
+                self._known |= found
+                return found
+            try:
+                self._write_starts(missing, topic_ids)
+            except CommitFailedError:
+                continue  # somebody else began, or committed: look again
+            except (DeltaError, OSError) as error:
+                raise TableUnusable(f"table {self.path!r} cannot be written: {_reason(error)}") from error
+            self._own |= {self._app(place, topic_ids): start for place, start in missing.items()}
+        raise TableUnusable(f"table {self.path!r}: lost {CONFLICTS_MAX} races against another writer; is one running?")
+
+    def _write_starts(self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]) -> None:
+        if self._table is None:
+            self._starts.write(self._waiting_apps() | self._moves(starts, topic_ids))
+            self._waiting = None
+        else:
+            properties = self._transactions(starts, topic_ids)
+            self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
+
+    def _waiting_apps(self) -> dict[str, int]:
+        if self._waiting is None:
+            try:
+                self._waiting = self._starts.read()
+            except (DeltaError, OSError, ValueError) as error:
+                raise TableUnusable(f"table {self.path!r} cannot be read: {_reason(error)}") from error
+        return self._waiting
+
     def _check_topic(self, topic: str, topic_id: uuid.UUID) -> None:
         known = self._version_of(f"{self._sink}/{topic}")
         if known is not None and topic_id.int and known != _short_id(topic_id):
@@ -146,7 +232,8 @@ class DeltaTarget:
         return f"{self._sink}/{topic_ids.get(place.topic, uuid.UUID(int=0))}/{place}"
 
     def _version_of(self, app: str) -> int | None:
-        return None if self._table is None else self._table.transaction_version(app)
+        found = None if self._table is None else self._table.transaction_version(app)
+        return self._waiting_apps().get(app) if found is None else found
 
     def _refresh(self) -> None:
         if self._table is None:
@@ -155,25 +242,35 @@ class DeltaTarget:
             try:
                 self._table.update_incremental()
             except (DeltaError, OSError) as error:
-                raise TableUnusable(f"table {self.path!r} cannot be read: {_first_line(error)}") from None
+                raise TableUnusable(f"table {self.path!r} cannot be read: {_reason(error)}") from None
 
     def commit(self, chunks: Sequence[Chunk], topic_ids: Mapping[str, uuid.UUID]) -> Committed:
-        """Put a batch into the table, once; raises Fenced, OffsetGap, SchemaConflict, ValueMissing, TableUnusable."""
+        """Put a batch into the table, once.
+
+        Raises Fenced, OffsetGap, SchemaConflict, TruncateUnordered, ValueMissing, TableUnusable.
+        """
         places = sorted({TopicPartition(chunk.topic, chunk.partition) for chunk in chunks})
         for _ in range(CONFLICTS_MAX):
             self._refresh()
             positions = self._positions(places, topic_ids)
             self._check_fence(positions, topic_ids)
-            what = pending(chunks, positions)
+            what = pending(chunks, positions, keep_all=self._mode == "append")
             if not what.ends or (self._table is None and not what.tables):
                 return self._result(what, 0, 0)
+            if not self._truncate_always:
+                check_truncates(what, self._known)
             try:
-                rows, missing = self._write(what, self._transactions(what, topic_ids))
+                rows, missing = self._write(what, self._transactions(what.ends, topic_ids))
             except CommitFailedError:
                 continue  # somebody else committed: look again whether it was with our offsets
             except (DeltaError, OSError) as error:
-                raise TableUnusable(f"table {self.path!r} cannot be written: {_first_line(error)}") from error
+                for place in what.ends:  # it may have been committed all the same: the next look tells
+                    self._own.pop(self._app(place, topic_ids), None)
+                raise TableUnusable(f"table {self.path!r} cannot be written: {_reason(error)}") from error
             self._own |= {self._app(place, topic_ids): end for place, end in what.ends.items()}
+            self._known |= what.ends
+            self._forget_starts()
+            self._refresh()
             return self._result(what, rows, missing)
         raise TableUnusable(f"table {self.path!r}: lost {CONFLICTS_MAX} races against another writer; is one running?")
 
@@ -190,13 +287,23 @@ class DeltaTarget:
         version = -1 if self._table is None else self._table.version()
         return Committed(version=version, records=what.records, rows=rows, values_missing=missing, ends=what.ends)
 
-    def _transactions(self, what: Pending, topic_ids: Mapping[str, uuid.UUID]) -> CommitProperties:
-        moves = {self._app(place, topic_ids): end for place, end in what.ends.items()}
-        for topic in {place.topic for place in what.ends}:
+    def _forget_starts(self) -> None:
+        if self._waiting_apps():
+            with contextlib.suppress(DeltaError, OSError):  # it does no harm: the table goes first
+                self._starts.remove()
+            self._waiting = {}
+
+    def _moves(self, ends: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]) -> dict[str, int]:
+        """The transaction identifiers of positions, and of the topics they are in."""
+        moves = {self._app(place, topic_ids): end for place, end in ends.items()}
+        for topic in {place.topic for place in ends}:
             if topic_ids.get(topic, uuid.UUID(int=0)).int:
                 moves[f"{self._sink}/{topic}"] = _short_id(topic_ids[topic])
-        self._known |= what.ends
-        offsets = {str(place): end for place, end in sorted(self._known.items())}
+        return moves
+
+    def _transactions(self, ends: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]) -> CommitProperties:
+        moves = self._waiting_apps() | self._moves(ends, topic_ids)
+        offsets = {str(place): end for place, end in sorted((self._known | dict(ends)).items())}
         return CommitProperties(
             app_transactions=[Transaction(app, version) for app, version in sorted(moves.items())],
             custom_metadata={SINK_METADATA: self._sink, OFFSETS_METADATA: json.dumps(offsets)},
@@ -206,25 +313,15 @@ class DeltaTarget:
         """Returns how many rows were written, and how many of them lack a value."""
         table = self._prepared(what)
         schema = _arrow_schema(table)
-        missing = 0
-        if self._mode == "append":
-            source = append_source(what, schema)
-        else:
-            source = merge_source(what, schema)
-            missing = self._values_missing(table, source, what)
-        if self._mode != "append" and (what.truncates or (source.num_rows and not self._no_rows_yet(table))):
-            _merge(table, source, what, properties)
-            self._is_empty = False
-            return int(source.num_rows), missing
-        if self._mode != "append" and source.num_rows:
-            upserts = source.filter(pc.not_equal(source.column(OP), "d"))
-            source = upserts.select(schema.names)
-        if source.num_rows:
-            write_deltalake(table, source, mode="append", commit_properties=properties)
-            self._is_empty = False
-        else:
+        appends = self._mode == "append"
+        source = append_source(what, schema) if appends else merge_source(what, schema)
+        missing = 0 if appends else self._values_missing(table, source, what)
+        if not source.num_rows and not what.truncated:
             table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-        table.update_incremental()
+        elif appends:
+            write_deltalake(table, source, mode="append", commit_properties=properties)
+        else:
+            _merge(table, source, what, properties)
         return int(source.num_rows), missing
 
     def _values_missing(self, table: DeltaTable, source: pa.Table, what: Pending) -> int:
@@ -235,11 +332,6 @@ class DeltaTarget:
                 "or load the source table anew"
             )
         return int(rows.num_rows)
-
-    def _no_rows_yet(self, table: DeltaTable) -> bool:
-        if self._is_empty is None:
-            self._is_empty = not table.file_uris()
-        return self._is_empty
 
     def _prepared(self, what: Pending) -> DeltaTable:
         """The table with all columns of the batch; makes it if there is none."""
@@ -273,7 +365,7 @@ def _merge(table: DeltaTable, source: pa.Table, what: Pending, properties: Commi
         .when_matched_update(updates, f"NOT ({is_delete})")
         .when_not_matched_insert(values, f"NOT ({is_delete})")
     )
-    if what.truncates:
+    if what.truncated:
         merger = merger.when_not_matched_by_source_delete()
     merger.execute()
 
@@ -295,5 +387,5 @@ def _short_id(topic_id: uuid.UUID) -> int:
     return topic_id.int >> (128 - _ID_BITS)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
+def _reason(error: Exception) -> str:
+    return _INDENT.sub(": ", str(error)).rstrip(": ")[:_REASON_LENGTH_MAX]

@@ -7,7 +7,7 @@ reduced to the last change of each key, with the columns the table has.
 Pure: positions come in, a plan goes out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from tidemill.spark_sink.changes import KEPT, KEYS_METADATA, OFFSET, OP, Chunk, keys_of, last_per_key
 from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.offsets import SourceStopped
 from tidemill.spark_sink.tables.evolution import fitted
 
 APPEND_COLUMNS = (("_op", pa.string()), ("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()))
@@ -25,18 +26,25 @@ class OffsetGap(RuntimeError):
     """The batch begins after the table's position: records in between would never be seen."""
 
 
+class TruncateUnordered(SourceStopped):
+    """A truncate in one of several partitions: what of the others came before it cannot be known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
     """The part of a batch that a table does not have yet."""
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)  # new positions; empty: nothing to do
-    truncates: bool = False
+    truncated: tuple[TopicPartition, ...] = ()  # partitions in which the source table was truncated
     tables: tuple[tuple[TopicPartition, pa.Table], ...] = ()
     records: int = 0
 
 
-def pending(chunks: Sequence[Chunk], positions: Mapping[TopicPartition, int]) -> Pending:
-    """Drop what the table has; `chunks` are in order of their offsets. Raises OffsetGap."""
+def pending(chunks: Sequence[Chunk], positions: Mapping[TopicPartition, int], keep_all: bool = False) -> Pending:
+    """Drop what the table has and, unless every change is kept, what a truncate made void.
+
+    `chunks` are in order of their offsets. Raises OffsetGap.
+    """
     ends: dict[TopicPartition, int] = {}
     truncated_at: dict[TopicPartition, int] = {}
     records = 0
@@ -49,7 +57,7 @@ def pending(chunks: Sequence[Chunk], positions: Mapping[TopicPartition, int]) ->
             continue
         ends[place] = chunk.end
         records += chunk.records
-        if chunk.truncated_at >= (positions.get(place, 0)):
+        if not keep_all and chunk.truncated_at >= positions.get(place, 0):
             truncated_at[place] = max(truncated_at.get(place, -1), chunk.truncated_at)
     tables = []
     for chunk in chunks:
@@ -59,7 +67,19 @@ def pending(chunks: Sequence[Chunk], positions: Mapping[TopicPartition, int]) ->
             rest = table if chunk.start >= first else table.filter(pc.greater_equal(table.column(OFFSET), first))
             if rest.num_rows:
                 tables.append((place, rest))
-    return Pending(ends=ends, truncates=bool(truncated_at), tables=tuple(tables), records=records)
+    return Pending(ends=ends, truncated=tuple(truncated_at), tables=tuple(tables), records=records)
+
+
+def check_truncates(what: Pending, known: Iterable[TopicPartition]) -> None:
+    """Refuse a truncate of a topic of which `known` or the batch has other partitions; raises TruncateUnordered."""
+    for place in what.truncated:
+        others = {each for each in (*known, *what.ends) if each.topic == place.topic and each != place}
+        if others:
+            raise TruncateUnordered(
+                f"the source table of topic {place.topic} was truncated, which only partition {place.partition} of "
+                f"{len(others) + 1} says, so rows of the others cannot be told to be older or newer; set "
+                "truncate.policy=always to empty the table now, or load the topic into a new table.path"
+            )
 
 
 def merge_source(what: Pending, schema: pa.Schema) -> pa.Table:

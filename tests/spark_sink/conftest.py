@@ -59,9 +59,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 class Topics:
     """Makes topics and fills them."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, **client: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, **client})
 
     def create(self, partitions: int = 1, name: str | None = None) -> str:
         """A new topic, with a name of its own unless one is given."""
@@ -98,12 +98,12 @@ def topics(bootstrap: str) -> Topics:
     return Topics(bootstrap)
 
 
-def poll(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+def poll(condition: Callable[[], object], what: str, timeout_s: float = 60, pause_s: float = 0.05) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.05)
+        time.sleep(pause_s)
 
 
 def planners_below(pid: int) -> list[int]:

@@ -4,10 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Schema
 
+from tests.spark_sink.conftest import Topics
+from tests.spark_sink.debezium_events import Message
 from tidemill.spark_sink.cli import check_file, load
+from tidemill.spark_sink.cluster import Cluster
 from tidemill.spark_sink.core_api import ConfigError
+from tidemill.spark_sink.options import Selection, parse_options
+from tidemill.spark_sink.tables.delta import DeltaTarget
 
 GOOD = "bootstrap.servers=127.0.0.1:1\ntopics=t\n"
 
@@ -42,15 +49,49 @@ def test_a_table_path_that_cannot_be() -> None:
 
 
 @pytest.mark.java
-def test_check_says_nothing_when_all_is_well(tmp_path: Path) -> None:
+def test_an_offline_check_leaves_the_cluster_alone(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(f'"bootstrap.servers" = "127.0.0.1:1"\ntopics = ["t"]\n[table]\npath = "{tmp_path}/table"\n')
-    done = spark("check", str(file))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = spark("check", "--offline", str(file))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"settings  {file}\n", "")
     file.write_text(file.read_text().replace(f"{tmp_path}/table", "/proc/x/table"))
     done = spark("check", str(file))
     assert done.returncode == 2
     assert done.stderr.startswith("tidemill spark: table.path '/proc/x/table' cannot be used")
+
+
+@pytest.mark.java
+@pytest.mark.integration
+def test_a_check_says_what_it_found(topics: Topics, tmp_path: Path) -> None:
+    name = topics.create(partitions=2)
+    topics.fill(name, [[Message(b"k", b"v")] * 3, [Message(b"k", b"v")]])
+    file, table = tmp_path / "job.properties", tmp_path / "table"
+    settings = f"bootstrap.servers={topics.bootstrap}\ntable.path={table}\n"
+    file.write_text(f"{settings}topics={name}\n")
+    done = spark("check", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    *_, topic, found = done.stdout.splitlines()
+    assert topic == f"topic     {name} at {topics.bootstrap}: 2 partitions, 4 offsets"
+    assert found == f"table     {table}: does not exist yet, the job makes it"
+    DeltaTable.create(str(table), Schema.from_arrow(pa.schema([("id", pa.int64())])))
+    assert (
+        f"{table}: version 0, 1 columns, nothing from a job named 'warehouse' yet" in spark("check", str(file)).stdout
+    )
+    ids = Cluster(parse_options({"kafka.bootstrap.servers": topics.bootstrap, "subscribe": name}, streaming=True))
+    known = ids.partitions(Selection(subscribe=(name,)))
+    DeltaTarget(str(table), "warehouse").begin(dict.fromkeys(known.offsets, 1), known.topic_ids)
+    assert "version 1, 1 columns, job 'warehouse' is 2 offsets behind" in spark("check", str(file)).stdout
+    file.write_text(f"{settings}topics=no-such-topic\n")
+    done = spark("check", str(file))
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"tidemill spark: topic 'no-such-topic' does not exist at {topics.bootstrap}\n",
+    )
+    file.write_text(f"bootstrap.servers=127.0.0.1:1\ntable.path={table}\ntopics={name}\n")
+    done = spark("check", str(file))
+    assert done.returncode == 1
+    assert "tidemill spark: 127.0.0.1:1: the cluster does not answer: " in done.stderr
+    assert "Connection refused" in done.stderr
 
 
 def test_a_supervisor_that_is_gone_ends_it(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the driver asks a real cluster"""
 
+import socket
 import time
 from typing import Any
 
@@ -79,8 +80,35 @@ def test_asking_about_a_topic_does_not_make_it(topics: Topics) -> None:
 
 def test_a_cluster_that_is_away_is_named() -> None:
     asked, options = cluster("127.0.0.1:1", subscribe="t", kafka__request__timeout__ms="500")
-    with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1: "):
+    with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1: the cluster does not answer: .*Connection refused$"):
         asked.partitions(options.selection)
+
+
+@pytest.mark.timeout(60)  # with the patience that a known cluster gets it would be two minutes
+@pytest.mark.parametrize(
+    ("address", "reason"), [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:1", "Failed to resolve")]
+)
+def test_a_wrong_address_is_told_soon_and_with_the_reason(address: str, reason: str) -> None:
+    options = parse_options({"kafka.bootstrap.servers": address, "subscribe": "t"}, streaming=True)
+    with pytest.raises(ClusterUnreachable, match=reason):
+        Cluster(options).partitions(options.selection)
+
+
+@pytest.mark.timeout(60)
+def test_an_address_that_says_nothing_is_given_up_soon() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        options = parse_options({"kafka.bootstrap.servers": address, "subscribe": "t"}, streaming=True)
+        with pytest.raises(ClusterUnreachable, match=f"{address}: the cluster does not answer"):
+            Cluster(options).partitions(options.selection)
+
+
+def test_ends_and_beginnings_of_today(topics: Topics) -> None:
+    name = topics.create(partitions=3)
+    topics.fill(name, [[Message(None, b"x")] * 4] * 3)
+    asked, _ = cluster(topics.bootstrap, subscribe=name)
+    symbols = {TopicPartition(name, 0): -1, TopicPartition(name, 1): -2, TopicPartition(name, 2): 3}
+    assert offsets(asked.located(StreamOffset(offsets=symbols))) == {0: 4, 1: 0, 2: 3}
 
 
 def test_a_setting_that_librdkafka_does_not_know(topics: Topics) -> None:

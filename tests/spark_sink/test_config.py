@@ -11,6 +11,7 @@ LEAST = {"bootstrap.servers": "h:1", "topics": "a, b", "table.path": "/t"}
 def test_defaults() -> None:
     job = parse_job(LEAST)
     assert (job.name, job.mode, job.master, job.topics) == ("warehouse", "upsert", "local[2]", ("a", "b"))
+    assert (job.errors_tolerance, job.truncate_policy, job.topic_recreated) == ("none", "exact", "stop")
     assert job.isolation_level == "read_committed"
     assert not job.available_now
 
@@ -37,6 +38,7 @@ def test_every_setting_reaches_the_source() -> None:
         "key.columns": "x,y",
         "columns": "x:int32",
         "errors.tolerance": "all",
+        "truncate.policy": "always",
         "group.id": "g",
         "max.offsets.per.trigger": "7",
         "min.partitions": "4",

@@ -6,16 +6,21 @@ import random
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 
+from benchmarks import peers
 from tests.spark_sink.conftest import Topics, planners_below, poll
-from tests.spark_sink.debezium_events import Message, Shop
+from tests.spark_sink.debezium_events import FIELDS, Message, Shop, event, value_schema
+from tidemill import services
+from tidemill.demo.pipeline import free_ports
+from tidemill.services import Service
 
 slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(400)]
 
@@ -35,6 +40,7 @@ class Job:
             **{name.replace("__", "."): value for name, value in settings.items()},
         }
         self._log = folder / f"job-{id(self)}.log"
+        self._heard = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, **changed: str) -> "Job":
@@ -48,7 +54,13 @@ class Job:
 
     @property
     def said(self) -> str:
-        return self._log.read_text(errors="replace")
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def says(self, *what: str) -> None:
+        """Wait for lines, one after the other, behind what was said when this was last asked."""
+        for part in what:
+            poll(lambda part=part: part in self.said[self._heard :], f"{part!r} in {self._log}", 120)  # type: ignore[misc]
+            self._heard = self.said.index(part, self._heard) + len(part)
 
     def wait(self, timeout_s: float = 120) -> int:
         assert self.process is not None
@@ -74,6 +86,10 @@ class Job:
             return []
         return sorted(DeltaTable(self.table).to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
 
+    def data_files(self) -> int:
+        """Data files in the table's folder, whether a commit lists them yet or not."""
+        return len(list(self.table.glob("*.parquet")))
+
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[list[Job]]:
@@ -84,18 +100,20 @@ def jobs(tmp_path: Path) -> Iterator[list[Job]]:
         job.end()
 
 
-class Load(threading.Thread):
-    """Produces a shop's changes, a few at a time, until all are acknowledged."""
+SMALL = value_schema(FIELDS[:2])
 
-    def __init__(self, topics: Topics, name: str, logs: list[list[Message]], pause_s: float) -> None:
-        super().__init__(daemon=True)
-        self._topics, self._name, self._logs, self._pause_s = topics, name, logs, pause_s
 
-    def run(self) -> None:
-        step = 40
-        for start in range(0, max(map(len, self._logs)), step):
-            self._topics.fill(self._name, [log[start : start + step] for log in self._logs])
-            threading.Event().wait(self._pause_s)
+def row(key: int, name: str) -> Message:
+    return event("c", {"id": key}, {"id": key, "Name": name}, schema=SMALL)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Service]:
+    """A broker of the test's own, to be stopped, killed and started again."""
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    service = services.broker("source", tmp_path / "broker", listen=listen, log=tmp_path / "broker.log").start()
+    yield service
+    service.stop()
 
 
 class TestInSpark:
@@ -103,19 +121,26 @@ class TestInSpark:
 
     @pytest.mark.crash
     def test_kill_9_at_random_points_of_the_load(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
+        """Every run finds records to work on, and dies a random while after it was seen to get so far."""
         shop, pick = Shop(seed=11, keys=400), random.Random(5)
         logs = shop.load(4_000, partitions=2)
         name = topics.create(partitions=2)
-        load = Load(topics, name, logs, pause_s=0.5)
-        load.start()
         job = Job(tmp_path, topics, topics=name)
         jobs.append(job)
-        for limit in ("150", "37", "1000"):  # another batch size every time
-            job.start(max__offsets__per__trigger=limit)
-            seen = job.version + pick.randrange(1, 4)
-            poll(lambda seen=seen: job.version >= seen, "a few commits", 120)  # type: ignore[misc]
+        files = version = 0  # as of the start of a run
+        seen: dict[str, Callable[[], object]] = {
+            "its query": lambda: True,
+            "a file that no commit lists yet": lambda: job.data_files() > files,
+            "a commit": lambda: job.version > version,
+        }
+        for number, (what, reached) in enumerate(seen.items()):
+            topics.fill(name, [log[len(log) * number // 3 : len(log) * (number + 1) // 3] for log in logs])
+            files, version = job.data_files(), job.version
+            job.start(max__offsets__per__trigger=("150", "37", "1000")[number])  # another batch size every time
+            job.says("tidemill spark ready:")
+            poll(reached, what, 120, pause_s=0.005)
+            time.sleep(pick.choice((0, pick.uniform(0, 0.05), pick.uniform(0, 2))))
             job.kill()
-        load.join(120)
         job.start()
         poll(lambda: job.rows() == shop.rows, "equality", 120)
         assert job.process is not None
@@ -191,6 +216,11 @@ class TestInSpark:
         assert old.wait() == 3
         assert "another job named 'wh' writes table" in old.said
         poll(lambda: new.rows() == shop.rows, "equality", 120)
+        assert new.process is not None
+        new.process.terminate()
+        assert new.wait() == 0
+        old.start()  # alone again
+        old.says("another job named", "tidemill spark ready:", '"lag": 0')
 
     def test_it_waits_for_its_topic_and_ends_when_told(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
         shop = Shop(seed=2)
@@ -198,9 +228,10 @@ class TestInSpark:
         job = Job(tmp_path, topics, topics=name, table__path=str(tmp_path / "{topic}")).start()
         jobs.append(job)
         job.table = tmp_path / name
-        poll(lambda: "waiting for the topics" in job.said, "the job to wait", 120)
+        job.says(f"tidemill spark problem: source: topic '{name}' does not exist at")
         topics.create(partitions=2, name=name)
         topics.fill(name, shop.load(300, partitions=2))
+        job.says("tidemill spark problem over: source, after")
         poll(lambda: job.rows() == shop.rows, "equality", 120)
         assert f"tidemill spark ready: {name} -> {tmp_path}" in job.said
         poll(lambda: '"lag": 0' in job.said, "the progress line", 30)
@@ -225,6 +256,126 @@ class TestInSpark:
         job.start(errors__tolerance="all")
         assert job.wait() == 0
         assert job.rows() == shop.rows
+
+    def test_a_topic_that_does_not_exist_ends_a_job_that_reads_what_is_there(
+        self, topics: Topics, tmp_path: Path, jobs: list[Job]
+    ) -> None:
+        job = Job(tmp_path, topics, topics="no-such-topic", trigger__available__now="true").start()
+        jobs.append(job)
+        assert job.wait() == 3
+        *_, line = job.said.splitlines()
+        assert line == (
+            f"tidemill spark: topic 'no-such-topic' does not exist at {topics.bootstrap}; with trigger.available.now "
+            "the job does not wait for it"
+        )
+
+    def test_latest_is_found_once_and_holds_from_then_on(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
+        name = topics.create(partitions=2)
+        topics.fill(name, [[row(1, "before")], [row(2, "before")]])
+        job = Job(tmp_path, topics, topics=name, starting__offsets="latest").start()
+        jobs.append(job)
+        job.says("tidemill spark ready:")
+        job.kill()  # it has read nothing yet
+        topics.admin.create_partitions([NewPartitions(name, 3)])[name].result()
+        poll(lambda: len(topics.admin.list_topics(name, timeout=10).topics[name].partitions) == 3, "the partition")
+        topics.fill(name, [[row(3, "meanwhile")], [], [row(4, "new partition")]])
+        job.start()
+        expected = [{"id": 3, "Name": "meanwhile"}, {"id": 4, "Name": "new partition"}]
+        poll(lambda: job.rows() == expected, "what came after the first start", 120)
+        topics.fill(name, [[], [row(5, "later")]])
+        poll(lambda: [each["id"] for each in job.rows()] == [3, 4, 5], "the rest", 120)
+
+
+class TestStuck:
+    """Every way to be stuck is told by name, and so is its end."""
+
+    pytestmark = slow
+
+    @pytest.mark.crash
+    def test_a_source_that_is_away_or_silent(self, broker: Service, tmp_path: Path, jobs: list[Job]) -> None:
+        topics = Topics(broker.facts["address"])
+        name = topics.create()
+        topics.fill(name, [[row(1, "a")]])
+        job = Job(tmp_path, topics, topics=name).start()
+        jobs.append(job)
+        poll(lambda: len(job.rows()) == 1, "the first row", 120)
+        assert "tidemill spark problem" not in job.said
+        broker.kill()
+        job.says(
+            f"tidemill spark problem: source: {topics.bootstrap}: the cluster does not answer: ", '"problem": "source'
+        )
+        broker.start()
+        job.says("tidemill spark problem over: source, after", '"problem": null')
+        os.kill(broker.pid, signal.SIGSTOP)
+        job.says("tidemill spark problem: source: ")
+        os.kill(broker.pid, signal.SIGCONT)
+        job.says("tidemill spark problem over: source, after")
+        topics.fill(name, [[row(2, "b")]])
+        poll(lambda: len(job.rows()) == 2, "the second row", 120)
+        job.process.terminate()  # type: ignore[union-attr]
+        assert job.wait() == 0
+        broker.kill()
+        job.start()  # and one that is away from the first moment on
+        job.says("tidemill spark problem: source: ")
+        broker.start()
+        job.says("tidemill spark problem over: source, after", "tidemill spark ready:")
+
+    def test_a_topic_that_is_gone(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
+        name = topics.create()
+        topics.fill(name, [[row(1, "a")]])
+        job = Job(tmp_path, topics, topics=name, topic__recreated="continue").start()
+        jobs.append(job)
+        poll(lambda: len(job.rows()) == 1, "the first row", 120)
+        topics.delete(name)
+        job.says(f"tidemill spark problem: source: topic '{name}' does not exist at {topics.bootstrap}")
+        topics.create(name=name)
+        topics.fill(name, [[row(2, "b")]])
+        job.says("tidemill spark problem over: source, after")
+        poll(lambda: len(job.rows()) == 2, "the new topic's row", 120)
+
+    def test_a_table_that_cannot_be_written(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
+        name = topics.create()
+        topics.fill(name, [[row(1, "a")]])
+        job = Job(tmp_path, topics, topics=name).start()
+        jobs.append(job)
+        poll(lambda: len(job.rows()) == 1, "the first row", 120)
+        away = job.table.rename(tmp_path / "away")
+        job.table.write_text("in the way")
+        topics.fill(name, [[row(2, "b")]])
+        job.says(f"tidemill spark problem: table: table '{job.table}'", '"problem": "table: ')
+        job.table.unlink()
+        away.rename(job.table)
+        job.says("tidemill spark problem over: table, after")
+        poll(lambda: len(job.rows()) == 2, "the second row", 120)
+
+    @pytest.mark.kafka_peer
+    def test_a_wrong_password_and_a_right_that_is_missing(self, tmp_path: Path, jobs: list[Job]) -> None:
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        users = 'username="admin" password="secret" user_admin="secret" user_guest="secret"'
+        settings = {
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.plaintext.plain.sasl.jaas.config": f"{login} {users};",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:admin;User:ANONYMOUS",
+        }
+        with peers.kafka_node(tmp_path / "kafka", settings=settings) as (address, _):
+            security = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.password": "secret"}
+            topics = Topics(address, **security, **{"sasl.username": "admin"})
+            name = topics.create()
+            given = {f"kafka__{key.replace('.', '__')}": value for key, value in security.items()}
+            job = Job(tmp_path, topics, topics=name, **given, kafka__sasl__username="admin")
+            jobs.append(job)
+            job.start(kafka__sasl__password="guessed")
+            refused = f"{address}: the cluster refuses this client: "
+            job.says(f"tidemill spark problem: source: {refused}", f"tidemill spark: {refused}")
+            assert job.wait() == 3
+            job.start(kafka__sasl__username="guest")
+            job.says(f"tidemill spark problem: source: {refused}", f"tidemill spark: {refused}")
+            assert job.wait() == 3
+            job.start()
+            job.says("tidemill spark ready:", '"problem": null')
 
 
 def java_below(pid: int, least: int = 1) -> int:

@@ -109,13 +109,22 @@ def test_other_ways_to_select() -> None:
 
 
 def test_durations() -> None:
-    assert [parse(maxTriggerDelay=text).max_trigger_delay_ms for text in ("90", "30s", "15m", "1 h", "2min")] == [
-        90,
-        30_000,
-        900_000,
-        3_600_000,
-        120_000,
-    ]
+    for text, expected in (
+        ("90", 90),
+        ("7ms", 7),
+        ("2000us", 2),
+        ("30s", 30_000),
+        ("15m", 900_000),
+        ("1 h", 3_600_000),
+        ("2min", 120_000),
+        ("15 minutes", 900_000),
+        ("1 Hour", 3_600_000),
+        ("2 days", 172_800_000),
+    ):
+        assert parse(maxTriggerDelay=text).max_trigger_delay_ms == expected, text
+    for wrong in ("15 monthes", "soon", "-1s", "1.5m"):
+        with pytest.raises(OptionError, match="must be a duration such as 30s, 15m or 15 minutes"):
+            parse(maxTriggerDelay=wrong)
 
 
 def test_offsets_are_read_as_numbers() -> None:

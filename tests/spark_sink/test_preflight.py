@@ -30,6 +30,17 @@ def test_everything_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert part in found
 
 
+def test_two_topics_do_not_share_a_table(tmp_path: Path) -> None:
+    (found,) = [each for each in problems(tmp_path / "t", topics="a, b") if "topics" in each]
+    assert "2 topics would overwrite each other's rows of equal key; put {topic} into it" in found
+    for fine in (
+        problems(tmp_path / "{topic}", topics="a,b"),
+        problems(tmp_path / "t", topics="a,a"),
+        problems(tmp_path / "t", topics="a,b", mode="append"),
+    ):
+        assert not [each for each in fine if "topics" in each]
+
+
 def test_spark_submit_brings_its_own_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)

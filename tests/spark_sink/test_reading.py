@@ -1,11 +1,16 @@
 """Ranges as Spark's rows or as chunks"""
 
+from pathlib import Path
+
 import pytest
 
 from tests.spark_sink.conftest import Topics
 from tests.spark_sink.debezium_events import Message, event
+from tidemill import services
+from tidemill.demo.pipeline import free_ports
 from tidemill.spark_sink.changes import chunks_of
 from tidemill.spark_sink.core_api import TopicPartition
+from tidemill.spark_sink.fetch import Refused
 from tidemill.spark_sink.offsets import OffsetRange
 from tidemill.spark_sink.options import parse_options
 from tidemill.spark_sink.reading import envelope_options, read_batches
@@ -36,3 +41,22 @@ def test_decode_options_reach_the_envelope_reader() -> None:
     options = envelope_options(parse_options({**given, **more}, streaming=True))
     assert options.want_before
     assert (options.key_columns, options.unavailable, list(options.columns or ())) == (("id",), "?", ["id"])
+
+
+def test_a_batch_that_was_damaged_on_disk_is_named_with_its_partition(tmp_path: Path) -> None:
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    broker = services.broker("damaged", tmp_path / "data", listen=listen, log=tmp_path / "log").start()
+    try:
+        topics = Topics(listen)
+        name = topics.create()
+        topics.fill(name, [[Message(b"k", b"a value of its own")]])
+        broker.stop()
+        (segment,) = [each for each in (tmp_path / "data").rglob("*.log") if b"a value of its own" in each.read_bytes()]
+        segment.write_bytes(segment.read_bytes().replace(b"value of its", b"value_of_its"))
+        broker.start()
+        wanted = OffsetRange(partition=TopicPartition(name, 0), start=0, end=1)
+        options = parse_options({"kafka.bootstrap.servers": listen, "subscribe": name}, streaming=True)
+        with pytest.raises(Refused, match=rf"{name}-0 at offset 0: The record batch fails its checksum"):
+            list(read_batches(wanted, options))
+    finally:
+        broker.stop()

@@ -1,21 +1,27 @@
 """A Delta table fed in random batches with replays, reopened handles and rivals, against the source table"""
 
+import contextlib
+import pickle
 import random
+import subprocess
+import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from tests.spark_sink.debezium_events import FIELDS, Message, Shop, event, rows_of, value_schema
 from tidemill.spark_sink.changes import Chunk, decoded_chunks
 from tidemill.spark_sink.core_api import TopicPartition
 from tidemill.spark_sink.envelope import EnvelopeOptions
 from tidemill.spark_sink.offsets import OffsetRange, TopicRecreated
-from tidemill.spark_sink.tables.delta import DeltaTarget, Fenced, TableUnusable, check_path, table_offsets
+from tidemill.spark_sink.tables.delta import DeltaTarget, Fenced, TableUnusable, Unread, check_path, table_offsets
 from tidemill.spark_sink.tables.evolution import SchemaConflict
+from tidemill.spark_sink.tables.plan import TruncateUnordered
 
 IDS = {"t": uuid.UUID(int=(5 << 100) + 1)}
 SMALL = value_schema(FIELDS[:2])
@@ -102,26 +108,46 @@ def test_the_older_of_two_writers_stops(tmp_path: Path) -> None:
     assert rows(tmp_path / "t") == [{"id": 1, "Name": "b"}]
 
 
-def test_a_commit_that_loses_the_race_for_its_offsets_applies_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+Overtake = Callable[[DeltaTarget, Callable[[], object]], list[bool]]
+
+
+@pytest.fixture
+def overtake(monkeypatch: pytest.MonkeyPatch) -> Overtake:
+    """Do something between a target's look at the table and its commit, once; the list says whether it was done."""
+
+    def arrange(late: DeltaTarget, action: Callable[[], object]) -> list[bool]:
+        original, done = DeltaTarget._write, []
+
+        def overtaken(self: DeltaTarget, *arguments: Any) -> int:
+            if self is late and not done:
+                done.append(True)
+                action()
+            return original(self, *arguments)
+
+        monkeypatch.setattr(DeltaTarget, "_write", overtaken)
+        return done
+
+    return arrange
+
+
+def test_a_commit_that_loses_the_race_for_its_offsets_applies_nothing_twice(tmp_path: Path, overtake: Overtake) -> None:
     late, early = DeltaTarget(str(tmp_path / "t"), "wh"), DeltaTarget(str(tmp_path / "t"), "wh")
     early.commit([chunk([small("c", 1, "a")])], IDS)
     batch = [chunk([small("u", 1, "b"), small("c", 2, "c")], start=1)]
-    original = DeltaTarget._write
-    raced = []
-
-    def overtaken(self: DeltaTarget, *arguments: Any) -> int:
-        if self is late and not raced:
-            raced.append(True)
-            early.commit(batch, IDS)  # between the look at the positions and the commit
-        return original(self, *arguments)
-
-    monkeypatch.setattr(DeltaTarget, "_write", overtaken)
+    raced = overtake(late, lambda: early.commit(batch, IDS))
     done = late.commit(batch, IDS)
     assert raced
     assert dict(done.ends) == {}
     assert rows(tmp_path / "t") == [{"id": 1, "Name": "b"}, {"id": 2, "Name": "c"}]
+
+
+def test_the_first_rows_of_two_jobs_are_merged_when_they_come_at_once(tmp_path: Path, overtake: Overtake) -> None:
+    one, two = DeltaTarget(str(tmp_path / "t"), "one"), DeltaTarget(str(tmp_path / "t"), "two")
+    one.commit([chunk([small("d", 9)])], IDS)
+    raced = overtake(one, lambda: two.commit([chunk([small("c", 1, "a")])], IDS))
+    one.commit([chunk([small("c", 1, "b")], start=1)], IDS)
+    assert raced
+    assert rows(tmp_path / "t") == [{"id": 1, "Name": "b"}]
 
 
 def test_a_foreign_append_does_not_disturb(tmp_path: Path) -> None:
@@ -135,6 +161,71 @@ def test_a_foreign_append_does_not_disturb(tmp_path: Path) -> None:
 def test_two_jobs_with_different_names_keep_their_own_offsets(tmp_path: Path) -> None:
     DeltaTarget(str(tmp_path / "t"), "one").commit([chunk([small("c", 1, "a")])], IDS)
     assert DeltaTarget(str(tmp_path / "t"), "two").positions([TopicPartition("t", 0)], IDS) == {}
+
+
+def test_two_jobs_of_different_names_merge_into_one_table(tmp_path: Path) -> None:
+    one, two = DeltaTarget(str(tmp_path / "t"), "one"), DeltaTarget(str(tmp_path / "t"), "two")
+    one.commit([chunk([small("d", 9)])], IDS)  # the table is empty when this job looks at it
+    two.commit([chunk([small("c", 1, "a"), small("c", 2, "b")])], IDS)
+    one.commit([chunk([small("c", 1, "c")], start=1)], IDS)
+    assert rows(tmp_path / "t") == [{"id": 1, "Name": "c"}, {"id": 2, "Name": "b"}]
+
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_where_a_job_begins_is_in_the_table_before_its_first_row(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    DeltaTarget(path, "other").commit([chunk([small("c", 9, "other")])], IDS)
+    version = DeltaTable(path).version()
+    assert DeltaTarget(path, "wh").begin({P0: 40, P1: 7}, IDS) == {P0: 40, P1: 7}
+    assert table_offsets(path) == {"t-0": 40, "t-1": 7}
+    again = DeltaTarget(path, "wh")
+    assert again.positions([P0, P1], IDS) == {P0: 40, P1: 7}
+    assert again.begin({P0: 99, P1: 99}, IDS) == {P0: 40, P1: 7}  # what is written stays
+    assert DeltaTable(path).version() == version + 1
+    again.commit([chunk([small("c", 1, "a")], start=40)], IDS)
+    assert [row["id"] for row in rows(tmp_path / "t")] == [1, 9]
+    assert DeltaTarget(path, "wh").positions([P0, P1], IDS) == {P0: 41, P1: 7}
+
+
+def test_where_a_job_begins_waits_for_the_table(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    DeltaTarget(path, "wh").begin({P0: 40}, IDS)
+    assert DeltaTarget(path, "wh").begin({P0: 99, P1: 7}, IDS) == {P0: 40, P1: 7}
+    assert not DeltaTable.is_deltatable(path)
+    check_path(path)
+    again = DeltaTarget(path, "wh")
+    again.positions([P0, P1], IDS)
+    assert again.commit([chunk([Message(b"{}", None)], start=40)], IDS).version == -1  # no columns yet
+    DeltaTable.create(path, Schema.from_arrow(pa.schema([("id", pa.int64())])))  # and a kill before the first commit
+    again = DeltaTarget(path, "wh")
+    assert again.positions([P0, P1], IDS) == {P0: 40, P1: 7}
+    again.commit([chunk([Message(b"{}", None), small("c", 1, "a")], start=40)], IDS)
+    assert rows(tmp_path / "t") == [{"id": 1, "Name": "a"}]
+    assert sorted(each.name for each in (tmp_path / "t").iterdir() if each.is_dir()) == ["_delta_log"]
+    assert DeltaTarget(path, "wh").positions([P0, P1], IDS) == {P0: 42, P1: 7}
+
+
+def test_what_a_partition_without_a_position_is(tmp_path: Path) -> None:
+    target, other = DeltaTarget(str(tmp_path / "t"), "wh"), {"t": uuid.UUID(int=9 << 100)}
+    assert target.unread("t", IDS, {}) is Unread.TOPIC
+    target.begin({P0: 3}, IDS)
+    found = target.positions([P0, P1], IDS)
+    assert target.unread("t", IDS, found) is Unread.PARTITION_ADDED
+    assert target.unread("t", other, {}) is Unread.TOPIC_RECREATED
+    assert target.unread("u", IDS, {}) is Unread.TOPIC
+    old = DeltaTarget(str(tmp_path / "without ids"), "wh")  # a cluster that has no topic ids
+    old.begin({P0: 3}, {})
+    assert old.unread("t", {}, old.positions([P0, P1], {})) is Unread.PARTITION_ADDED
+
+
+def test_two_jobs_of_one_name_that_begin_at_once_begin_alike(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    DeltaTarget(path, "other").commit([chunk([small("c", 9, "other")])], IDS)
+    one, two = DeltaTarget(path, "wh"), DeltaTarget(path, "wh")
+    assert two.begin({P0: 5}, IDS) == {P0: 5}
+    assert one.begin({P0: 8}, IDS) == {P0: 5}
 
 
 def test_new_columns_are_added_and_wider_values_refused(tmp_path: Path) -> None:
@@ -156,6 +247,27 @@ def test_a_truncate_empties_the_table(tmp_path: Path) -> None:
     assert rows(tmp_path / "t") == [{"id": 2, "Name": "new"}, {"id": 3, "Name": "c"}]
     target.commit([chunk([event("t", None, schema=SMALL)], start=5)], IDS)
     assert rows(tmp_path / "t") == []
+
+
+def test_a_truncate_of_one_of_several_partitions_stops_unless_it_is_chosen(tmp_path: Path) -> None:
+    path, cut = str(tmp_path / "t"), event("t", None, schema=SMALL)
+    target = DeltaTarget(path, "wh")
+    target.commit([chunk([small("c", 1, "a")]), chunk([small("c", 2, "b")], partition=1)], IDS)
+    with pytest.raises(TruncateUnordered):
+        target.commit([chunk([cut], start=1)], IDS)
+    again = DeltaTarget(path, "wh")  # knows the partitions from the table
+    again.positions([TopicPartition("t", 0), TopicPartition("t", 1)], IDS)
+    with pytest.raises(TruncateUnordered):
+        again.commit([chunk([cut], start=1)], IDS)
+    assert rows(tmp_path / "t") == [{"id": 1, "Name": "a"}, {"id": 2, "Name": "b"}]
+    chosen = DeltaTarget(path, "wh", truncate_always=True)
+    chosen.commit([chunk([cut], start=1), chunk([small("c", 4, "d")], start=1, partition=1)], IDS)
+    assert rows(tmp_path / "t") == [{"id": 4, "Name": "d"}]
+    log = DeltaTarget(str(tmp_path / "log"), "wh", mode="append")
+    log.commit(
+        [chunk([small("c", 1, "a"), cut], keep_all=True), chunk([small("c", 2)], partition=1, keep_all=True)], IDS
+    )
+    assert len(rows(tmp_path / "log")) == 2
 
 
 def test_append_keeps_every_change(tmp_path: Path) -> None:
@@ -191,3 +303,42 @@ def test_paths_that_cannot_be_tables(tmp_path: Path) -> None:
         check_path("/proc/nothing/here")
     check_path(str(tmp_path / "new" / "deep"))
     check_path("s3://bucket/table")
+
+
+WRITER = """
+import pathlib, pickle, sys, uuid
+from tests.spark_sink.tables.test_delta import IDS, TopicPartition, chunk
+from tidemill.spark_sink.tables.delta import DeltaTarget
+path, logs = sys.argv[1], pickle.loads(pathlib.Path(sys.argv[2]).read_bytes())
+places = [TopicPartition("t", number) for number in range(len(logs))]
+target = DeltaTarget(path, "wh")
+found = target.begin(dict.fromkeys(places, 0), IDS)
+print("ready", flush=True)
+while any(found[place] < len(logs[place.partition]) for place in places):
+    batch = []
+    for place in places:
+        start, log = found[place], logs[place.partition]
+        if start < len(log):
+            batch.append(chunk(log[start : start + 7], start, place.partition))
+    found |= target.commit(batch, IDS).ends
+print("done", flush=True)
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+def test_a_writer_killed_at_any_moment_goes_on_where_the_table_is(tmp_path: Path) -> None:
+    """The kills follow nothing that the writer says of its commits, so they fall before, inside and behind them."""
+    shop, pick = Shop(seed=3, keys=60), random.Random(3)
+    log_file = tmp_path / "logs"
+    log_file.write_bytes(pickle.dumps(shop.load(900, partitions=2)))
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "t"), str(log_file)]
+    for number in range(10):
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(pick.uniform(0, 0.05 * 1.6**number))
+            process.kill()
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # the last one is left alone
+    assert rows(tmp_path / "t") == shop.rows

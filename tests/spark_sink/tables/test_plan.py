@@ -8,7 +8,16 @@ from tidemill.spark_sink.changes import KEPT, OFFSET, OP, Chunk, decoded_chunks
 from tidemill.spark_sink.core_api import TopicPartition
 from tidemill.spark_sink.envelope import EnvelopeOptions
 from tidemill.spark_sink.offsets import OffsetRange
-from tidemill.spark_sink.tables.plan import APPEND_COLUMNS, OffsetGap, append_source, merge_source, pending, row_schema
+from tidemill.spark_sink.tables.plan import (
+    APPEND_COLUMNS,
+    OffsetGap,
+    TruncateUnordered,
+    append_source,
+    check_truncates,
+    merge_source,
+    pending,
+    row_schema,
+)
 
 SMALL = value_schema([FIELDS[0], FIELDS[1], FIELDS[9]])
 P0 = TopicPartition("t", 0)
@@ -68,11 +77,22 @@ def test_a_truncate_counts_once() -> None:
     messages = [small("c", 1, "a"), event("t", None, schema=SMALL), small("c", 2, "b")]
     chunks = [chunk(0, messages[:1]), chunk(1, messages[1:])]
     what = pending(chunks, {})
-    assert what.truncates
+    assert what.truncated == (P0,)
     assert [row["id"] for row in merge_source(what, row_schema(what)).to_pylist()] == [2]
     replayed = pending(chunks, {P0: 2})
-    assert not replayed.truncates
+    assert not replayed.truncated
     assert [row["id"] for row in merge_source(replayed, row_schema(replayed)).to_pylist()] == [2]
+
+
+def test_a_truncate_of_one_of_several_partitions_is_refused() -> None:
+    cut = chunk(0, [event("t", None, schema=SMALL)])
+    alone = pending([cut], {})
+    check_truncates(alone, [P0, TopicPartition("other", 1)])
+    with pytest.raises(TruncateUnordered, match=r"only partition 0 of 2 says.*set truncate\.policy=always"):
+        check_truncates(alone, [P0, TopicPartition("t", 1)])
+    with pytest.raises(TruncateUnordered):
+        check_truncates(pending([cut, chunk(0, [small("c", 1)], partition=1)], {}), [P0])
+    check_truncates(pending([chunk(0, [small("c", 1)])], {}), [P0, TopicPartition("t", 1)])
 
 
 def test_columns_of_all_chunks_and_of_the_table_come_together() -> None:
