@@ -1,11 +1,14 @@
 """The reference pages, made from the tables the code itself uses
 
-`python docs/generate.py` writes docs/configuration.md and docs/compatibility.md; `--check` says which page is stale
-and fails. A page that is generated cannot disagree with the program.
+`python docs/generate.py` writes docs/configuration.md, docs/compatibility.md and the tables of settings in
+docs/postgres.md, between the lines that begin and end them; `--check` says which page is stale and fails. What is
+generated cannot disagree with the program.
 """
 
 import importlib
 import sys
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -228,10 +231,53 @@ def compatibility() -> str:
     )
 
 
+BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
+
+
+def postgres() -> str:
+    """The page of the PostgreSQL connector with its settings as they are now."""
+    text = (DOCS / "postgres.md").read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    return "".join([head, BEGIN, *postgres_settings(), END, rest.partition(END)[2]])
+
+
+def postgres_settings() -> Iterator[str]:
+    """Lines of Markdown: what the connector reads, refuses, and knows without doing anything."""
+    from tidemill.connect.entities import ConfigKeyInfo
+    from tidemill.connect.plugins.postgres.source import postgres_source
+    from tidemill.connect.validation import key_infos
+
+    groups: dict[str, list[ConfigKeyInfo]] = {}
+    for info in key_infos(postgres_source):
+        groups.setdefault(info.group or "", []).append(info)
+    fields = {field.alias: field for field in postgres_source.config.model_fields.values()}
+    for group, infos in groups.items():
+        yield f"\n### {group}\n\n| setting | type | default | what |\n|---|---|---|---|\n"
+        for info in infos:
+            values = [f"`{each}`" for each in typing.get_args(fields[info.name].annotation) if isinstance(each, str)]
+            among = f" One of {', '.join(values)}." if len(values) > 1 else ""
+            shown = "" if info.type == "PASSWORD" else info.default_value
+            default = "*needed*" if info.required else f"`{shown}`" if shown else "empty"
+            yield f"| `{info.name}` | {info.type.lower()} | {default} | {cell(info.documentation + among)} |\n"
+    yield "\n### Refused\n\nA value in the second column asks for what happens anyway and passes.\n\n"
+    yield "| setting | passes | instead |\n|---|---|---|\n"
+    for each in postgres_source.unsupported:
+        name = f"{each.name}*" if each.name.endswith(".") else each.name
+        yield f"| `{name}` | {', '.join(f'`{value}`' for value in each.accepted)} | {cell(each.why)} |\n"
+    names = ", ".join(f"`{name}*`" if name.endswith(".") else f"`{name}`" for name in postgres_source.ignored)
+    yield f"\n### Without effect\n\nThey tune the Java program and change nothing about records: {names}.\n\n"
+
+
+def cell(text: str) -> str:
+    """A text that does not end the table's cell."""
+    return text.replace("|", "\\|")
+
+
 def main() -> int:
     """Write the pages, or check them."""
     stale = []
-    for name, text in (("configuration.md", configuration()), ("compatibility.md", compatibility())):
+    pages = (("configuration.md", configuration()), ("compatibility.md", compatibility()), ("postgres.md", postgres()))
+    for name, text in pages:
         path = DOCS / name
         if "--check" not in sys.argv:
             path.write_text(text, encoding="utf-8")

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from tidemill.connect.api import SchemaType
 from tidemill.connect.plugins.postgres.envelope import Envelope
 from tidemill.connect.plugins.postgres.pgoutput import DecodeError
 from tidemill.connect.plugins.postgres.table import Field
@@ -36,6 +37,9 @@ UNCHANGED: Final = 117  # u
 
 Values: TypeAlias = tuple[bytes, ...]
 """The columns of a row that are part of values, as JSON."""
+
+_LARGE: Final = frozenset({SchemaType.BYTES, SchemaType.STRING, SchemaType.STRUCT, SchemaType.ARRAY, SchemaType.MAP})
+"""What a type that may be stored apart from its row, and is then not sent if it did not change, can look like."""
 
 Collected: TypeAlias = list[bytes | None]
 Get: TypeAlias = Callable[[int, int], bytes | None]
@@ -76,6 +80,21 @@ def generate(envelope: Envelope) -> RowCode:
     return RowCode(source=source, **functions)
 
 
+def _stands_for_nothing(field: Field) -> bool:
+    """Tell whether a value that was not sent is null where the schema allows none."""
+    return not field.optional and field.conversion.unavailable == JSON_NULL and field.conversion.schema.type in _LARGE
+
+
+def _never_null(convert: Callable[[bytes], bytes], column: int) -> Callable[[bytes], bytes]:
+    def checked(text: bytes) -> bytes:
+        value = convert(text)
+        if value == JSON_NULL:
+            raise NullInRequired(column)
+        return value
+
+    return checked
+
+
 class _Writer:
     """Writes the source; `names` becomes its global namespace."""
 
@@ -96,6 +115,9 @@ class _Writer:
         for index, each in self.fields:
             self.expressions[index], names = each.conversion.for_column(index)
             self.names |= names
+            if each.conversion.sometimes_null and not each.optional:
+                name = f"{each.conversion.sometimes_null}_{index}"
+                self.names[name] = _never_null(self.names[name], index)
 
     def _mismatch(self, count: int) -> DecodeError:
         where = f"{self.shape.schema}.{self.shape.table}"
@@ -108,6 +130,8 @@ class _Writer:
         lines = ["def new(m, p, first, lsn, second, tail):", *self._count()]
         for index, each in self.fields:
             lines += self._column(index, repr(each.conversion.unavailable), required=not each.optional)
+            if _stands_for_nothing(each) and index in self.needed:
+                lines.append(f"    if k == {UNCHANGED}: raise NullInRequired({index})")
         record = self._joined(self.envelope.create_head, ["first", "lsn", "second", "lsn", "tail"])
         return [*lines, "    if p != len(m): raise garbled(p)", f"    return {self._key()}, {record}"]
 
@@ -124,8 +148,10 @@ class _Writer:
             kept = f"old[{places[index]}]" if index in places else repr(JSON_NULL)
             lines += self._column(index, kept, required=not each.optional)
             if index in self.needed:
-                unavailable = repr(each.conversion.unavailable)
-                lines.append(f"    if k == {UNCHANGED} and v{index} == {JSON_NULL!r}: v{index} = {unavailable}")
+                remedy = f"v{index} = {each.conversion.unavailable!r}"
+                if _stands_for_nothing(each):
+                    remedy = f"raise NullInRequired({index})"
+                lines.append(f"    if k == {UNCHANGED} and v{index} == {JSON_NULL!r}: {remedy}")
         return [*lines, "    if p != len(m): raise garbled(p)", f"    return {self._key()}, {self._values()}"]
 
     def row(self) -> list[str]:

@@ -15,11 +15,12 @@ from typing import Any, Final
 import psycopg
 from psycopg import pq, sql
 
-from tidemill.connect.api import EncodedBatch, NotConnected, SourcePartition
+from tidemill.connect.api import EncodedBatch, Fatal, NotConnected, SourcePartition
 from tidemill.connect.plugins.postgres.catalog import PublishedTable
-from tidemill.connect.plugins.postgres.codegen import RowCode, generate
+from tidemill.connect.plugins.postgres.codegen import NullInRequired, RowCode, generate
 from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment
 from tidemill.connect.plugins.postgres.table import CatalogTable, Shaper, relation_of
+from tidemill.connect.plugins.postgres.types.conversion import UNCONVERTIBLE
 from tidemill.connect.plugins.postgres.viewpoint import Viewpoint, leave
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -46,6 +47,11 @@ class _Reading:
     envelope: Envelope
     query: sql.Composed
     types: tuple[int, ...]  # of the columns, as the answer to the query names them
+
+    def relax(self, column: int) -> None:
+        """Let a column be null: it holds a value that is null in JSON."""
+        self.envelope = Envelope(self.envelope.shape.with_optional(column), self.envelope.format)
+        self.code = generate(self.envelope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +177,25 @@ class Snapshot:
         keys: list[bytes | None],
         values: list[bytes | None],
     ) -> None:
-        envelope = page.reading.envelope
+        reading = page.reading
         seen = self.viewpoint
         moment = Moment(xid=seen.xid, commit_time_us=seen.time_us, last_commit_lsn=None, snapshot=marker)
-        first, second, third = envelope.source(moment)
+        first, second, third = reading.envelope.source(moment)
         lsn = b"%d" % seen.lsn
-        tail = b"".join((first, lsn, second, lsn, third, envelope.tail("r", now_ms)))
-        page.reading.code.page(page.result.get_value, begin, end, keys, values, tail)
+        before = len(values) - begin
+        while True:
+            tail = b"".join((first, lsn, second, lsn, third, reading.envelope.tail("r", now_ms)))
+            try:
+                reading.code.page(page.result.get_value, begin, end, keys, values, tail)
+                return
+            except NullInRequired as null:
+                begin = len(values) - before
+                reading.relax(null.column)
+            except UNCONVERTIBLE:
+                row = len(values) - before
+                image = [page.result.get_value(row, column) for column in range(page.result.nfields)]
+                misfit = reading.envelope.shape.misfit(image)
+                raise Fatal(f"A row cannot be read: {misfit}") from None  # what was raised quotes it
 
 
 def _reading(each: SnapshotTable, shaper: Shaper, form: Format) -> _Reading:

@@ -24,6 +24,7 @@ from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment
 from tidemill.connect.plugins.postgres.pgoutput import DecodeError
 from tidemill.connect.plugins.postgres.progress import KeptAlive, Progress, TransactionBegan, TransactionEnded
 from tidemill.connect.plugins.postgres.table import CatalogTable, Shaper, TableShape
+from tidemill.connect.plugins.postgres.types.conversion import UNCONVERTIBLE
 
 XLOG_DATA: Final = 119  # w
 KEEPALIVE: Final = 107  # k
@@ -144,7 +145,7 @@ class ChangeStream:
                 rest = chain((m,), rest)  # the same row again; nothing of it was kept
             except DecodeError:
                 raise
-            except (IndexError, StructError, ValueError, KeyError, TypeError, ArithmeticError) as problem:
+            except (StructError, *UNCONVERTIBLE) as problem:
                 raise DecodeError(self._explain(m, problem)) from None  # their texts quote the row
 
     def take(self) -> list[EncodedBatch]:
@@ -312,10 +313,7 @@ class ChangeStream:
                 self.rows += 1
 
     def _explain(self, m: bytes, problem: Exception) -> str:
-        """Find the column that does not convert, or say that the message is garbled; no value is quoted.
-
-        What this says is stored, logged and shown, where rows have no business to be.
-        """
+        """Find the column that does not convert, or say that the message is garbled; no value is quoted."""
         try:
             message = pgoutput.decode(m[PAYLOAD:])
         except DecodeError as garbled:
@@ -327,12 +325,5 @@ class ChangeStream:
         if table is None:
             return f"a row of relation {message.relation}, which was not announced ({reason})"
         rows = [getattr(message, name, None) for name in ("new", "key", "old")]
-        for row in filter(None, rows):
-            for each, value in zip(table.shape.fields, row, strict=False):
-                try:
-                    if isinstance(value, bytes):
-                        each.conversion.convert(value)
-                except (ValueError, LookupError, TypeError, ArithmeticError) as wrong:
-                    where = f"{table.shape.schema}.{table.shape.table}.{each.name}"
-                    return f"{where} holds a value of {len(value)} bytes that does not convert ({type(wrong).__name__})"
-        return f"{table.shape.schema}.{table.shape.table}: {reason}"
+        misfits = filter(None, map(table.shape.misfit, filter(None, rows)))
+        return next(misfits, f"{table.shape.schema}.{table.shape.table}: {reason}")

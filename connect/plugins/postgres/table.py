@@ -7,7 +7,7 @@ and has no default. Order and presence of columns, and which of them are the key
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,12 +16,18 @@ import orjson
 from tidemill.connect.api import Schema, SchemaField, SchemaType
 from tidemill.connect.plugins.postgres.pgoutput import Relation, RelationColumn
 from tidemill.connect.plugins.postgres.selection import Selection
-from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes
+from tidemill.connect.plugins.postgres.types.conversion import UNCONVERTIBLE, Conversion, Modes
 from tidemill.connect.plugins.postgres.types.resolve import TypeCatalog
 
-_QUOTED: Final = re.compile(r"^'((?:[^']|'')*)'(?:::.+)?$", re.DOTALL)
+_CASTS: Final = r"(?:::[^()':]+(?:\(\d+(?:,\d+)?\)[^()':]*)?)*"
+_QUOTED: Final = re.compile(rf"^\(?'((?:[^']|'')*)'{_CASTS}\)?{_CASTS}$")
 _BARE: Final = re.compile(r"^\(?(-?\d+(?:\.\d+)?|true|false)\)?(?:::.+)?$")
 _NULL: Final = re.compile(r"^NULL(?:::.+)?$", re.IGNORECASE)
+_MADE: Final = {
+    "io.debezium.data.Uuid": b'"00000000-0000-0000-0000-000000000000"',
+    "io.debezium.data.Json": b'"{}"',
+}
+"""Zeros of defaults where they differ from those that stand in for what is not known."""
 _ILLEGAL_IN_TOPIC: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
 
@@ -97,6 +103,21 @@ class TableShape:
     def same_records(self, other: "TableShape") -> bool:
         """Whether records of both look the same and are made the same way."""
         return self._look() == other._look()
+
+    def misfit(self, row: Sequence[object]) -> str | None:
+        """Name the column whose value does not convert; the value itself is not quoted.
+
+        What this says is stored, logged and shown, where rows have no business to be.
+        """
+        for each, value in zip(self.fields, row, strict=False):
+            if not isinstance(value, bytes):
+                continue
+            try:
+                each.conversion.convert(value)
+            except UNCONVERTIBLE as wrong:
+                where = f"{self.schema}.{self.table}.{each.name}"
+                return f"{where} holds a value of {len(value)} bytes that does not convert ({type(wrong).__name__})"
+        return None
 
     def with_optional(self, index: int) -> "TableShape":
         """The shape with a column that may be null: one holds a null, whatever the catalog says by now."""
@@ -193,12 +214,19 @@ def _key(relation: Relation, known: CatalogTable | None) -> tuple[str, ...]:
 
 
 def _default(known: CatalogColumn | None, conversion: Conversion) -> bytes | None:
-    """Return the column's default as JSON; a computed one counts as the type's zero, as in Debezium."""
+    """Return the column's default as JSON.
+
+    As in Debezium, what a function makes counts as the type's zero, and what an operator makes is no default.
+    """
     if known is None or known.default is None or known.generated or _NULL.match(known.default):
+        return None
+    if not conversion.defaulted:
         return None
     text = literal(known.default)
     if text is None:
-        return conversion.zero
+        if known.default.startswith("(") and conversion.schema.type is not SchemaType.BOOLEAN:
+            return None
+        return _MADE.get(conversion.schema.name or "", conversion.zero)
     try:
         return (conversion.constant or conversion.convert)(text)
     except (ValueError, LookupError, ArithmeticError):

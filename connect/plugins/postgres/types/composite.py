@@ -9,7 +9,9 @@ import re
 import struct
 from binascii import b2a_base64
 from dataclasses import replace
+from hashlib import md5
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from tidemill.connect.api import Schema, SchemaField, SchemaType
 from tidemill.connect.plugins.postgres.types.conversion import (
@@ -31,25 +33,34 @@ _TOKENS: Final = {
 """By what stands between elements: a comma for every type but box, whose values hold commas themselves."""
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 _WKB_POINT: Final = struct.Struct("<BIdd")
-_WHOLE: Final = frozenset({SchemaType.INT16, SchemaType.INT32, SchemaType.INT64})
 
 
-def array(element: Conversion, modes: Modes, depth: int = 1, delimiter: bytes = b",") -> Conversion:
+def array(element: Conversion, depth: int = 1, delimiter: bytes = b",", unavailable: bytes = NULL) -> Conversion:
     """An array of `element`; `delimiter` is the element type's own (pg_type.typdelim)."""
     schema = Schema(type=SchemaType.ARRAY, items=replace(element.schema, optional=True))
-    unavailable = _unavailable(element, modes)
     for _ in range(depth - 1):
         schema = Schema(type=SchemaType.ARRAY, items=replace(schema, optional=True))
         unavailable = NULL if unavailable == NULL else b"[%b]" % unavailable
     convert = _array(element.convert, max(depth, 1), delimiter)
-    return called(schema, convert, zero=b"[]", unavailable=unavailable)
+    return replace(called(schema, convert, zero=b"[]", unavailable=unavailable), defaulted=False)
 
 
-def _unavailable(element: Conversion, modes: Modes) -> bytes:
-    """Debezium's stand-ins: strings in a list; for lists of integers the character codes."""
-    if element.schema.type in _WHOLE and element.schema.name is None:
-        return json_text(list(modes.unavailable.encode()))
-    return NULL if element.unavailable == NULL else b"[%b]" % element.unavailable
+def stand_in(element: str, modes: Modes) -> bytes:
+    """Return what Debezium writes for an array that an update did not touch, by the element type's name.
+
+    Some have the placeholder as their element, in the form of the type; for whole numbers that is the codes of its
+    characters. The others have none.
+    """
+    placeholder = modes.unavailable.encode()
+    if element in ("text", "varchar", "bpchar", "json", "jsonb"):
+        return json_text([modes.unavailable])
+    if element in ("int4", "int8") or (element == "date" and modes.time not in ("connect", "isostring")):
+        return json_text(list(placeholder))
+    if element == "uuid":
+        return json_text([str(UUID(bytes=md5(placeholder, usedforsecurity=False).digest(), version=3))])
+    if element == "bytea" and modes.binary == "bytes":
+        return json_text([b2a_base64(placeholder, newline=False).decode()])
+    return NULL
 
 
 def _array(convert: Convert, depth: int, delimiter: bytes) -> Convert:
@@ -128,7 +139,7 @@ def point() -> Conversion:
             SchemaField(name="srid", schema=Schema(type=SchemaType.INT32, optional=True)),
         ),
     )
-    return called(schema, point_struct, zero=point_struct(b"(0,0)"))
+    return replace(called(schema, point_struct, zero=point_struct(b"(0,0)")), defaulted=False)
 
 
 def point_struct(text: bytes) -> bytes:
@@ -142,3 +153,27 @@ def vector(kind: SchemaType, name: str) -> Conversion:
     """pgvector's vector and halfvec: `[1,2,3]`, which is JSON already."""
     schema = Schema(type=SchemaType.ARRAY, name=name, version=1, items=plain(kind))
     return Conversion(schema=schema, expression="x", zero=b"[]")
+
+
+def sparse_vector() -> Conversion:
+    """pgvector's sparsevec: its dimensions and the elements that are not zero, by number."""
+    elements = Schema(type=SchemaType.MAP, keys=plain(SchemaType.INT16), items=plain(SchemaType.FLOAT64))
+    schema = Schema(
+        type=SchemaType.STRUCT,
+        name="io.debezium.data.SparseDoubleVector",
+        version=1,
+        doc="Sparse double vector",
+        fields=(
+            SchemaField(name="dimensions", schema=plain(SchemaType.INT16)),
+            SchemaField(name="vector", schema=elements),
+        ),
+    )
+    return called(schema, sparse_struct, zero=b'{"dimensions":0,"vector":[]}')
+
+
+def sparse_struct(text: bytes) -> bytes:
+    """Return the struct of `{1:1,3:2.5}/5`; a map whose keys are no text is a list of pairs in JSON."""
+    listed, _, dimensions = text.partition(b"/")
+    pairs = [pair.split(b":") for pair in listed.strip(b"{}").split(b",") if pair]
+    elements = b",".join(b"[%d,%b]" % (int(number), value) for number, value in pairs)
+    return b'{"dimensions":%d,"vector":[%b]}' % (int(dimensions), elements)

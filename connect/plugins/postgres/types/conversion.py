@@ -22,6 +22,9 @@ Convert: TypeAlias = Callable[[bytes], bytes]
 
 NULL: Final = b"null"
 
+UNCONVERTIBLE: Final = (ValueError, LookupError, TypeError, ArithmeticError)
+"""What conversions raise over text that is no value of their type."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modes:
@@ -42,7 +45,9 @@ class Conversion:
 
     `zero` stands in where a value is not known but the column may not be null, e.g. in the image of a deleted row.
     `unavailable` stands for a large value that an update did not touch; null where the type has no such stand-in.
-    `constant` converts the text of a default, where that need not look like a value of the column.
+    `constant` converts the text of a default, where that need not look like a value of the column; `defaulted` tells
+    whether schemas carry defaults of the type at all, as Debezium's do. `sometimes_null` names the function that
+    answers null for values there is no other word for.
     """
 
     schema: Schema
@@ -51,6 +56,8 @@ class Conversion:
     zero: bytes
     unavailable: bytes = NULL
     constant: Convert | None = None
+    defaulted: bool = True
+    sometimes_null: str = ""
 
     def for_column(self, index: int) -> tuple[str, dict[str, Any]]:
         """Return the expression and its names, made unique among the columns of a table."""

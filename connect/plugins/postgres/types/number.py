@@ -9,7 +9,9 @@ converter does; an exact decimal in mode `precise` has no way to say them, so th
 """
 
 from binascii import b2a_base64
+from dataclasses import replace
 from decimal import Context, Decimal
+from math import isfinite, isnan
 from typing import Final
 
 from tidemill.connect.api import Schema, SchemaField, SchemaType
@@ -26,6 +28,9 @@ INT_DIGITS_MAX: Final = 4_000
 """What `int` reads at once; Python refuses more than 4,300 digits."""
 
 _NOT_FINITE: Final = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
+_UNUSUAL_FLOATS: Final = _NOT_FINITE | {b"-0": b"-0.0"}  # as a whole number, zero would lose its sign
+DOUBLE_DIGITS: Final = 300
+"""A number with fewer digits is not beyond what a double holds."""
 _AFTER_NINE: Final = 58  # the character after 9: what ends in one from here on is no plain number
 
 
@@ -45,11 +50,29 @@ def floating(kind: SchemaType) -> Conversion:
     """float4 and float8."""
     return Conversion(
         schema=plain(kind),
-        expression=f"(x if x[-1] < {_AFTER_NINE} else not_finite[x])",
-        names={"not_finite": _NOT_FINITE},
+        expression=f"(x if x[-1] < {_AFTER_NINE} and x != b'-0' else unusual[x])",
+        names={"unusual": _UNUSUAL_FLOATS},
         zero=b"0.0",
-        constant=lambda text: _NOT_FINITE.get(text) or repr(float(text)).encode(),
+        constant=lambda text: _UNUSUAL_FLOATS.get(text) or repr(float(text)).encode(),
     )
+
+
+def double() -> Conversion:
+    """numeric as a double: its digits as they are, unless they are more than a double reaches."""
+    return Conversion(
+        schema=plain(SchemaType.FLOAT64),
+        expression=f"(x if x[-1] < {_AFTER_NINE} and len(x) < {DOUBLE_DIGITS} else far(x))",
+        names={"far": _far},
+        zero=b"0.0",
+        constant=_far,
+    )
+
+
+def _far(text: bytes) -> bytes:
+    number = float(text)
+    if isfinite(number):
+        return repr(number).encode()
+    return _NOT_FINITE[b"NaN" if isnan(number) else b"Infinity" if number > 0 else b"-Infinity"]
 
 
 def unscaled_base64(number: int) -> bytes:
@@ -61,7 +84,7 @@ def unscaled_base64(number: int) -> bytes:
 def numeric(modifier: int, modes: Modes) -> Conversion:
     """numeric, with or without precision and scale."""
     if modes.decimal == "double":
-        return floating(SchemaType.FLOAT64)
+        return double()
     if modes.decimal == "string":
         return Conversion(
             schema=plain(SchemaType.STRING),
@@ -70,7 +93,8 @@ def numeric(modifier: int, modes: Modes) -> Conversion:
             constant=lambda text: _scaled(text, modifier),
         )
     if modifier < 0:
-        return called(_variable_scale_schema(), variable_scale, zero=b'{"scale":0,"value":"AA=="}')
+        conversion = called(_variable_scale_schema(), variable_scale, zero=b'{"scale":0,"value":"AA=="}')
+        return replace(conversion, defaulted=False, sometimes_null="convert")
     precision, scale = precision_and_scale(modifier)
     return fixed_scale(scale, {"scale": str(scale), "connect.decimal.precision": str(precision)})
 
@@ -95,6 +119,7 @@ def fixed_scale(scale: int, parameters: dict[str, str]) -> Conversion:
             f" signed=True), newline=False) + b'\"' if x[-1] < {_AFTER_NINE} else special(x))"
         ),
         names={"base64": b2a_base64, "special": _special},
+        sometimes_null="special",
         zero=b'"AA=="',
         constant=lambda text: unscaled_base64(_unscaled(text, scale)),
     )
@@ -154,15 +179,17 @@ def money(modes: Modes) -> Conversion:
     """money, written in the C locale: `-$1,234.56`."""
     digits = modes.money_fraction_digits
     if modes.decimal == "double":
-        return called(plain(SchemaType.FLOAT64), _plain_money, zero=b"0.0")
+        return replace(called(plain(SchemaType.FLOAT64), _plain_money, zero=b"0.0"), defaulted=False)
     if modes.decimal == "string":
-        return called(plain(SchemaType.STRING), lambda text: b'"' + _plain_money(text) + b'"', zero=b'"0.00"')
+        quoted = called(plain(SchemaType.STRING), lambda text: b'"' + _plain_money(text) + b'"', zero=b'"0.00"')
+        return replace(quoted, defaulted=False)
 
     def convert(text: bytes) -> bytes:
         whole_part, _, fraction = _plain_money(text).partition(b".")
         return unscaled_base64(int(whole_part + fraction[:digits].ljust(digits, b"0")))
 
-    return called(plain(SchemaType.BYTES, DECIMAL, {"scale": str(digits)}), convert, zero=b'"AA=="')
+    exact = called(plain(SchemaType.BYTES, DECIMAL, {"scale": str(digits)}), convert, zero=b'"AA=="')
+    return replace(exact, defaulted=False)
 
 
 def _plain_money(text: bytes) -> bytes:
@@ -170,19 +197,23 @@ def _plain_money(text: bytes) -> bytes:
 
 
 def bits(length: int, *, varying: bool) -> Conversion:
-    """bit(n) and varbit(n): one bit is a boolean, more are little-endian bytes."""
-    if length == 1 and not varying:
+    """bit(n) and varbit(n): one bit is a boolean, more are little-endian bytes, as few as hold the ones."""
+    if length == 1:
         return Conversion(
-            schema=plain(SchemaType.BOOLEAN), expression="(b'true' if x == b'1' else b'false')", zero=b"false"
+            schema=plain(SchemaType.BOOLEAN),
+            expression="(b'true' if x == b'1' else b'false' if x else nothing(x))",
+            names={"nothing": lambda text: NULL},
+            sometimes_null="nothing",
+            zero=b"false",
         )
     known = str(length if length > 0 else BITS_MAX)
     return called(plain(SchemaType.BYTES, BITS, {"length": known}), bits_base64, zero=b'""')
 
 
 def bits_base64(text: bytes) -> bytes:
-    """Return the bit string as little-endian bytes in base64."""
+    """Return the bit string as little-endian bytes in base64, without the zero bytes at their end."""
     number = int(text, 2) if text else 0
-    return b'"' + b2a_base64(number.to_bytes((len(text) + 7) // 8, "little"), newline=False) + b'"'
+    return b'"' + b2a_base64(number.to_bytes((number.bit_length() + 7) // 8, "little"), newline=False) + b'"'
 
 
 def _scaled(text: bytes, modifier: int) -> bytes:

@@ -5,12 +5,12 @@ table does not know are carried as text.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidemill.connect.api import SchemaType
 from tidemill.connect.plugins.postgres.types import composite, number, temporal, text
-from tidemill.connect.plugins.postgres.types.conversion import Conversion, Modes
+from tidemill.connect.plugins.postgres.types.conversion import NULL, Conversion, Modes
 
 DOMAIN_DEPTH_MAX: Final = 32
 """Domains over domains we follow; the catalog cannot hold a cycle, a damaged one must not hang us."""
@@ -65,6 +65,7 @@ _BY_NAME: Final[Mapping[str, Maker]] = {
     "interval": lambda modifier, modes: temporal.interval(modes),
     "point": lambda modifier, modes: composite.point(),
     "vector": lambda modifier, modes: composite.vector(SchemaType.FLOAT64, "io.debezium.data.DoubleVector"),
+    "sparsevec": lambda modifier, modes: composite.sparse_vector(),
     "halfvec": lambda modifier, modes: composite.vector(SchemaType.FLOAT32, "io.debezium.data.FloatVector"),
 }
 
@@ -81,6 +82,14 @@ _BUILT_IN: Final = (
     (3908, "tsrange", 3909), (3910, "tstzrange", 3911), (3912, "daterange", 3913), (3926, "int8range", 3927),
 )  # fmt: skip
 """Number, name and number of the array type of the built-in types; the same in every database."""
+
+WITHOUT_DEFAULTS: Final = frozenset(
+    {
+        "bytea", "citext", "cidr", "daterange", "hstore", "inet", "int4range", "int8range", "ltree", "macaddr",
+        "macaddr8", "numrange", "oid", "timetz", "tsrange", "tstzrange", "tsvector",
+    }
+)  # fmt: skip
+"""Types whose defaults Debezium's schemas do not carry, beside domains, arrays, points, money and free numerics."""
 
 BUILT_IN_TYPES: Final[Mapping[int, PgType]] = {
     **{oid: PgType(oid=oid, name=name, delimiter=";" if name == "box" else ",") for oid, name, _ in _BUILT_IN},
@@ -112,23 +121,26 @@ class TypeCatalog:
 
     def conversion(self, oid: int, modifier: int, modes: Modes, dimensions: int = 0) -> Conversion:
         """Return the conversion of a column of type `oid` with `modifier`, declared with so many dimensions."""
+        plain = True
         for _ in range(DOMAIN_DEPTH_MAX):
             found = self._types.get(oid)
             if found is None or found.kind != "d":
                 break
-            oid, dimensions = found.base_oid, found.dimensions
+            oid, dimensions, plain = found.base_oid, found.dimensions, False
             modifier = found.base_modifier if modifier < 0 else modifier
-        if found is None:
-            return text.text(modes)
+        made = text.text(modes) if found is None else self._made(found, modifier, modes, dimensions, plain=plain)
+        carried = found is not None and made.defaulted and plain and found.name not in WITHOUT_DEFAULTS
+        return made if carried else replace(made, defaulted=False)
+
+    def _made(self, found: PgType, modifier: int, modes: Modes, dimensions: int, *, plain: bool) -> Conversion:
+        element = self._types.get(found.element_oid)
         if found.element_oid and found.name.startswith("_"):
-            element = self.conversion(found.element_oid, modifier, modes)
-            return composite.array(element, modes, max(dimensions, 1), self._delimiter(found.element_oid))
+            items = self.conversion(found.element_oid, modifier, modes)
+            if element is None:
+                return composite.array(items, max(dimensions, 1))
+            unavailable = composite.stand_in(element.name, modes) if plain else NULL
+            return composite.array(items, max(dimensions, 1), element.delimiter.encode(), unavailable)
         if found.kind == "e":
             return text.enumeration(modes, found.labels)
         maker = _BY_NAME.get(found.name)
         return text.text(modes) if maker is None or found.kind != "b" else maker(modifier, modes)
-
-    def _delimiter(self, oid: int) -> bytes:
-        """Return what stands between the elements of an array of `oid`."""
-        found = self._types.get(oid)
-        return b"," if found is None else found.delimiter.encode()

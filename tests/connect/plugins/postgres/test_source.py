@@ -2,6 +2,7 @@
 
 import json
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tidemill.connect.api import EndOfInput, Fatal, InvalidConfig, NotConnected, RetryAfter
+from tidemill.connect.plugins.postgres.connection import SESSION
 from tidemill.connect.plugins.postgres.lsn import parse_lsn
 from tidemill.connect.plugins.postgres.source import postgres_source
 
@@ -518,6 +520,46 @@ def test_not_null_and_defaults_that_change_while_streaming(database: Any, runtim
         [row] = [field for field in record.value["schema"]["fields"] if field["field"] == "after"]
         fields.append((record.value["payload"]["after"]["n"], row["fields"][1]["optional"]))
     assert fields[1:] == [(None, True), (7, True)]
+
+
+def test_values_there_is_no_json_for_make_their_column_optional(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY, n numeric NOT NULL, m numeric(5,2) NOT NULL)")
+    database.run("INSERT INTO a VALUES (1, 1, 1), (2, 'NaN', 2), (3, 3, 'NaN'), (4, 4, 4)")
+    running = runtime(database.config(), schemas=True)
+    running.until_streaming()
+    database.run("INSERT INTO a VALUES (5, 5, 5), (6, 'NaN', 'NaN')", "UPDATE a SET n = 7 WHERE id = 6")
+    for record in running.until_records(7):
+        [row] = [field for field in record.value["schema"]["fields"] if field["field"] == "after"]
+        after = record.value["payload"]["after"]
+        assert all(field["optional"] or after[field["field"]] is not None for field in row["fields"])
+        if record.key["payload"]["id"] < 6:
+            assert (after["n"] is None, after["m"] is None) == (after["id"] == 2, after["id"] == 3)
+
+
+def test_a_large_value_that_was_not_sent_and_has_no_stand_in_is_null(database: Any, runtime: Start) -> None:
+    database.run(
+        "CREATE TABLE a (id int PRIMARY KEY, n int, l inet[] NOT NULL)",
+        "ALTER TABLE a ALTER l SET STORAGE EXTERNAL",
+        "INSERT INTO a SELECT 1, 1, array_agg('10.0.0.1'::inet) FROM generate_series(1, 2000)",
+    )
+    running = runtime(database.config(), schemas=True)
+    running.until_streaming()
+    database.run("UPDATE a SET n = 2")
+    _, update = running.until_records(2)
+    [row] = [field for field in update.value["schema"]["fields"] if field["field"] == "after"]
+    assert update.value["payload"]["after"] == {"id": 1, "n": 2, "l": None}
+    assert row["fields"][2]["optional"]
+
+
+def test_a_row_of_the_snapshot_that_does_not_convert_is_not_quoted(
+    database: Any, runtime: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY, n interval)", "INSERT INTO a VALUES (1, '77 days')")
+    monkeypatch.setitem(SESSION, "IntervalStyle", "postgres")
+    running = runtime(database.config())
+    with pytest.raises(Fatal, match=r"public\.a\.n holds a value of 7 bytes") as caught:
+        running.until_records(1)
+    assert "77 days" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_labels_that_are_added_show_in_the_schema(database: Any, runtime: Start) -> None:

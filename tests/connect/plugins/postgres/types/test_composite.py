@@ -38,7 +38,7 @@ def written(items: list[Any], delimiter: str = ",") -> str:
     return "{" + delimiter.join(out) + "}"
 
 
-TEXTS = composite.array(text.text(Modes()), Modes())
+TEXTS = composite.array(text.text(Modes()))
 
 
 @given(st.lists(st.none() | any_text, max_size=6))
@@ -48,13 +48,13 @@ def test_arrays_of_text(items: list[str | None]) -> None:
 
 @given(st.lists(st.none() | any_text, max_size=6))
 def test_arrays_of_a_type_that_is_separated_by_semicolons(items: list[str | None]) -> None:
-    separated = composite.array(text.text(Modes()), Modes(), delimiter=b";")
+    separated = composite.array(text.text(Modes()), delimiter=b";")
     assert convert(separated, written(items, ";")) == items
 
 
 @given(st.lists(st.lists(st.none() | any_text, min_size=2, max_size=2), min_size=1, max_size=4))
 def test_declared_depth_is_kept(items: list[list[str | None]]) -> None:
-    assert convert(composite.array(text.text(Modes()), Modes(), 2), written(items)) == items
+    assert convert(composite.array(text.text(Modes()), 2), written(items)) == items
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_declared_depth_is_kept(items: list[list[str | None]]) -> None:
     ],
 )
 def test_arrays_of_numbers(value: str, expected: Json) -> None:
-    assert convert(composite.array(number.whole(SchemaType.INT32), Modes()), value) == expected
+    assert convert(composite.array(number.whole(SchemaType.INT32)), value) == expected
 
 
 def test_boxes_are_separated_by_semicolons() -> None:
@@ -77,7 +77,7 @@ def test_boxes_are_separated_by_semicolons() -> None:
 
 
 def test_a_flat_value_in_a_deep_column_is_wrapped() -> None:
-    deep = composite.array(number.whole(SchemaType.INT32), Modes(), 2)
+    deep = composite.array(number.whole(SchemaType.INT32), 2)
     assert convert(deep, "{1,2}") == [[1, 2]]
     assert convert(deep, "{}") == []
     assert convert(deep, "{{{1},{2}},{{3},{4}}}") == [[1, 2], [3, 4]]
@@ -98,18 +98,25 @@ def test_arbitrary_bytes_never_hang_or_crash(value: bytes) -> None:
 
 
 def test_schema_of_arrays() -> None:
-    schema = composite.array(number.whole(SchemaType.INT32), Modes(), 2).schema
+    schema = composite.array(number.whole(SchemaType.INT32), 2).schema
     assert schema.type is SchemaType.ARRAY
     assert schema.items is not None and schema.items.optional and schema.items.type is SchemaType.ARRAY
     assert schema.items.items is not None and schema.items.items.type is SchemaType.INT32
 
 
-def test_stand_ins_of_arrays() -> None:
-    assert orjson.loads(TEXTS.unavailable) == ["__debezium_unavailable_value"]
-    assert bytes(orjson.loads(composite.array(number.whole(SchemaType.INT32), Modes()).unavailable)) == (
-        b"__debezium_unavailable_value"
-    )
-    assert orjson.loads(composite.array(number.boolean(), Modes()).unavailable) is None
+@pytest.mark.parametrize(
+    ("element", "expected"),
+    [
+        ("text", ["__debezium_unavailable_value"]),
+        ("int4", list(b"__debezium_unavailable_value")),
+        ("uuid", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
+        ("bytea", ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]),
+        ("bool", None),
+        ("inet", None),
+    ],
+)
+def test_stand_ins_of_arrays(element: str, expected: Json) -> None:
+    assert orjson.loads(composite.stand_in(element, Modes())) == expected
 
 
 def test_points() -> None:
@@ -123,3 +130,12 @@ def test_points() -> None:
 
 def test_vectors() -> None:
     assert convert(composite.vector(SchemaType.FLOAT64, "io.debezium.data.DoubleVector"), "[1,2.5,3]") == [1, 2.5, 3]
+
+
+def test_sparse_vectors() -> None:
+    sparse = composite.sparse_vector()
+    assert convert(sparse, "{1:1,3:2.5}/5") == {"dimensions": 5, "vector": [[1, 1], [3, 2.5]]}
+    assert convert(sparse, "{}/5") == {"dimensions": 5, "vector": []}
+    for garbage in ("", "{1}/5", "{a:1}/5", "{1:1}"):
+        with pytest.raises(ValueError):
+            sparse.convert(garbage.encode())
