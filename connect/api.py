@@ -319,6 +319,7 @@ class Plugin:
     unsupported: tuple[Unsupported, ...] = ()  # those that are refused by name
     split: Callable[[Any, int], Sequence[Mapping[str, str]]] | None = None  # (config, tasks.max) -> overrides per task
     check: Callable[[Any], None] | None = None  # preflight at validate time; raises InvalidConfig
+    left_behind: Callable[[Any], Sequence[str]] | None = None  # what stays elsewhere after a delete, and how to drop it
 
     def refusals(self, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield (setting, problem) for what is unsupported."""

@@ -50,6 +50,7 @@ from tidemill.connect.herder.service import Herder
 from tidemill.connect.herder.state import Submitted
 from tidemill.connect.loader import Plugins, UnknownPlugin
 from tidemill.connect.problem import Problem, joined, sentence, to_json
+from tidemill.connect.settings import parse_settings
 from tidemill.connect.stores import InstanceStatus, RestartRequest, State, TargetState
 from tidemill.connect.task_spec import TaskId
 from tidemill.connect.topic_log import RecordTooLarge, TopicLogError
@@ -275,9 +276,12 @@ class Operations:
 
     async def delete(self, name: str) -> None:
         """DELETE /connectors/{name}."""
+        left = self._left_behind(name)
         await self._command(Delete(connector=name))
         self._doubts.pop(name, None)
         log.info("connector deleted", connector=name)
+        for each in left:
+            log.warning("the deleted connector leaves something behind", connector=name, left=each)
 
     async def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> ConnectorStateInfo | None:
         """POST …/restart; None when only the connector itself was asked for."""
@@ -368,6 +372,17 @@ class Operations:
             return self._plugins.find(name)
         except UnknownPlugin as error:
             raise RestError(400, str(error)) from None
+
+    def _left_behind(self, name: str) -> Sequence[str]:
+        """What stays elsewhere when a connector is deleted, in the plugin's words."""
+        submitted = self._herder.machine.state.submitted(name)
+        plugin = None if submitted is None else self._find(submitted.config.get("connector.class", ""))
+        if submitted is None or plugin is None or plugin.left_behind is None:
+            return ()
+        try:
+            return plugin.left_behind(parse_settings(plugin, submitted.config))
+        except ValueError:  # pydantic's: it never ran with settings like these
+            return ()
 
     def _find(self, name: str) -> Plugin | None:
         try:

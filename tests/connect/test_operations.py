@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 
 from tidemill import services
 from tidemill.connect.api import Plugin, PluginKind, SourceTask
@@ -41,7 +42,13 @@ def no_task(settings: Any) -> SourceTask:
 
 
 SOURCE = Plugin(
-    name="Src", kind=PluginKind.SOURCE, version="1", config=Options, task=no_task, check=lambda settings: None
+    name="Src",
+    kind=PluginKind.SOURCE,
+    version="1",
+    config=Options,
+    task=no_task,
+    check=lambda settings: None,
+    left_behind=lambda settings: [f"slot of level {settings.level}; drop it by hand"],
 )
 CONFIG = {"connector.class": "Src"}
 
@@ -127,6 +134,17 @@ def configure(level: str) -> Any:
     from tidemill.connect.herder.commands import Configure
 
     return Configure(connector="c", config={**CONFIG, "name": "c", "level": level})
+
+
+async def test_who_deletes_a_connector_is_told_what_is_left(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.api.create("c", CONFIG | {"level": "7"}, None)
+        with capture_logs() as lines:
+            await bench.api.delete("c")
+        assert [line["left"] for line in lines if "left" in line] == ["slot of level 7; drop it by hand"]
+        with pytest.raises(RestError), capture_logs() as lines:
+            await bench.api.delete("c")
+        assert not [line for line in lines if "left" in line]
 
 
 async def test_a_connector_deleted_while_it_is_patched(open_bench: Any) -> None:

@@ -36,6 +36,7 @@ from tidemill.connect.plugins.postgres import life, preflight
 from tidemill.connect.plugins.postgres.assignment import VERSION, Assignment, assign
 from tidemill.connect.plugins.postgres.config import PostgresConfig
 from tidemill.connect.plugins.postgres.connection import connect, translated
+from tidemill.connect.plugins.postgres.leftovers import left_behind
 from tidemill.connect.plugins.postgres.opening import Opening
 from tidemill.connect.plugins.postgres.progress import StoredPosition, UnreadableOffset, read_offset
 from tidemill.connect.plugins.postgres.slot import drop_slot
@@ -242,4 +243,5 @@ postgres_source = Plugin(
     ignored=IGNORED,
     unsupported=UNSUPPORTED,
     check=preflight.check,
+    left_behind=left_behind,
 )
