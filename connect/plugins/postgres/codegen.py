@@ -129,9 +129,8 @@ class _Writer:
     def new(self) -> list[str]:
         lines = ["def new(m, p, first, lsn, second, tail):", *self._count()]
         for index, each in self.fields:
-            lines += self._column(index, repr(each.conversion.unavailable), required=not each.optional)
-            if _stands_for_nothing(each) and index in self.needed:
-                lines.append(f"    if k == {UNCHANGED}: raise NullInRequired({index})")
+            unchanged = None if _stands_for_nothing(each) else repr(each.conversion.unavailable)
+            lines += self._column(index, unchanged, required=not each.optional)
         record = self._joined(self.envelope.create_head, ["first", "lsn", "second", "lsn", "tail"])
         return [*lines, "    if p != len(m): raise garbled(p)", f"    return {self._key()}, {record}"]
 
@@ -185,7 +184,7 @@ class _Writer:
         count = len(self.shape.fields)
         return [f"    if SHORT(m, p)[0] != {count}: raise mismatch(SHORT(m, p)[0])", "    p += 2"]
 
-    def _column(self, index: int, unchanged: str, *, required: bool = False) -> list[str]:
+    def _column(self, index: int, unchanged: str | None, *, required: bool = False) -> list[str]:
         if index not in self.needed:
             return [
                 "    k = m[p]",
@@ -206,7 +205,9 @@ class _Writer:
             f"    elif k == {NULL}:",
             f"        raise NullInRequired({index})" if required else f"        v{index} = {JSON_NULL!r}; p += 1",
             f"    elif k == {UNCHANGED}:",
-            f"        v{index} = {unchanged}; p += 1",
+            f"        raise NullInRequired({index})"
+            if unchanged is None
+            else f"        v{index} = {unchanged}; p += 1",
             "    else: raise garbled(p)",
         ]
 

@@ -86,7 +86,7 @@ def test_pages_of_many_sizes_hold_every_row_once(database: Any, snapshot: Any) -
 def test_inherited_rows_belong_to_their_own_table(database: Any, snapshot: Any) -> None:
     database.run(
         "CREATE TABLE parent (id int PRIMARY KEY)",
-        "CREATE TABLE child (more int) INHERITS (parent)",
+        "CREATE TABLE child (more int, PRIMARY KEY (id)) INHERITS (parent)",
         "INSERT INTO parent VALUES (1)",
         "INSERT INTO child VALUES (2, 3)",
     )
