@@ -61,6 +61,8 @@ class TestInSpark:
         (tmp_path / "python3").symlink_to("/bin/false")  # what Spark would take for its workers if nobody chose
         bare = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
         bare["PATH"] = f"{tmp_path}{os.pathsep}{bare['PATH']}"
+        here = Path(__file__).parents[2] / "spark_sink" / "autoload"  # an older one may be installed
+        bare["PYTHONPATH"] = f"{here}{os.pathsep}{bare.get('PYTHONPATH', '')}".rstrip(os.pathsep)
         command = [sys.executable, str(tmp_path / "program.py"), topics.bootstrap, name]
         done = subprocess.run(command, env=bare, capture_output=True, text=True, timeout=150, check=False)
         assert "rows 3" in done.stdout, done.stderr[-3000:]
