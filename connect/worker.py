@@ -11,7 +11,7 @@ The Kafka cluster may come up after the worker: it is waited for, for as long as
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -105,7 +105,7 @@ async def open_worker(
                 herder = await stack.enter_async_context(Herder(surroundings))
             except* TopicLogError as group:
                 raise StartRefused("; ".join(str(error) for error in group.exceptions)) from group
-            scheduler.add_job(herder.tick, "interval", seconds=TICK_S, id="herder tick", name="herder tick")
+            scheduler.add_job(_on_loop(herder.tick), "interval", seconds=TICK_S, id="herder tick", name="herder tick")
             app = _app(config, plugins, herder, levels, cluster_id)
             await stack.enter_async_context(_serving(app, listener))
             yield Worker(
@@ -206,10 +206,19 @@ def _alarm(scheduler: AsyncIOScheduler) -> Alarm:
     def at(name: str, at_ms: int, callback: Callable[[], None]) -> None:
         when = datetime.fromtimestamp(at_ms / 1000, UTC)
         scheduler.add_job(
-            callback, "date", run_date=when, id=name, name=name, replace_existing=True, misfire_grace_time=None
+            _on_loop(callback), "date", run_date=when, id=name, name=name, replace_existing=True, misfire_grace_time=None
         )
 
     return at
+
+
+def _on_loop(callback: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    """The callback as the scheduler runs it on the event loop; a plain function it would run on a thread."""
+
+    async def call() -> None:
+        callback()
+
+    return call
 
 
 # ------------------------------------------------------------------ the cluster

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tidemill import services
 from tidemill.connect.config import parse_worker
+from tidemill.connect.herder import events as e
 from tidemill.connect.worker import StartRefused, Worker, open_worker
 
 pytestmark = pytest.mark.integration
@@ -148,3 +150,18 @@ async def test_the_cluster_may_come_up_later_and_die_in_between(
             done.set()
     finally:
         broker.stop()
+
+
+async def test_the_clock_is_told_on_the_event_loop(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[tuple[type[object], int]] = []
+    step = worker.herder.machine.step
+
+    def listened(event: e.Event) -> list[e.Action]:
+        heard.append((type(event), threading.get_ident()))
+        return step(event)
+
+    monkeypatch.setattr(worker.herder.machine, "step", listened)
+    async with asyncio.timeout(30):
+        while len(heard) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert set(heard) == {(e.Tick, threading.get_ident())}
