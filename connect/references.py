@@ -5,11 +5,8 @@ provider. Nothing here resolves them yet, so they are found and refused: as they
 database as its password.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
-
-_REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")
 
 
 class Problem(NamedTuple):
@@ -26,10 +23,24 @@ def references(config: Mapping[str, str]) -> Iterator[Problem]:
     ['password']
     """
     for name, value in config.items():
-        found = _REFERENCE.search(value)
-        if found:
+        provider = _provider(value)
+        if provider is not None:
             text = (
-                f"'{name}' refers to the config provider '{found[1]}': references are not supported yet and would be "
+                f"'{name}' refers to the config provider '{provider}': references are not supported yet and would be "
                 "used as they are written; write the value itself"
             )
             yield Problem(name, text)
+
+
+def _provider(value: str) -> str | None:
+    """The provider of the first reference; every character is looked at once, whatever the value looks like."""
+    start = value.find("${")
+    while start >= 0:
+        end = value.find("}", start)
+        if end < 0:
+            return None
+        provider, colon, _ = value[start + 2 : end].partition(":")
+        if colon:
+            return provider
+        start = value.find("${", end)
+    return None
