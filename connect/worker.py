@@ -206,7 +206,13 @@ def _alarm(scheduler: AsyncIOScheduler) -> Alarm:
     def at(name: str, at_ms: int, callback: Callable[[], None]) -> None:
         when = datetime.fromtimestamp(at_ms / 1000, UTC)
         scheduler.add_job(
-            _on_loop(callback), "date", run_date=when, id=name, name=name, replace_existing=True, misfire_grace_time=None
+            _on_loop(callback),
+            "date",
+            run_date=when,
+            id=name,
+            name=name,
+            replace_existing=True,
+            misfire_grace_time=None,
         )
 
     return at

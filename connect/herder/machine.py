@@ -147,6 +147,7 @@ class HerderMachine:
         self._policy = policy or RestartPolicy()
         self._assigned: Assigned | None = None
         self.superseded = False
+        self._heard = 0  # the highest generation of others before this worker began
         self._now_ms = 0
         self._incarnation = 0
         self._split_at: dict[str, int] = {}  # config offset a connector was last split for
@@ -166,6 +167,7 @@ class HerderMachine:
                 self._on_config(record, offset)
             case StatusSeen(record=record):
                 self.board.apply(record)
+                self._listen(record)
                 self._check_rivals(record)
                 self._correct(record)
             case Assigned():
@@ -194,12 +196,28 @@ class HerderMachine:
 
     def claim(self, group: str) -> WorkerClaim:
         """The record to write before the first `Assigned`, whose generation it names; see `holds`."""
-        generation = self.board.generation() + 1
+        generation = max(self._heard, self.board.generation()) + 1
         return WorkerClaim(worker_id=self._worker_id, generation=generation, life=self._life, group=group)
 
     def holds(self, claim: WorkerClaim) -> bool:
-        """Whether a claim that was written is good; if not, somebody was faster and it has to be made again."""
-        return self.board.generation() <= claim.generation
+        """Whether a claim that has come back is good; if not, it has to be made again.
+
+        It is to be above everything others wrote before it: of two workers that start at the same moment the words of
+        the earlier one would count as much as its own. Who finds another claim behind its own does not claim again,
+        or the two would go on like that; `Assigned` tells it that it is superseded.
+        """
+        last = self.board.claim
+        overtaken = last is not None and last.life != self._life
+        return overtaken or self._heard < claim.generation
+
+    def _listen(self, record: StatusRecord | None) -> None:
+        if self._assigned is not None:
+            return
+        match record:
+            case InstanceStatus(generation=generation):
+                self._heard = max(self._heard, generation)
+            case WorkerClaim(generation=generation, life=life) if life != self._life:
+                self._heard = max(self._heard, generation)
 
     def _check_rivals(self, record: StatusRecord | None) -> None:
         if self._assigned is None or self.superseded:

@@ -83,6 +83,11 @@ class Cluster:
         self.status[partition].append((key, value))
         return partition, len(self.status[partition]) - 1
 
+    def last_claim(self) -> str | None:
+        """The life that has a right to everything: of those that claim it, the last."""
+        claim = self.board().claim
+        return None if claim is None else claim.life
+
     def board(self) -> StatusBoard:
         """What somebody knows who has read everything."""
         board = StatusBoard()
@@ -98,6 +103,7 @@ class SimWorker:
     def __init__(self, cluster: Cluster, name: str, life: str, make: MakeMachine, now_ms: int) -> None:
         self.machine = make(name, life)
         self.name = name
+        self.life = life
         self.cluster = cluster
         self.processes: dict[TaskId, Process] = {}
         self.splits: list[e.SplitConnector] = []
@@ -214,6 +220,8 @@ class SimWorker:
                 self.statuses.pop(key, None)
                 self.statuses[key] = record
             case e.Superseded():
+                if self.cluster.last_claim() == self.life:
+                    raise Broken(f"{self.name} yields although its claim is the last one")
                 self.superseded = True
                 self.statuses.clear()
             case _:
@@ -314,7 +322,8 @@ class World:
         for _ in range(steps):
             self.now_ms += self.rng.choice([0, 1, 300, 5_000])
             if not self.workers or (len(self.workers) < 3 and self.rng.random() < 0.01):
-                self.start_worker()
+                for _ in range(self.rng.choice([1, 1, 2])):  # two at the same moment know nothing of each other
+                    self.start_worker()
             worker = self.rng.choice(self.workers)
             fate = self.rng.random()
             if fate < 0.006:

@@ -43,6 +43,13 @@ class Deaf(HerderMachine):
         return super().step(event)
 
 
+class Hurried(HerderMachine):
+    """Is content with a claim as high as that of another worker that started at the same moment."""
+
+    def holds(self, claim: WorkerClaim) -> bool:
+        return self.board.generation() <= claim.generation
+
+
 class Greedy(HerderMachine):
     """Writes tasks that were computed for a configuration of before."""
 
@@ -92,7 +99,7 @@ class Loyal(HerderMachine):
         return [action for action in super().step(event) if not isinstance(action, e.StopTask)]
 
 
-@pytest.mark.parametrize("fault", [Deaf, Greedy, Hasty, Forgetful, Stubborn, Loyal])
+@pytest.mark.parametrize("fault", [Deaf, Hurried, Greedy, Hasty, Forgetful, Stubborn, Loyal])
 def test_a_planted_fault_is_seen(fault: type[HerderMachine]) -> None:
     assert any(breaks(seed, fault) for seed in range(100))
 

@@ -703,17 +703,37 @@ def test_a_claim_is_above_everything_that_was_said() -> None:
     machine.step(claim("before", 7))
     mine = machine.claim("g")
     assert (mine.worker_id, mine.generation, mine.life, mine.group) == ("w:1", 8, "mine", "g")
-    machine.step(claim("faster", 8))
     machine.step(e.StatusSeen(record=mine))
-    assert machine.holds(mine)  # of two that are equal, the later one
-    machine.step(claim("faster", 9))
-    machine.step(e.StatusSeen(record=mine))
-    machine.step(
-        e.StatusSeen(
-            record=InstanceStatus(connector="c", task=None, state=State.RUNNING, worker_id="w:1", generation=9)
-        )
-    )
+    assert machine.holds(mine)
+
+
+@pytest.mark.parametrize(("worker_id", "life"), [("w:2", "faster"), ("w:1", "faster")])
+@pytest.mark.parametrize("generation", [1, 2])
+def test_of_two_that_start_at_the_same_moment_one_stays(worker_id: str, life: str, generation: int) -> None:
+    """The other one claimed first, began and said something before it heard of this one."""
+    first = WorkerClaim(worker_id=worker_id, generation=generation, life=life, group="g")
+    status = InstanceStatus(connector="c", task=None, state=State.RUNNING, worker_id=worker_id, generation=generation)
+    machine = HerderMachine("w:1", life="mine")
+    mine = machine.claim("g")
+    for record in (first, mine):
+        machine.step(e.StatusSeen(record=record))
     assert not machine.holds(mine)
+    again = machine.claim("g")
+    machine.step(e.StatusSeen(record=again))
+    assert machine.holds(again)
+    machine.step(e.Assigned(generation=again.generation))
+    machine.step(e.StatusSeen(record=status))
+    assert not machine.superseded
+
+
+def test_who_was_overtaken_does_not_claim_again() -> None:
+    machine = HerderMachine("w:1", life="mine")
+    mine = machine.claim("g")
+    machine.step(e.StatusSeen(record=mine))
+    machine.step(claim("faster", mine.generation + 1))
+    assert machine.holds(mine)
+    machine.step(e.Assigned(generation=mine.generation))
+    assert machine.superseded
 
 
 @pytest.mark.parametrize(
