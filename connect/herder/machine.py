@@ -152,6 +152,7 @@ class HerderMachine:
         self._incarnation = 0
         self._split_at: dict[str, int] = {}  # config offset a connector was last split for
         self._splitting: dict[str, int] = {}  # config offset of the split that is under way
+        self._unwritten: dict[str, WriteTasks] = {}  # tasks a plugin gave last, until the topic has them
         self._versions: dict[str, str | None] = {}  # of connectors' plugins
         self._failures: dict[str, str] = {}  # connectors whose split failed, with the trace
         self._told = StatusBoard()  # what this worker said last, whether it has come back yet or not
@@ -278,6 +279,7 @@ class HerderMachine:
                 task_set = self.state.task_set(connector)
                 if task_set is not None and not task_set.consistent:
                     self._split_at.pop(connector, None)
+                self._settle_write(connector)
                 self._reconcile(connector)
             case TargetStateChange(connector=connector):
                 self._reconcile(connector)
@@ -311,7 +313,7 @@ class HerderMachine:
                 self._say_problem(run)
 
     def _forget(self, connector: str) -> None:
-        for memory in (self._split_at, self._splitting, self._versions, self._failures):
+        for memory in (self._split_at, self._splitting, self._unwritten, self._versions, self._failures):
             memory.pop(connector, None)
 
     # ----------------------------------------------------- closing the gap
@@ -377,18 +379,29 @@ class HerderMachine:
 
     def _write_tasks(self, connector: str, tasks: Sequence[Config], config_offset: int) -> None:
         task_set = self.state.task_set(connector)
-        if task_set is not None and task_set.consistent and list(task_set.configs) == list(tasks):
+        stored = task_set is not None and task_set.consistent and list(task_set.configs) == list(tasks)
+        if stored and connector not in self._unwritten:
             return
         records: list[ConfigRecord] = [
             TaskConfig(connector=connector, task=number, properties=config) for number, config in enumerate(tasks)
         ]
         records.append(TasksCommit(connector=connector, tasks=len(tasks)))
-        self._actions.append(WriteTasks(connector=connector, config_offset=config_offset, records=tuple(records)))
+        write = WriteTasks(connector=connector, config_offset=config_offset, records=tuple(records))
+        self._unwritten[connector] = write
+        self._actions.append(write)
+
+    def _settle_write(self, connector: str) -> None:
+        write = self._unwritten.get(connector)
+        if write is None:
+            return
+        wanted = [record.properties for record in write.records if isinstance(record, TaskConfig)]
+        if wanted == list(self.state.tasks(connector)):
+            del self._unwritten[connector]
 
     def wants(self, action: "WriteTasks") -> bool:
         """Whether writing these tasks still makes sense; asked while nobody else may write the config topic."""
-        if self.superseded:
-            return False
+        if self.superseded or self._unwritten.get(action.connector) is not action:
+            return False  # the plugin has been asked again since, and has said something else
         submitted = self.state.submitted(action.connector)
         current = submitted is not None and submitted.offset == action.config_offset
         return current and self.state.target(action.connector) is not TargetState.STOPPED

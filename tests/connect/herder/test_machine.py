@@ -767,6 +767,38 @@ def test_tasks_that_cannot_be_written_fail_the_connector_until_it_is_changed(wor
     assert world.state("c") is State.RUNNING
 
 
+def test_tasks_computed_earlier_are_not_written_after_later_ones(world: World) -> None:
+    """The broker is away while the plugin, asked again, answers otherwise: what it said first has its turn last."""
+    world.command(Create(connector="c", config=config()))
+    (asked,) = world.splits
+    answer = e.Split(connector="c", config_offset=asked.config_offset, version="1", tasks=({"part": "old"},))
+    world.splits.clear()
+    world.tell(answer)
+    (old,) = world.writes
+    world.writes.clear()
+    world.tell(e.RestartConnector(connector="c"))
+    world.splits.clear()
+    world.tell(replace(answer, tasks=({"part": "new"},)))
+    (new,) = world.writes
+    assert world.machine.wants(new) and not world.machine.wants(old)
+    world.append(new.records)
+    assert not world.machine.wants(old)
+
+
+def test_tasks_are_written_again_over_others_that_are_on_their_way(world: World) -> None:
+    world.command(Create(connector="c", config=config()))
+    (asked,) = world.splits
+    answer = e.Split(connector="c", config_offset=asked.config_offset, version="1", tasks=({"part": "1"},))
+    for part, written in (("1", True), ("2", True), ("1", True), ("1", False)):
+        world.splits.clear()
+        world.tell(replace(answer, tasks=({"part": part},)))
+        assert bool(world.writes) is written
+        if world.writes and part == "1":
+            world.append(world.writes[0].records)  # those of part 2 are still under way
+        world.writes.clear()
+        world.tell(e.RestartConnector(connector="c"))
+
+
 # ------------------------------------------------------------------ from seeds
 
 
