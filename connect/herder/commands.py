@@ -111,13 +111,13 @@ def decide(state: ConfigState, command: Command) -> Decision:
         case Create(connector=name, config=config, initial_state=initial):
             if exists is not None:
                 raise Conflict(f"Connector {name} already exists")
-            # The state goes first, so that no worker starts what should have been paused from the beginning.
-            first = () if initial is None else (TargetStateChange(connector=name, state=initial),)
-            return Decision(records=(*first, ConnectorConfig(connector=name, properties=config)), created=True)
+            return Decision(records=_new(state, name, config, initial), created=True)
         case Configure(connector=name, config=config, seen_offset=seen_offset):
             if seen_offset is not None and (exists is None or exists.offset != seen_offset):
                 raise Conflict(STALE)
-            return Decision(records=(ConnectorConfig(connector=name, properties=config),), created=exists is None)
+            if exists is None:
+                return Decision(records=_new(state, name, config, None), created=True)
+            return Decision(records=(ConnectorConfig(connector=name, properties=config),))
         case SetTarget(connector=name, target=target):
             if exists is None:
                 raise NotFound(f"Unknown connector {name}")
@@ -135,6 +135,17 @@ def decide(state: ConfigState, command: Command) -> Decision:
             return Decision(
                 records=(RestartRequest(connector=name, include_tasks=include_tasks, only_failed=only_failed),)
             )
+
+
+def _new(state: ConfigState, name: str, config: Config, initial: TargetState | None) -> tuple[ConfigRecord, ...]:
+    """The records of a connector that does not exist yet.
+
+    Its state goes first, so that no worker starts what should have been paused from the beginning. Where a deletion was
+    cut short the state of an earlier connector of this name is still there, and is taken back.
+    """
+    left = state.target(name) is not TargetState.STARTED
+    first = () if initial is None and not left else (TargetStateChange(connector=name, state=initial),)
+    return (*first, ConnectorConfig(connector=name, properties=config))
 
 
 def patched(config: Config, patch: Mapping[str, str | None]) -> dict[str, str]:

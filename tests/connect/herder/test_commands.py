@@ -91,6 +91,18 @@ def test_commands_become_records(
     assert (decision.records, decision.created) == (records, created)
 
 
+@pytest.mark.parametrize("left", [TargetState.STOPPED, TargetState.PAUSED])
+@pytest.mark.parametrize("command", [Create(connector="n", config={}), Configure(connector="n", config={})])
+def test_a_new_connector_starts_whatever_one_of_its_name_was_told(
+    state: ConfigState, command: Command, left: TargetState
+) -> None:
+    """A deletion, or a creation that was refused, got no further than its first record."""
+    state.apply(TargetStateChange(connector="n", state=left), state.end_offset)
+    for record in decide(state, command).records:
+        state.apply(record, state.end_offset)
+    assert state.submitted("n") is not None and state.target("n") is TargetState.STARTED
+
+
 @pytest.mark.parametrize(
     ("command", "refusal", "text"),
     [
