@@ -275,6 +275,10 @@ def decode_offset(key: bytes | None, value: bytes | None) -> SourceOffsetRecord 
     connector, partition = parsed
     if not isinstance(connector, str) or not isinstance(partition, dict):
         return None
+    try:
+        partition_identity(partition)
+    except TypeError:  # what is read may be nested deeper than what can be written
+        return None
     offset = _json_object(value)
     if value is not None and offset is None:
         return None

@@ -57,6 +57,12 @@ Check: TypeAlias = Callable[[Plugin, Mapping[str, str]], Awaitable[Sequence[Sett
 HIDDEN = "[hidden]"
 NULL_VALUE = "Null value can not be supplied as the configuration value."
 OVERRIDES = ("producer.override.", "consumer.override.", "admin.override.")
+HINTS_MAX = 50
+"""Unknown settings of one configuration for which the nearest known name is looked up, which takes a millisecond."""
+
+COMPLAINTS_MAX = 1_000
+"""Settings in doubt that are logged in the life of a worker; the answers tell of all."""
+
 PRINCIPAL_SETTINGS = {"sasl.jaas.config", "sasl.mechanism", "security.protocol"}
 """What `connector.client.config.override.policy=Principal` lets a connector override."""
 
@@ -93,7 +99,7 @@ class Validator:
                 sheet.refuse(name, problem)
         for name, warning in self.warnings(plugin, config):
             sheet.warn(name, warning)
-            if (plugin.name, name) not in self._complained:
+            if (plugin.name, name) not in self._complained and len(self._complained) < COMPLAINTS_MAX:
                 self._complained.add((plugin.name, name))
                 log.warning("setting in doubt", connector_class=plugin.name, setting=name, warning=warning)
         shown = str(submitted.get("connector.class") or plugin.name)
@@ -461,13 +467,15 @@ def _in_vain(plugin: Plugin, config: Mapping[str, str]) -> Iterable[Problem]:
     """Settings that nobody reads: neither Connect nor the plugin, or the plugin says that it does not."""
     if plugin.config.model_config.get("extra") == "allow":
         return
-    own = [*setting_names(plugin.config), *(row.key.name for row in _rows(plugin))]
+    own = dict.fromkeys([*setting_names(plugin.config), *(row.key.name for row in _rows(plugin))])
     refusable = [each.name for each in plugin.unsupported]  # with a value that asks for nothing more than there is
+    hints = 0
     for name in config:
         if name in own or name.startswith(CONNECTOR_PREFIXES) or _among(name, refusable):
             continue
         if _among(name, plugin.ignored):
             yield Problem(name, f"'{name}' has no effect: {plugin.name} does not need it")
             continue
-        near = nearest(name, own)
+        hints += 1
+        near = nearest(name, own) if hints <= HINTS_MAX else None
         yield Problem(name, f"'{name}' is unknown and has no effect" + (f": did you mean '{near}'?" if near else ""))

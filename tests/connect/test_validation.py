@@ -2,7 +2,7 @@
 
 import asyncio
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +13,7 @@ from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SinkTask, Un
 from tidemill.connect.entities import ConfigInfo, ConfigInfos, body
 from tidemill.connect.task_spec import SettingProblem
 from tidemill.connect.validation import Surroundings, Validator, key_infos
+from tidemill.core.config import nearest
 
 
 class Mode(enum.Enum):
@@ -310,3 +311,23 @@ async def test_a_second_spelling_is_known() -> None:
     with capture_logs() as lines:
         assert (await judge({"old.name": "1"})).error_count == 0
     assert lines == []
+
+
+async def test_thousands_of_unknown_settings_cost_what_they_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hints and log lines are for people: a few are enough, of however many settings that nobody knows."""
+    looked_up: list[str] = []
+
+    def counted(name: str, known: Iterable[str]) -> str | None:
+        looked_up.append(name)
+        return nearest(name, known)
+
+    monkeypatch.setattr("tidemill.connect.validation.nearest", counted)
+    around = Surroundings(group_id="workers", override_policy="All", check=lambda *_: content(*_), check_timeout_s=1)
+    validator = Validator(around)
+    with capture_logs() as lines:
+        for life in range(20):
+            config = {"name": "c", "connector.class": "Test", "database.host": "h"}
+            unknown = {f"databse.hots{life}-{number}": "x" for number in range(500)}
+            infos = await validator.validate(plugin(), config | unknown)
+            assert infos.warning_count == 500 and infos.error_count == 0
+    assert len(looked_up) <= 20 * 50 and len(lines) <= 1_000

@@ -26,6 +26,8 @@ def test_the_last_word_on_a_partition_counts() -> None:
 def test_what_is_no_source_offset_is_refused() -> None:
     assert not book().apply(b"null", b"{}")
     assert not book().apply(None, b"{}")
+    deep = b'{"a":' * 300 + b"1" + b"}" * 300
+    assert not book().apply(b'["c",%b]' % deep, b"{}")
 
 
 def test_a_changed_partition_keeps_its_key_bytes() -> None:
