@@ -19,6 +19,10 @@ _IN_DOUBT = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        # Also what a leader says that appended the batch and lost its office while it waited for the replicas: the
+        # next leader may have the batch.
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
 
