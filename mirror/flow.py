@@ -265,6 +265,15 @@ class Flow:
 
     async def _run_store(self, store: MapStore) -> None:
         try:
+            await self._store_all(store)
+        except asyncio.CancelledError:
+            with contextlib.suppress(ConnectionFailed, KafkaError, Fenced, TimeoutError):
+                async with asyncio.timeout(LET_GO_S):
+                    await store.let_go()  # spares the next mirror the wait
+            raise
+
+    async def _store_all(self, store: MapStore) -> None:
+        try:
             while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RENEW_MS / 1000):
@@ -272,11 +281,9 @@ class Flow:
                 self._store_wake.clear()
                 queue, self._store_queue = self._store_queue, []
                 await self._store(store, queue)
-        except asyncio.CancelledError:
-            with contextlib.suppress(ConnectionFailed, KafkaError, Fenced, TimeoutError):
-                async with asyncio.timeout(LET_GO_S):
-                    await store.let_go()  # spares the next mirror the wait
-            raise
+        finally:
+            for sender in self._senders.values():  # who does not own the map must not write to the topics
+                sender.end()
 
     async def _store(self, store: MapStore, queue: list[tuple[PartitionEntry, StoreRuns]]) -> None:
         try:

@@ -63,11 +63,18 @@ class Sender(Generic[WriterT]):
         self._queue: deque[tuple[WriterT, Produce]] = deque()
         self._in_flight = 0
         self._flush_due = False  # a flush is scheduled, or waits for the connection
+        self._ended = False
 
     def send(self, writer: WriterT, produce: Produce) -> None:
         """Queue one batch behind those of the same partition; sent with what else comes in this turn of the loop."""
-        self._queue.append((writer, produce))
-        self._schedule()
+        if not self._ended:
+            self._queue.append((writer, produce))
+            self._schedule()
+
+    def end(self) -> None:
+        """Send nothing more and deliver nothing more: another mirror may be at work from now on."""
+        self._ended = True
+        self._queue.clear()
 
     def _schedule(self) -> None:
         if not self._flush_due:
@@ -112,6 +119,8 @@ class Sender(Generic[WriterT]):
 
     def _finish(self, work: list[tuple[WriterT, Produce]], answer: "asyncio.Future[Message]") -> None:
         self._in_flight -= 1
+        if self._ended:
+            return
         waiting = {writer.target: (writer, produce) for writer, produce in work}
         if answer.cancelled():
             return

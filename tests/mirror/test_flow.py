@@ -14,9 +14,12 @@ from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.types import TopicPartition
+from tidemill.mirror import flow as flow_module
 from tidemill.mirror.flow import Flow, PartitionEntry, Preflight
 from tidemill.mirror.link import State
 from tidemill.mirror.map_store import Fenced, MapStore
+from tidemill.mirror.memory import Memory
+from tidemill.mirror.producing import Sender
 
 pytestmark = pytest.mark.integration
 
@@ -141,6 +144,61 @@ async def test_a_mirror_that_was_shut_out_stands_by_and_comes_back(pair: Pair) -
         with pytest.raises(Fenced):
             await other.write([[(b"\0\0", None)]])
     assert [row.value for row in await read_records(pair.target, pair.remote)] == [b"0", b"1"]
+
+
+async def test_nothing_is_sent_once_the_next_mirror_need_not_wait(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    class Watched(Sender[PartitionEntry]):
+        def end(self) -> None:
+            order.append("no more batches")
+            super().end()
+
+    let_go = MapStore.let_go
+
+    async def watched(store: MapStore) -> None:
+        order.append("the map is let go of")
+        await let_go(store)
+
+    monkeypatch.setattr(flow_module, "Sender", Watched)
+    monkeypatch.setattr(MapStore, "let_go", watched)
+    await pair.create(partitions=1)
+    await pair.write(0, [b"0"])
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+    assert order == ["no more batches", "the map is let go of"]
+
+
+async def test_answers_for_a_partition_that_was_given_up_are_let_go_of(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memories: list[Memory] = []
+
+    class Watched(Memory):
+        def __init__(self) -> None:
+            super().__init__()
+            memories.append(self)
+
+    def pinned() -> int:
+        return memories[-1].held_bytes - memories[-1].in_flight_bytes
+
+    monkeypatch.setattr(flow_module, "Memory", Watched)
+    await pair.create(partitions=1)
+    await pair.write(0, [b"0"])
+    async with mirroring(pair, "A.consumer.fetch.max.wait.ms = 3000\n") as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+        await until(lambda: memories[-1].in_flight_bytes > 0, "it does not wait for more")
+        entry = only(flow)
+        await Admin(pair.target).delete_topics([pair.remote])
+        await until(lambda: given_up(flow, entry), "the copy is not missed")
+        await pair.write(0, [bytes(1000)])
+        await until(lambda: only(flow).link.progress.target_end == 2, "the copy is not begun anew")
+        await until(lambda: pinned() == 0, "an answer that nobody reads stays in memory")
+
+
+async def given_up(flow: Flow, entry: PartitionEntry) -> bool:
+    await flow.look_after()
+    return flow.entries.get(entry.source) is not entry
 
 
 async def test_a_foreign_record_on_the_target_stops_the_partition(pair: Pair) -> None:

@@ -1,11 +1,19 @@
-"""Which batches go into one request."""
+"""Which batches go into one request, and when none goes any more."""
 
+import asyncio
+import uuid
 from collections import deque
+from collections.abc import Coroutine, Mapping
+from types import MappingProxyType
 
+from tidemill.core.client.batches import RecordBytes
+from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import Address, Connection
 from tidemill.core.types import ZERO_UUID, TopicPartition
-from tidemill.mirror.link_events import Produce
-from tidemill.mirror.producing import REQUEST_BYTES_MAX, take_request
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.messages.produce import ProduceResponse
+from tidemill.mirror.link_events import Event, Produce
+from tidemill.mirror.producing import REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, Sender, take_request
 
 HERE, OTHER = (Connection(Address("h", port), "test") for port in (1, 2))
 
@@ -61,3 +69,62 @@ def test_nothing_overtakes_within_a_partition() -> None:
 def test_a_partition_that_looked_elsewhere_gets_its_batches_back() -> None:
     queue = deque([(Partition(1, OTHER), batch(1)), (Partition(2), batch(2)), (Partition(3, None), batch(3))])
     assert take(queue) == ([2], [1, 3])
+
+
+class Slow(ClusterClient):
+    """A cluster that reads what it is sent and answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__("h:1")
+        self.sent: list[asyncio.Future[Message]] = []
+
+    def open_connection(self, node_id: int, lane: str = "") -> Connection:
+        return ALWAYS
+
+    def send_produce(
+        self,
+        connection: Connection,
+        batches: Mapping[TopicPartition, RecordBytes],
+        topic_ids: Mapping[TopicPartition, uuid.UUID] = MappingProxyType({}),
+    ) -> "asyncio.Future[Message]":
+        self.sent.append(asyncio.get_running_loop().create_future())
+        return self.sent[-1]
+
+
+class Writable(Connection):
+    """Takes what comes."""
+
+    @property
+    def writable(self) -> bool:
+        return True
+
+
+ALWAYS = Writable(Address("h", 1), "test")
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def never(work: Coroutine[None, None, None]) -> None:
+    raise AssertionError("nothing has to be waited for")
+
+
+async def test_nothing_is_sent_or_heard_after_the_end() -> None:
+    client, heard = Slow(), list[Event]()
+    sender: Sender[Partition] = Sender(client, 1, lambda _, event: heard.append(event), never)
+    one = Partition(1, ALWAYS)
+    for token in range(REQUESTS_IN_FLIGHT_MAX + 3):
+        sender.send(one, batch(token))
+    await settle()
+    assert len(client.sent) == REQUESTS_IN_FLIGHT_MAX
+    client.sent[0].set_result(ProduceResponse(responses=[]))
+    await settle()
+    assert (len(client.sent), len(heard)) == (REQUESTS_IN_FLIGHT_MAX + 1, 1)
+    sender.end()
+    sender.send(one, batch(100))
+    for answer in client.sent[1:]:
+        answer.set_result(ProduceResponse(responses=[]))
+    await settle()
+    assert (len(client.sent), len(heard)) == (REQUESTS_IN_FLIGHT_MAX + 1, 1)
