@@ -11,7 +11,7 @@ producer id is only ever claimed to shut out everybody who writes under it; then
 
 Taking over is not the way to begin, though: `wait_for_turn` returns when the owner has let go of the store or has been
 silent. An owner is never silent for long, since it renews its claim when there is nothing to store; so the log's end
-tells a standby all it needs.
+tells a standby all it needs. The time it takes the target to answer is not counted: nobody can be heard meanwhile.
 """
 
 import secrets
@@ -89,8 +89,10 @@ class MapStore:
         told = False
         while (silent_ms := self._clock.monotonic() * 1000 - since_ms) < SILENCE_MS:
             await sleep(min(SILENCE_MS / 10, SILENCE_MS - silent_ms) / 1000)
+            asked_ms = self._clock.monotonic() * 1000
             now_end = await self._end()
             if now_end == end:
+                since_ms += self._clock.monotonic() * 1000 - asked_ms
                 continue
             _, claims = await read_maps(self._client, self._partition, start=end)
             if claims.is_released:

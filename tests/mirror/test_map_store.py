@@ -9,7 +9,7 @@ from tests.mirror.conftest import Pair
 from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
-from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.clock import ManualClock, SystemClock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.identity import producer_id
 from tidemill.mirror.map_records import SegmentKey, SegmentValue
@@ -126,6 +126,29 @@ async def test_an_owner_that_renews_its_claim_is_waited_for_and_a_silent_one_is_
     assert renewals == 2
     assert len(waiting.told) == 1
     assert waiting.slept * 1000 > SILENCE_MS
+
+
+async def test_a_target_that_does_not_answer_makes_no_owner_silent(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, waiting, clock = store(pair), Waiting(), ManualClock()
+    await owner.open()
+    bounds, looks = pair.target.bounds, 0
+
+    async def slow(partition: TopicPartition) -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        if looks == 3:  # a leader is elected; only then can anybody write
+            clock.advance(2 * SILENCE_MS)
+        return await bounds(partition)
+
+    async def sleep(seconds: float) -> None:
+        waiting.slept += seconds
+        clock.advance(round(seconds * 1000))
+
+    monkeypatch.setattr(pair.target, "bounds", slow)
+    other = MapStore(pair.target, source_alias=pair.topic, target_alias="B", clock=clock, replication_factor=1)
+    await other.wait_for_turn(sleep, waiting.told.append)
+    assert looks > 3
+    assert waiting.slept * 1000 >= SILENCE_MS, "it was away, and so was whoever would have renewed the claim"
 
 
 async def test_epochs_that_are_used_up_begin_a_new_generation(pair: Pair) -> None:
