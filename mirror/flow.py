@@ -115,7 +115,6 @@ class Flow:
         self._group: asyncio.TaskGroup | None = None
         self._refresh_lock = asyncio.Lock()
         self._store_lock = asyncio.Lock()
-        self._bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._shift = 0  # grows with every time of being at work
         self._begin()
 
@@ -124,6 +123,7 @@ class Flow:
     def _begin(self) -> None:
         """Forget what belongs to an earlier time of being at work."""
         self._shift += 1
+        self._bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # an end cancels it
         self._dropped = False  # partitions were given up whose map has to be read again
         self.gone: dict[str, str] = {}  # topics that are mirrored and are not there any more, with what is missing
         self.entries.clear()

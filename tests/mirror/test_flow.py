@@ -284,3 +284,21 @@ async def test_a_bug_ends_the_flow_and_is_seen(pair: Pair) -> None:
     with pytest.raises(BaseExceptionGroup) as caught:
         await stumble()
     assert caught.group_contains(TypeError)
+
+
+async def test_a_bug_is_seen_also_after_another_mirror_was_at_work(pair: Pair) -> None:
+    await pair.create(partitions=1)
+
+    async def stumble() -> None:
+        async with mirroring(pair) as flow:
+            await until(lambda: caught_up(flow), "the mirror does not catch up")
+            await map_store(pair).open()
+            await until(lambda: bool(flow.standby), "nobody noticed")
+            await until(lambda: caught_up(flow), "it does not come back")
+            flow._perform = None  # type: ignore[method-assign, assignment]
+            await pair.write(0, [b"1"])
+            await asyncio.sleep(20)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await asyncio.wait_for(stumble(), 40)
+    assert caught.group_contains(TypeError)
