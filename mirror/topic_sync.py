@@ -40,24 +40,25 @@ class TopicSync:
         """Look at both clusters, create and grow; returns target topic by source topic."""
         source, target = await self._source.refresh(), await self._target.refresh()
         plan = plan_topics(source, target, self._config.selection, self._config.policy, self._config.source)
-        before, self.problems = self.problems, {}
+        problems: dict[str, str] = {}  # what is known goes on until this look has come to its end
         if plan.create:
-            await self._create(plan, len(target.nodes))
+            created = await self._create(plan, len(target.nodes))
+            problems |= self._report(created, "topic created", "cannot create topic")
         if plan.grow:
-            self._report(
-                await Admin(self._target).create_partitions(plan.grow), "partitions added", "cannot grow topic"
-            )
+            grown = await Admin(self._target).create_partitions(plan.grow)
+            problems |= self._report(grown, "partitions added", "cannot grow topic")
+        self._told -= set(self.problems.values()) - set(problems.values())  # what was mended is told when it comes back
+        self.problems = problems
         for name in plan.shrunk:
             self._tell_once(
                 f"topic {name} of {self._config.source} has fewer partitions than its copy: was it re-created?"
             )
         if plan.create or plan.grow:
             await self._target.refresh()
-        self._told -= set(before.values()) - set(self.problems.values())  # what was mended is told when it comes back
         self._pairs = plan.pairs
         return plan.pairs
 
-    async def _create(self, plan: TopicPlan, nodes: int) -> None:
+    async def _create(self, plan: TopicPlan, nodes: int) -> Mapping[str, KafkaError | None]:
         settings = await Admin(self._source).topic_configs(list(plan.create))
         exclude, defaults_too = self._config.configs_exclude, self._config.defaults_from_source
         factor = self.factor("mirrored topics", self._config.replication_factor, nodes)
@@ -77,9 +78,9 @@ class TopicSync:
         if refused:
             bare = [replace(topics[name], configs={}) for name in refused]
             outcome |= await Admin(self._target).create_topics(bare)
-        self._report(outcome, "topic created", "cannot create topic")
-        if refused:
-            await self._alter({name: dict(topics[name].configs) for name in refused})
+        if created := [name for name in refused if outcome[name] is None]:
+            await self._alter({name: dict(topics[name].configs) for name in created})
+        return outcome
 
     async def sync_configs(self) -> None:
         """Carry settings that differ."""
@@ -127,13 +128,16 @@ class TopicSync:
             self._tell_once(f"{what}: {wanted} replicas wanted, {has}; using {factor}", severe=False)
         return factor
 
-    def _report(self, outcome: Mapping[str, KafkaError | None], done: str, failed: str) -> None:
+    def _report(self, outcome: Mapping[str, KafkaError | None], done: str, failed: str) -> dict[str, str]:
+        """Tell what was done; returns what could not be, by topic."""
+        problems: dict[str, str] = {}
         for name, error in outcome.items():
             if error is None:
                 self._log.info(done, topic=name)
             elif not isinstance(error, TopicAlreadyExists):
-                self.problems[name] = f"{failed} {name}: {error}"
-                self._tell_once(self.problems[name])
+                problems[name] = f"{failed} {name}: {error}"
+                self._tell_once(problems[name])
+        return problems
 
     def _tell_once(self, message: str, *, severe: bool = True) -> None:
         if message not in self._told:

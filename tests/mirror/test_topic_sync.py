@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.mirror.conftest import Pair
-from tidemill.core.client.admin import Admin, ConfigEntry
+from tidemill.core.client.admin import Admin, ConfigEntry, NewTopic
+from tidemill.core.errors import KafkaError, RequestTimedOut
 from tidemill.mirror.topic_sync import TopicSync
 
 pytestmark = pytest.mark.integration
@@ -63,6 +64,32 @@ async def test_a_setting_the_target_does_not_know_holds_up_nothing(pair: Pair, m
     await Admin(pair.source).alter_topic_configs({pair.topic: {"segment.bytes": "1048576"}})
     await sync.sync_configs()
     assert await settings(pair) == {"retention.ms": "1000", "segment.bytes": "1048576"}
+
+
+async def test_what_cannot_be_created_is_named_until_a_look_finds_it_mended(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the next look is under way, and after one that came to nothing."""
+    long = pair.topic.ljust(249, "x")  # with the prefix it is longer than a name may be
+    await Admin(pair.source).create_topics([NewTopic(name=long, partitions=1)])
+    sync = TopicSync(pair.config(f"topics = {long}\n").flow("A", "B"), pair.source, pair.target)
+    await sync.refresh()
+    assert list(sync.problems) == [f"A.{long}"]
+    meanwhile: list[list[str]] = []
+
+    async def away(self: Admin, topics: Sequence[NewTopic]) -> dict[str, KafkaError | None]:
+        meanwhile.append(list(sync.problems))
+        raise RequestTimedOut("nobody answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Admin, "create_topics", away)
+        with pytest.raises(RequestTimedOut):
+            await sync.refresh()
+    assert meanwhile == [[f"A.{long}"]]
+    assert list(sync.problems) == [f"A.{long}"], "whoever looks for what to try again finds it"
+    await Admin(pair.source).delete_topics([long])
+    await sync.refresh()
+    assert not sync.problems
 
 
 def test_fewer_brokers_than_replicas(pair: Pair) -> None:
