@@ -6,14 +6,15 @@ groups are asked for at a time; one that cannot be read is left for the next rou
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections import ChainMap
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
 from tidemill.core.client.admin import Admin
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
-from tidemill.core.errors import KafkaError
+from tidemill.core.errors import KafkaError, UnknownMemberId
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.checkpoints import CheckpointBook, checkpoints_of, commits_for
@@ -50,7 +51,10 @@ class GroupSync:
         )
         self._log = structlog.get_logger("tidemill.mirror").bind(flow=config.name)
         self._groups: tuple[str, ...] | None = None  # None: nobody has looked yet
-        self.problems: dict[str, str] = {}  # groups whose positions could not be carried in the last round, and why
+        self._not_committed: dict[str, str] = {}  # why, by group; each of the two rounds knows only its own
+        self._without_checkpoint: dict[str, str] = {}
+        # Groups whose positions could not be carried in the last round of a kind, and why.
+        self.problems: Mapping[str, str] = ChainMap(self._not_committed, self._without_checkpoint)
 
     async def _look(self) -> tuple[str, ...]:
         """Consumer groups that the filters accept; those of the first look if later ones are switched off."""
@@ -70,8 +74,9 @@ class GroupSync:
                 if row.protocol_type in _CONSUMER_PROTOCOLS and self._config.groups.accepts(row.group)
             )
         )
-        for group in self.problems.keys() - set(self._groups):
-            del self.problems[group]
+        for failed in (self._not_committed, self._without_checkpoint):
+            for group in failed.keys() - set(self._groups):
+                del failed[group]
         return self._groups
 
     async def emit_checkpoints(self) -> None:
@@ -81,14 +86,14 @@ class GroupSync:
         async def collect(group: str) -> None:
             found.extend(await self.checkpoints(group))
 
-        await self._for_each(await self._look(), collect)
+        await self._for_each(await self._look(), collect, self._without_checkpoint)
         fresh = self._book.changed(found)
         await self._topic.append([(row.key(), row.value()) for row in fresh])
         self._book.written(fresh)
 
     async def sync_offsets(self) -> None:
         """Commit translated positions on the target for groups that nobody uses there."""
-        await self._for_each(await self._look(), self._sync_group)
+        await self._for_each(await self._look(), self._sync_group, self._not_committed)
 
     async def _sync_group(self, group: str) -> None:
         checkpoints = await self.checkpoints(group)
@@ -98,12 +103,12 @@ class GroupSync:
         commits = commits_for(checkpoints, state, await self._target.committed_offsets(group))
         if not commits:
             return
-        for partition, error in (await self._target.commit_offsets(group, commits)).items():
-            if error is not None:
-                self._log.warning(
-                    "group position not committed", group=group, partition=str(partition), error=str(error)
-                )
-        self._log.info("group positions committed", group=group, partitions=len(commits))
+        errors = [error for error in (await self._target.commit_offsets(group, commits)).values() if error is not None]
+        if len(errors) < len(commits):
+            self._log.info("group positions committed", group=group, partitions=len(commits) - len(errors))
+        for error in errors:
+            if not isinstance(error, UnknownMemberId):  # somebody has begun to use the group there
+                raise error
 
     async def checkpoints(self, group: str) -> tuple[Checkpoint, ...]:
         """The group's positions on the target."""
@@ -114,17 +119,19 @@ class GroupSync:
         found = None if entry is None else entry.link.translate(offset)
         return None if entry is None or found is None else (entry.target, found)
 
-    async def _for_each(self, groups: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
+    async def _for_each(
+        self, groups: Iterable[str], work: Callable[[str], Awaitable[None]], failed: dict[str, str]
+    ) -> None:
         slots = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def one(group: str) -> None:
             async with slots:
                 try:
                     await work(group)
-                    self.problems.pop(group, None)
+                    failed.pop(group, None)
                 except (ConnectionFailed, KafkaError) as error:
                     if isinstance(error, KafkaError):  # a cluster that does not answer is named as such
-                        self.problems[group] = str(error)
+                        failed[group] = str(error)
                     self._log.warning("group left for the next round", group=group, error=str(error))
 
         async with asyncio.TaskGroup() as tasks:

@@ -3,9 +3,11 @@
 import asyncio
 import random
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+import structlog
 from confluent_kafka import Consumer, Producer
 
 from tests.mirror.conftest import Pair, read_records
@@ -13,6 +15,7 @@ from tests.mirror.test_flow import caught_up, mirroring, until
 from tidemill.core.client.admin import Admin, CommittedOffset
 from tidemill.core.client.batches import READ_COMMITTED
 from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.errors import GroupAuthorizationFailed, KafkaError
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, decode_records
@@ -221,6 +224,33 @@ async def test_a_group_in_use_on_the_target_is_left_alone(pair: Pair) -> None:
             await asyncio.to_thread(consumer.close)
         await sync.sync_offsets()
         assert await Admin(pair.target).committed_offsets(group) == positions(pair.remote, 9)
+
+
+async def test_a_position_the_target_refuses_is_a_problem_until_it_is_taken(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(pair)
+    group = f"g{uuid.uuid4().hex[:8]}"
+    await Admin(pair.source).commit_offsets(group, positions(pair.topic, 9, 2))
+
+    async def refuse(
+        self: Admin, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        return dict.fromkeys(offsets, GroupAuthorizationFailed("not yours"))
+
+    async with mirroring(pair, f"groups = {group}\n") as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+        sync = GroupSync(flow.config, pair.source, pair.target, flow.entries, SystemClock())
+        with monkeypatch.context() as patched, structlog.testing.capture_logs() as lines:
+            patched.setattr(Admin, "commit_offsets", refuse)
+            await sync.sync_offsets()
+            assert "group positions committed" not in [line["event"] for line in lines]
+        assert list(sync.problems) == [group]
+        assert "not yours" in sync.problems[group]
+        await sync.emit_checkpoints()
+        assert list(sync.problems) == [group], "checkpoints are another matter"
+        await sync.sync_offsets()
+        assert not sync.problems
 
 
 async def test_groups_are_filtered(pair: Pair) -> None:
