@@ -1,5 +1,8 @@
 """How a flow is, looked at once a second
 
+A look waits for nobody: what has to be asked of a cluster is asked beside it, so that one that hangs does not make the
+mirror look dead.
+
 Puts together what the parts of a flow know: whether its clusters answer, what holds up a topic, a partition, a group or
 a job, how far behind it is. What is new goes to the log, when it begins and when it is over; everything goes into a
 record of `tidemill.mirror.status_records`.
@@ -124,6 +127,8 @@ class FlowHealth:
         self._jobs = jobs
         self._groups = groups
         self._book = TroubleBook()
+        self._ends: Mapping[TopicPartition, int] = {}  # of partitions that do not read
+        self._written_ms = 0
         self._log = structlog.get_logger("tidemill.mirror").bind(flow=flow.config.name)
 
     @property
@@ -131,19 +136,22 @@ class FlowHealth:
         """What the last look found, the oldest first."""
         return self._book.troubles
 
-    async def look(self) -> None:
+    def look(self) -> None:
         """See how everything is."""
         entries = dict(self.flow.entries)
-        ends = await self._source_ends([entry for entry in entries.values() if entry.link.state not in _STEADY])
         now = self._clock.monotonic()
         self.partitions = {partition: self.partitions.get(partition) or PartitionHealth() for partition in entries}
         for partition, entry in entries.items():
-            self.partitions[partition].look(entry, now, ends.get(partition))
+            self.partitions[partition].look(entry, now, self._ends.get(partition))
         change = self._book.look(self._problems(entries), self._clock.now_ms())
         self._tell(change.begun, change.ended)
 
+    async def ask(self) -> None:
+        """Ask for the log ends of partitions that do not read at the moment, so that their lag does not stand still."""
+        entries = [entry for entry in self.flow.entries.values() if entry.link.state not in _STEADY]
+        self._ends = await self._source_ends(entries)
+
     async def _source_ends(self, entries: list[PartitionEntry]) -> dict[TopicPartition, int]:
-        """Log ends for partitions that do not read at the moment, so that their lag does not stand still."""
         if not entries or self.probes[self.flow.config.source].reason:
             return {}
         try:
@@ -202,7 +210,8 @@ class FlowHealth:
         return None if not known else sum(lag for lag in lags if lag is not None)
 
     def row(self, state: FlowState | None = None) -> StatusRow:
-        """What to tell the world."""
+        """What to tell the world; each row is younger than the one before it, also when the clock is put back."""
+        self._written_ms = max(self._written_ms + 1, self._clock.now_ms())
         alive = FlowState.RUNNING if self.flow.ready.is_set() else FlowState.STARTING
         if self.flow.standby:
             alive = FlowState.STANDBY
@@ -212,7 +221,7 @@ class FlowHealth:
             mirror=self._mirror,
             state=state or (FlowState.ENDED if self.ended else alive),
             started_ms=self._started_ms,
-            written_ms=self._clock.now_ms(),
+            written_ms=self._written_ms,
             partitions={str(each): count for each, count in sorted(self.flow.states().items())},
             lag=lag,
             lag_seconds=None if lag is None else self.lag_seconds(),

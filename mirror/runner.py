@@ -112,6 +112,11 @@ class MirrorRunner:
                     task.cancel()
             if self._ended:
                 raise ExceptionGroup("no flow is left", self._ended)
+        except ExceptionGroup as problems:
+            reason = f"unexpectedly, its log says where: {'; '.join(map(repr, _leaves(problems)))}"
+            for run in self._runs:
+                run.health.ended = run.health.ended or reason
+            raise
         finally:
             self._scheduler.shutdown(wait=False)
             await self._say_goodbye()
@@ -142,11 +147,17 @@ class MirrorRunner:
             self._schedule_flow(run)
 
     def _telling(self, run: _Run) -> list[Coroutine[None, None, None]]:
-        return [self._look(run), self._look_after(run), *(writer.run() for writer in run.writers)]
+        work = (self._look(run), self._ask(run), self._look_after(run))
+        return [*work, *(writer.run() for writer in run.writers)]
+
+    async def _ask(self, run: _Run) -> None:
+        while True:
+            await run.health.ask()
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, run: _Run) -> None:
         while True:
-            await run.health.look()
+            run.health.look()
             for writer in run.writers:
                 writer.put(run.health.row())
             await asyncio.sleep(INTERVAL_MS / 1000)
@@ -162,6 +173,7 @@ class MirrorRunner:
     async def _say_goodbye(self) -> None:
         async with asyncio.TaskGroup() as group:
             for run in self._runs:
+                run.health.look()  # why it ended is to be told, too
                 row = run.health.row(None if run.health.ended else FlowState.STOPPED)
                 for writer in run.writers:
                     group.create_task(writer.last(row))

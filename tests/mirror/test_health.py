@@ -29,12 +29,13 @@ from tests.mirror.test_flow import until
 from tidemill import services
 from tidemill.core.client.admin import Admin, NewTopic
 from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.config import parse_properties
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.types import TopicPartition
 from tidemill.demo.pipeline import free_ports
-from tidemill.mirror.config import MirrorConfig
+from tidemill.mirror.config import MirrorConfig, parse_mirror_config
 from tidemill.mirror.health import ENDS_KEPT_MAX, FlowHealth, LagClock
 from tidemill.mirror.inspection import FlowInspector, FlowReport, Life
 from tidemill.mirror.reporting import problems_of
@@ -328,6 +329,35 @@ async def test_one_cluster_under_two_names_ends_its_flow_and_no_other(pair: Pair
 
         await until(given_up, "its status does not say so")
         inspector.close()
+
+
+async def test_the_last_flow_says_why_it_ended(pair: Pair) -> None:
+    port = pair.a.rpartition(":")[2]
+    text = f"clusters = A, D\nA.bootstrap.servers = {pair.a}\nD.bootstrap.servers = localhost:{port}\n"
+    config = parse_mirror_config(parse_properties(text + "A->D.enabled = true\nemit.heartbeats.enabled = false\n"))
+    with pytest.raises(BaseExceptionGroup):
+        await MirrorRunner(config).run(lambda: None)
+    report = await look(config)
+    assert report.life is Life.ENDED
+    assert ["are the same cluster" in problem for problem in problems_of(report, SystemClock().now_ms())] == [True]
+
+
+async def test_a_mirror_that_stumbles_over_a_bug_says_so_last(pair: Pair) -> None:
+    await pair.create(partitions=1)
+    config = pair.config()
+
+    async def stumble() -> None:
+        async with running(config) as runner:
+            runner.flows[0]._perform = None  # type: ignore[method-assign, assignment]
+            await pair.write(0, [b"1"])
+            await asyncio.sleep(20)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await stumble()
+    assert caught.group_contains(TypeError)
+    report = await look(config)
+    assert report.life is Life.ENDED
+    assert ["TypeError" in problem for problem in problems_of(report, SystemClock().now_ms())] == [True]
 
 
 def test_the_age_of_what_is_not_mirrored() -> None:
