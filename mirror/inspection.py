@@ -24,13 +24,13 @@ from tidemill.mirror.map_store import read_maps
 from tidemill.mirror.naming import offset_map_topic
 from tidemill.mirror.offsets import OffsetMap
 from tidemill.mirror.passthrough import AbortedTransactions, Verdict, judge, split_batches
-from tidemill.mirror.status_records import FRESH_MS, FlowState, StatusRow, decode, is_fresh, newest, status_topic
+from tidemill.mirror.status_records import FRESH_MS, OVER, StatusRow, believe, decode, status_topic
 
 CALL_TIMEOUT_MS = 10_000  # somebody is waiting at a terminal
 PATIENCE_SECONDS = 3.0  # for a cluster to answer at all
 SIGN_SECONDS = FRESH_MS / 1000  # for a sign of life, when the last one is not fresh
 PAUSE_SECONDS = 0.25
-ROWS_READ_MAX = 200  # the newest records of the status topic: every mirror that runs writes one a second
+NEWEST_ROWS = 50  # of the status topic, in which every mirror that runs has one a second for every flow
 
 
 class Life(enum.StrEnum):
@@ -116,6 +116,7 @@ class FlowInspector:
         clusters = config.clusters
         self._source = _client(clusters[flow.source].bootstrap_servers)
         self._target = _client(clusters[flow.target].bootstrap_servers)
+        self._history: dict[str, list[StatusRow]] = {}  # by cluster: what is older than the newest rows
 
     def close(self) -> None:
         """Drop the connections."""
@@ -155,23 +156,20 @@ class FlowInspector:
     async def _life(self, unreachable: Mapping[str, str]) -> tuple[Life, StatusRow | None]:
         """Ask what mirrors told of the flow; where the last sign of life is not fresh, wait for the next one."""
         deadline = self._clock.monotonic() + SIGN_SECONDS
-        first: StatusRow | None = None
+        first: list[StatusRow] = []
         while True:
             rows, unread = await self._rows(unreachable)
-            row = newest(rows, self._clock.now_ms())
-            if row is None:
+            found = believe(rows, first, self._clock.now_ms())
+            over = self._clock.monotonic() >= deadline
+            if found is None:
                 if not unread:
                     return (Life.UNKNOWN if self._flow.target in unreachable else Life.NOT_STARTED), None
-                if self._clock.monotonic() >= deadline:
+                if over:
                     return Life.UNKNOWN, None
-                await asyncio.sleep(PAUSE_SECONDS)
-                continue
-            moved = first is not None and (row.mirror, row.written_ms) != (first.mirror, first.written_ms)
-            if moved or row.state in (FlowState.STOPPED, FlowState.ENDED) or is_fresh(row, self._clock.now_ms()):
-                return Life(row.state.value), row
-            first = first or row
-            if self._clock.monotonic() >= deadline:
-                return Life.SILENT, row
+            elif found.settled or over:
+                told = found.living or found.row.state in OVER
+                return (Life(found.row.state.value) if told else Life.SILENT), found.row
+            first = first or rows
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _rows(self, unreachable: Mapping[str, str]) -> tuple[list[StatusRow], bool]:
@@ -187,10 +185,20 @@ class FlowInspector:
                 continue
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    found += [row for row in await read_rows(client, topic) if row.flow == self._flow.name]
+                    found += await self._told(alias, client, topic)
             except (ConnectionFailed, KafkaError, TimeoutError):
                 unread = True
         return found, unread
+
+    async def _told(self, alias: str, client: ClusterClient, topic: str) -> list[StatusRow]:
+        """What mirrors told of the flow on one cluster, as far back as it takes to find something.
+
+        Who runs the flow of the other direction writes into the same topic, perhaps for long after this one's end.
+        """
+        rows = [row for row in await read_rows(client, topic, NEWEST_ROWS) if row.flow == self._flow.name]
+        if not rows and alias not in self._history:
+            self._history[alias] = [row for row in await read_rows(client, topic) if row.flow == self._flow.name]
+        return self._history.get(alias, []) + rows
 
     async def status(self) -> AsyncIterator[PartitionStatus]:
         """Every partition the flow carries; raises ConnectionFailed or KafkaError."""
@@ -334,13 +342,13 @@ class FlowInspector:
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def read_rows(client: ClusterClient, topic: str) -> list[StatusRow]:
-    """The newest records of a status topic; raises ConnectionFailed or KafkaError."""
+async def read_rows(client: ClusterClient, topic: str, newest: int | None = None) -> list[StatusRow]:
+    """The records of a status topic, or those at its `newest` offsets; raises ConnectionFailed or KafkaError."""
     partition = TopicPartition(topic, 0)
     start, end = await client.retrying(lambda: client.bounds(partition))
     return [
         row
-        async for answer in client.read(partition, start=max(start, end - ROWS_READ_MAX), end=end)
+        async for answer in client.read(partition, start=max(start, end - (newest or end)), end=end)
         for view in iter_batches(answer.data)
         if not view.is_control
         for record in decode_records(view)

@@ -50,7 +50,7 @@ def _life(report: FlowReport, now_ms: int) -> str:
     row = report.row
     if row is None:
         what = {
-            Life.NOT_STARTED: "not started: no mirror has ever run this flow",
+            Life.NOT_STARTED: "not started: no mirror has told of this flow on either cluster",
             Life.UNKNOWN: "nobody knows whether a mirror runs: the cluster that would tell does not answer",
         }
         return what.get(report.life, report.life)

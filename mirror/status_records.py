@@ -40,7 +40,8 @@ class FlowState(enum.StrEnum):
     STOPPED = "stopped"  # by a signal
 
 
-_RANK = (FlowState.RUNNING, FlowState.STARTING, FlowState.STANDBY, FlowState.ENDED, FlowState.STOPPED)
+_RANK = (FlowState.RUNNING, FlowState.STARTING, FlowState.STANDBY)
+OVER = (FlowState.ENDED, FlowState.STOPPED)  # true also of a mirror that tells no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,14 +132,47 @@ def is_fresh(row: StatusRow, now_ms: int) -> bool:
     return abs(now_ms - row.written_ms) <= FRESH_MS
 
 
-def newest(rows: Iterable[StatusRow], now_ms: int) -> StatusRow | None:
-    """What to believe of a flow: the mirror that runs if one does, else the one heard of last."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """Which row to believe of a flow."""
+
+    row: StatusRow
+    living: bool  # its mirror gave a sign of life
+    settled: bool  # nothing that another mirror may tell within `FRESH_MS` would change that
+
+
+def believe(rows: Iterable[StatusRow], earlier: Iterable[StatusRow], now_ms: int) -> Belief | None:
+    """What to believe of a flow of which mirrors have told `rows`, and `earlier` at the first look, if there was one.
+
+    A mirror lives whose row is fresh, or who has told something since the first look, whatever its clock says. One that
+    is at work is believed first, then the one heard of last.
+    """
+    latest, before = _latest(rows), _latest(earlier)
+    living = [
+        row
+        for row in latest.values()
+        if is_fresh(row, now_ms) or (before and row.written_ms != _written_ms(before.get(row.mirror)))
+    ]
+    at_work = [row for row in living if row.state not in OVER]
+    silent = any(row.state not in OVER and row not in living for row in latest.values())
+    if at_work:
+        row = min(at_work, key=lambda row: (_RANK.index(row.state), -row.written_ms))
+        return Belief(row=row, living=True, settled=row.state is not FlowState.STANDBY or not silent)
+    if not latest:
+        return None
+    row = max(latest.values(), key=lambda row: row.written_ms)
+    return Belief(row=row, living=row in living, settled=not silent)
+
+
+def _latest(rows: Iterable[StatusRow]) -> dict[str, StatusRow]:
+    """What each mirror has told last."""
     latest: dict[str, StatusRow] = {}
     for row in rows:
         held = latest.get(row.mirror)
         if held is None or row.written_ms >= held.written_ms:
             latest[row.mirror] = row
-    fresh = [row for row in latest.values() if is_fresh(row, now_ms)]
-    if fresh:
-        return min(fresh, key=lambda row: (_RANK.index(row.state), -row.written_ms))
-    return max(latest.values(), key=lambda row: row.written_ms, default=None)
+    return latest
+
+
+def _written_ms(row: StatusRow | None) -> int | None:
+    return None if row is None else row.written_ms

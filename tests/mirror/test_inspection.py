@@ -1,14 +1,21 @@
 """Status and proof from outside."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.mirror.conftest import Pair
 from tests.mirror.test_flow import caught_up, mirroring, until
 from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.config import parse_properties
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
+from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.types import TopicPartition
-from tidemill.mirror.inspection import FlowInspector
+from tidemill.mirror.config import parse_mirror_config
+from tidemill.mirror.inspection import FlowInspector, Life
+from tidemill.mirror.status_records import FlowState, StatusRow, status_topic
+from tidemill.mirror.table_topic import TableTopic
 
 pytestmark = pytest.mark.integration
 
@@ -79,3 +86,25 @@ async def test_a_source_made_anew_is_shown(pair: Pair) -> None:
     (proof,) = [row async for row in looking.verify()]
     looking.close()
     assert status.verdict == proof.problem == "the source topic was deleted and created again"
+
+
+@pytest.mark.parametrize("state", [FlowState.RUNNING, FlowState.STOPPED], ids=str)
+async def test_a_mirror_that_is_gone_is_remembered_while_that_of_the_other_direction_tells_on(
+    pair: Pair, state: FlowState
+) -> None:
+    text = f"clusters = S, T\nS.bootstrap.servers = {pair.a}\nT.bootstrap.servers = {pair.b}\n"
+    config = parse_mirror_config(parse_properties(text + "S->T.enabled = true\nT->S.enabled = true\n"))
+    row = StatusRow(flow="S->T", mirror="gone:1:1", state=state, started_ms=1, written_ms=2)
+    other = [
+        replace(row, flow="T->S", mirror="host:2:1", written_ms=number, state=FlowState.RUNNING)
+        for number in range(250)
+    ]
+    topic = TableTopic(pair.target, status_topic("S"), factor=1, clock=SystemClock())
+    for batch in ([row], other):
+        await topic.append([(each.key(), each.value()) for each in batch])
+    inspector = FlowInspector(config, config.flow("S", "T"))
+    report = await inspector.report()
+    inspector.close()
+    await Admin(pair.target).delete_topics([status_topic("S")])
+    assert report.row == row
+    assert report.life is (Life.STOPPED if state is FlowState.STOPPED else Life.SILENT)

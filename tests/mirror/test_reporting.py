@@ -50,7 +50,7 @@ def test_no_mirror_is_told_apart_from_one_with_trouble() -> None:
         assert problems_of(report, NOW) == [], "what a mirror told that is gone is history"
         assert summary([report, replace(WELL, flow="B->A")], NOW).exit_status == 3
     never = FlowReport(flow="A->B", life=Life.NOT_STARTED, row=None, unreachable={}, partitions=())
-    assert list(lines_of(never, NOW)) == ["A->B: not started: no mirror has ever run this flow"]
+    assert list(lines_of(never, NOW)) == ["A->B: not started: no mirror has told of this flow on either cluster"]
     silent = replace(WELL, life=Life.SILENT, row=replace(ROW, written_ms=NOW - 600_000))
     assert "no sign of life" in next(lines_of(silent, NOW))
     assert "10 min ago" in next(lines_of(silent, NOW))

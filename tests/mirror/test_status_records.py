@@ -8,11 +8,12 @@ from tidemill.mirror.naming import is_internal
 from tidemill.mirror.status_records import (
     FRESH_MS,
     TROUBLES_MAX,
+    Belief,
     FlowState,
     StatusRow,
+    believe,
     decode,
     is_fresh,
-    newest,
     status_topic,
 )
 from tidemill.mirror.troubles import PARTITION, Problem, Trouble
@@ -71,12 +72,34 @@ def test_a_sign_of_life_is_young_by_either_clock() -> None:
 
 
 def test_the_mirror_that_runs_is_believed() -> None:
-    fenced = replace(ROW, mirror="other:1:1", state=FlowState.ENDED, written_ms=5900)
-    assert newest([ROW, fenced], 6000) == ROW
-    assert newest([fenced, ROW], 60_000) == fenced, "none is alive: the one heard of last"
+    ended = replace(ROW, mirror="other:1:1", state=FlowState.ENDED, written_ms=5900)
+    assert believe([ROW, ended], [], 6000) == Belief(row=ROW, living=True, settled=True)
     stopped = replace(ROW, state=FlowState.STOPPED, written_ms=5500)
-    assert newest([ROW, stopped], 6000) == stopped, "a mirror's own last word"
-    assert newest([], 6000) is None
+    found = believe([ROW, stopped], [], 6000)
+    assert found == Belief(row=stopped, living=True, settled=True), "a mirror's own last word"
+    assert believe([], [], 6000) is None
+
+
+def test_a_mirror_that_goes_on_telling_lives_whatever_its_clock_says() -> None:
+    stopped = replace(ROW, mirror="other:1:1", state=FlowState.STOPPED, written_ms=100_000)
+    killed = replace(ROW, mirror="third:1:1", written_ms=200_000)
+    for slow in (replace(ROW, written_ms=written_ms) for written_ms in (5000, 900_000)):
+        first = [slow, stopped, killed]
+        found = believe(first, [], 101_000)
+        assert found is not None
+        assert not found.settled, "one of them may live, by a clock of its own"
+        told = replace(slow, written_ms=slow.written_ms + 1000)
+        assert believe([*first, told], first, 102_000) == Belief(row=told, living=True, settled=True)
+        fresh = replace(slow, mirror="new:1:1")
+        assert believe([*first, fresh], first, 102_000) == Belief(row=fresh, living=True, settled=True)
+    assert believe([stopped, killed], [stopped, killed], 300_000) == Belief(row=killed, living=False, settled=False)
+    assert believe([stopped], [], 300_000) == Belief(row=stopped, living=False, settled=True)
+
+
+def test_one_that_stands_by_is_believed_when_no_other_may_be_at_work() -> None:
+    standby = replace(ROW, mirror="other:1:1", state=FlowState.STANDBY, written_ms=100_000)
+    assert believe([standby], [], 101_000) == Belief(row=standby, living=True, settled=True)
+    assert believe([standby, ROW], [], 101_000) == Belief(row=standby, living=True, settled=False)
 
 
 def test_the_topic_is_never_mirrored() -> None:
