@@ -224,6 +224,7 @@ class MirrorRunner:
                 status_topic(there),
                 factor=config.replication_factors["offset-map"],
                 clock=self._clock,
+                failing=failing,
             )
             for here, there in ((config.target, config.source), (config.source, config.target))
             if here == config.target or config.syncs_on_source

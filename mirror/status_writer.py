@@ -2,7 +2,8 @@
 
 A cluster that is slow or away gets the newest record when it is back and none of those in between; the record for the
 other cluster does not wait for it. After a failure a fresh client tries again without back-off: a mirror that is well
-again should not look dead for as long as it takes to try once more.
+again should not look dead for as long as it takes to try once more. A cluster that forbids it is asked again now and
+then, and the other cluster is told.
 """
 
 import asyncio
@@ -12,23 +13,31 @@ import structlog
 
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.client.retries import Retry, retry_of
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.clock import Clock
 from tidemill.mirror.status_records import TOPIC_SETTINGS, StatusRow
 from tidemill.mirror.table_topic import TableTopic
 
 PAUSE_SECONDS = 0.5  # after a failure
+REFUSED_SECONDS = 30.0  # after one that does not pass by itself
 LAST_SECONDS = 2.0  # for the record that says that it stopped
 
 
 class StatusWriter:
-    """One flow's records for one cluster; `connect` makes a fresh client."""
+    """One flow's records for one cluster; `connect` makes a fresh client.
 
-    def __init__(self, connect: Callable[[], ClusterClient], topic: str, *, factor: int, clock: Clock) -> None:
+    `failing` gets an entry, named after the topic, while the cluster answers and does not take the records.
+    """
+
+    def __init__(
+        self, connect: Callable[[], ClusterClient], topic: str, *, factor: int, clock: Clock, failing: dict[str, str]
+    ) -> None:
         self._connect = connect
         self._name = topic
         self._factor = factor
         self._clock = clock
+        self._failing = failing
         self._client: ClusterClient | None = None
         self._topic: TableTopic | None = None
         self._newest: StatusRow | None = None
@@ -76,6 +85,9 @@ class StatusWriter:
             if not self._told:
                 self._told = True
                 self._log.warning("status cannot be written", flow=row.flow, topic=self._name, error=str(error))
-            await asyncio.sleep(PAUSE_SECONDS)
+            if isinstance(error, KafkaError):
+                self._failing[self._name] = str(error)
+            await asyncio.sleep(REFUSED_SECONDS if retry_of(error) is Retry.NO else PAUSE_SECONDS)
         else:
             self._told = False
+            self._failing.pop(self._name, None)
