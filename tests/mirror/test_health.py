@@ -38,6 +38,7 @@ from tidemill.demo.pipeline import free_ports
 from tidemill.mirror.config import MirrorConfig, parse_mirror_config
 from tidemill.mirror.health import ENDS_KEPT_MAX, FlowHealth, LagClock
 from tidemill.mirror.inspection import FlowInspector, FlowReport, Life
+from tidemill.mirror.link import PartitionLink
 from tidemill.mirror.reporting import problems_of
 from tidemill.mirror.runner import MirrorRunner
 from tidemill.mirror.status_records import FlowState
@@ -342,13 +343,13 @@ async def test_the_last_flow_says_why_it_ended(pair: Pair) -> None:
     assert ["are the same cluster" in problem for problem in problems_of(report, SystemClock().now_ms())] == [True]
 
 
-async def test_a_mirror_that_stumbles_over_a_bug_says_so_last(pair: Pair) -> None:
+async def test_a_mirror_that_stumbles_over_a_bug_says_so_last(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     await pair.create(partitions=1)
     config = pair.config()
 
     async def stumble() -> None:
-        async with running(config) as runner:
-            runner.flows[0]._perform = None  # type: ignore[method-assign, assignment]
+        async with running(config):
+            monkeypatch.setattr(PartitionLink, "step", None)
             await pair.write(0, [b"1"])
             await asyncio.sleep(20)
 
