@@ -20,7 +20,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+    AdminClient,
+    ConfigResource,
+)
 from confluent_kafka.cimpl import NewTopic
 
 log = structlog.get_logger("tidemill.connect.topic_log")
@@ -48,6 +51,8 @@ MESSAGE_BYTES_MAX = 1_000_000
 FETCH_RECORDS_MAX = 1_000
 """Records handed to the event loop in one turn: small enough that a long replay does not freeze the REST API."""
 
+
+POLICY, COMPACT = "cleanup.policy", "compact"
 
 SIZE_OVERHEAD = 128
 """Bytes a record takes besides key and value, on the safe side."""
@@ -98,10 +103,11 @@ def copies(wanted: int, brokers: int, *, at_most: bool) -> int:
 
 
 def ensure_topic(client: Settings, spec: TopicSpec, *, timeout_s: float) -> None:
-    """Create the topic unless it is there; blocking. Refuses a config topic of several partitions.
+    """Create the topic unless it is there; blocking. Refuses a config topic of several partitions, and what forgets.
 
     Raises TopicLogError, also for a cluster that does not answer and for settings no client can use.
     """
+    _refuse_forgetting(spec.name, spec.config.get(POLICY, COMPACT))
     admin = admin_client(client)
     try:
         metadata = admin.list_topics(timeout=timeout_s)
@@ -115,13 +121,34 @@ def ensure_topic(client: Settings, spec: TopicSpec, *, timeout_s: float) -> None
             f"topic {spec.name!r} has {len(topic.partitions)} partitions but must have 1: name another topic, "
             f"or delete this one and let the worker create it"
         )
+    else:
+        _refuse_forgetting(spec.name, _cleanup_policy(admin, spec.name, timeout_s))
+
+
+def _refuse_forgetting(topic: str, policy: str) -> None:
+    if {each.strip() for each in policy.split(",")} != {COMPACT}:
+        raise TopicLogError(
+            f"topic {topic!r} has cleanup.policy={policy} but must have cleanup.policy=compact: what it keeps would be "
+            f"deleted after a while; change the topic's cleanup.policy, or name another topic"
+        )
+
+
+def _cleanup_policy(admin: AdminClient, topic: str, timeout_s: float) -> str:
+    """What the cluster says; where it does not say, because that is not permitted, the best is hoped for."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        entry = admin.describe_configs([resource], request_timeout=timeout_s)[resource].result(timeout_s).get(POLICY)
+    except (KafkaException, TimeoutError) as error:
+        log.warning("the topic's cleanup.policy is not known; it must be compact", topic=topic, reason=_reason(error))
+        return COMPACT
+    return COMPACT if entry is None or entry.value is None else str(entry.value)
 
 
 def _create_topic(admin: AdminClient, spec: TopicSpec, brokers: int, timeout_s: float) -> None:
     replicas = copies(spec.replication_factor, brokers, at_most=spec.at_most)
     if replicas != spec.replication_factor:
         log.warning("fewer brokers than copies", topic=spec.name, wanted=spec.replication_factor, replicas=replicas)
-    config = {"cleanup.policy": "compact", **spec.config}
+    config = {POLICY: COMPACT, **spec.config}
     wanted = NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=replicas, config=config)
     try:
         admin.create_topics([wanted], operation_timeout=timeout_s)[spec.name].result(timeout_s)

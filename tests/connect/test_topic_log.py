@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
 from tidemill import services
 from tidemill.connect.topic_log import (
@@ -96,6 +97,17 @@ def test_a_cluster_that_is_not_there_is_said() -> None:
 def test_the_config_topic_must_have_one_partition(bootstrap: str, topic: str) -> None:
     with pytest.raises(TopicLogError, match="has 3 partitions but must have 1"):
         ensure_topic(client(bootstrap), spec(topic, partitions=1), timeout_s=20)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_forgets_is_refused(bootstrap: str, unique: Make, policy: str) -> None:
+    name, admin = unique("log"), AdminClient(client(bootstrap))
+    with pytest.raises(TopicLogError, match=r"must have cleanup\.policy=compact"):
+        ensure_topic(client(bootstrap), spec(name, **{"cleanup.policy": policy}), timeout_s=20)
+    assert name not in admin.list_topics(timeout=20).topics
+    admin.create_topics([NewTopic(name, num_partitions=1, config={"cleanup.policy": policy})])[name].result(20)
+    with pytest.raises(TopicLogError, match=rf"has cleanup\.policy={policy} but must have cleanup\.policy=compact"):
+        ensure_topic(client(bootstrap), spec(name), timeout_s=20)
 
 
 async def test_everything_is_there_when_it_opens(bootstrap: str, topic: str) -> None:
