@@ -53,7 +53,7 @@ REQUIRED: Final = _Required.REQUIRED
 Validator: TypeAlias = Callable[[Value], str | None]
 """Returns what is wrong with a parsed value, or None."""
 
-SECRET_PARTS = ("password", "secret", "jaas", "credential")
+SECRET_PARTS = ("password", "secret", "jaas", "credential", "keystore.key", "key.pem")
 """A key that no table knows holds a secret if its name has one of these in it."""
 
 _BOUNDS = {

@@ -136,3 +136,8 @@ def test_the_reference_page_has_every_key() -> None:
     page = TABLE.markdown()
     assert all(f"`{key}`" in page for key in TABLE.names())
     assert "*required*" in page
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.key", "producer.ssl.key.pem", "producer.sasl.password"])
+def test_a_private_key_is_not_shown(name: str) -> None:
+    assert f"{name}=********" in ConfigTable([]).properties({name: "-----BEGIN PRIVATE KEY-----"})
