@@ -74,6 +74,29 @@ WITH RECURSIVE tree (root, oid) AS (
 SELECT tree.root::bigint, c.oid::bigint, c.relfilenode::bigint FROM tree JOIN pg_class c USING (oid) ORDER BY 1, 2
 """
 
+_KEYLESS = """
+WITH RECURSIVE tree (oid) AS (
+    SELECT unnest(%(tables)s::bigint[]::oid[])
+    UNION SELECT i.inhrelid FROM tree JOIN pg_class p USING (oid) JOIN pg_inherits i ON i.inhparent = p.oid
+    WHERE p.relkind = 'p'
+), sent AS (
+    SELECT t.schemaname, t.tablename FROM pg_publication_tables t JOIN pg_publication p USING (pubname)
+    GROUP BY 1, 2 HAVING bool_or(p.pubupdate) AND bool_or(p.pubdelete)
+)
+SELECT n.nspname, c.relname, pg_stat_get_tuples_updated(c.oid) + pg_stat_get_tuples_deleted(c.oid),
+       (n.nspname, c.relname) IN (SELECT schemaname, tablename FROM sent)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname NOT LIKE 'pg\\_%%'
+  AND n.nspname <> 'information_schema' AND c.relreplident <> 'f'
+  AND (%(tables)s::bigint[] IS NULL OR c.oid IN (SELECT oid FROM tree))
+  AND NOT EXISTS (
+      SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+      AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END)
+ORDER BY n.nspname, c.relname
+"""
+"""As the server decides it: a deferrable key does not count, nor does an identity whose index was dropped, and a
+partition needs its own."""
+
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull,
        pg_get_expr(d.adbin, d.adrelid), a.attndims, a.attgenerated <> ''
@@ -138,6 +161,19 @@ class Publication:
     def by_name(self) -> dict[tuple[str, str], PublishedTable]:
         """The tables by schema and name."""
         return {(each.schema, each.table): each for each in self.tables}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeylessTable:
+    """A table whose rows the log cannot tell apart: while it is published its UPDATE and DELETE fail."""
+
+    schema: str
+    table: str
+    changes: int  # rows updated and deleted since the server began to count
+    published: bool  # with both, whoever did that
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
 
 
 def read_server(connection: Connection) -> Server:
@@ -227,13 +263,13 @@ def read_publication(connection: Connection, name: str) -> Publication | None:
     )
 
 
-def read_keyless(connection: Connection) -> list[str]:
-    """Return the tables whose rows the log cannot tell apart: a publication makes their UPDATE and DELETE fail."""
-    query = _TABLES.format(
-        condition="c.relkind = 'r' AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS "
-        "(SELECT FROM pg_index p WHERE p.indrelid = c.oid AND p.indisprimary))"
-    )
-    return [f"{schema}.{table}" for _, schema, table, *_ in connection.execute(query.encode()).fetchall()]
+def read_keyless(connection: Connection, tables: Sequence[CatalogTable] | None = None) -> list[KeylessTable]:
+    """Return the tables without usable replica identity, among `tables` and their partitions or in the database."""
+    oids = None if tables is None else [each.oid for each in tables]
+    return [
+        KeylessTable(schema=schema, table=table, changes=changes, published=published)
+        for schema, table, changes, published in connection.execute(_KEYLESS, {"tables": oids}).fetchall()
+    ]
 
 
 def read_types(connection: Connection) -> TypeCatalog:

@@ -18,7 +18,7 @@ from tidemill.connect.plugins.postgres.connection import connect
 from tidemill.connect.plugins.postgres.life import Entered, Found, Looked, SlotMade
 from tidemill.connect.plugins.postgres.lsn import format_lsn
 from tidemill.connect.plugins.postgres.progress import StoredPosition
-from tidemill.connect.plugins.postgres.publication import ensure_publication
+from tidemill.connect.plugins.postgres.publication import ensure_publication, keyless
 from tidemill.connect.plugins.postgres.snapshot import Snapshot, SnapshotTable
 from tidemill.connect.plugins.postgres.table import Shaper
 
@@ -146,8 +146,16 @@ class Opening:
     def _publish(self) -> catalog.Publication:
         config = self._assignment.config
         view = viewpoint.view(self._connection, config)
-        preflight.warn_keyless(view.tables)
-        return ensure_publication(self._connection, config, view.tables)
+        publication = ensure_publication(self._connection, config, view.tables)
+        names = keyless(self._connection, publication, view.tables)
+        self._assignment.report({"tables-without-update": names})
+        if names is not None:
+            log.warning(
+                "published tables without replica identity accept no UPDATE or DELETE",
+                tables=names,
+                fix="give them a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL",
+            )
+        return publication
 
     # ----------------------------------------------------------------- waiting
 

@@ -3,24 +3,22 @@
 Each condition has one sentence that says what to do, and the setting it belongs to. The same conditions are met again
 when the task starts; here they turn a failed task an hour later into a refused configuration now.
 
-What only warns: a table without primary key that somebody else has published already. PostgreSQL refuses its UPDATE
-and DELETE, but such tables may well be filled by INSERT alone.
+What only warns: a published table without primary key in which the server has seen no update and no delete, or that
+somebody else has published already. PostgreSQL refuses its UPDATE and DELETE, but such tables may well be filled by
+INSERT alone.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-import structlog
 
 from tidemill.connect.api import Fatal, InvalidConfig, NotConnected
 from tidemill.connect.plugins.postgres.catalog import Server, read_publication, read_server, read_slot, read_tables
 from tidemill.connect.plugins.postgres.config import PostgresConfig
 from tidemill.connect.plugins.postgres.connection import connect, one_line
-from tidemill.connect.plugins.postgres.publication import change, keyless, missing, missing_text
+from tidemill.connect.plugins.postgres.publication import change, missing, missing_text
 from tidemill.connect.plugins.postgres.table import CatalogTable
-
-log = structlog.get_logger("tidemill.connect.postgres")
 
 VERSION_MIN = 120000
 """Older servers are out of support, and their catalogs lack what is asked here."""
@@ -109,17 +107,6 @@ def check_tables(connection: psycopg.Connection[Any], config: PostgresConfig, ta
     absent = [] if publication is None or planned is not None else missing(publication, tables)
     if absent and config.publication_autocreate != "no_tables":
         raise InvalidConfig("publication.name", missing_text(config, absent))
-    warn_keyless(tables)
-
-
-def warn_keyless(tables: Sequence[CatalogTable]) -> None:
-    """Say in the log which tables cannot be updated once they are published."""
-    if names := keyless(tables):
-        log.warning(
-            "published tables without replica identity accept no UPDATE or DELETE",
-            tables=names,
-            fix="give them a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL",
-        )
 
 
 def _may_select(connection: psycopg.Connection[Any], table: CatalogTable) -> bool:

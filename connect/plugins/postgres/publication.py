@@ -5,7 +5,9 @@ that is there. It must exist before the slot does: the server looks a publicatio
 decodes, and a change decoded without one ends the stream for good.
 
 Publishing a table is not free for its users: PostgreSQL refuses UPDATE and DELETE of a published table without replica
-identity. What we would publish is therefore looked at first; what somebody else published is their decision.
+identity. What we would publish is therefore looked at first: where the server has counted updates or deletes of such
+a table, an application would break, and nothing is published. Where it has counted none, as of logs that only grow, the
+table is published, and status and log say what it will not accept. What somebody else published is their decision.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ import structlog
 from psycopg import sql
 
 from tidemill.connect.api import Fatal
-from tidemill.connect.plugins.postgres.catalog import Publication, read_keyless, read_publication
+from tidemill.connect.plugins.postgres.catalog import KeylessTable, Publication, read_keyless, read_publication
 from tidemill.connect.plugins.postgres.config import PostgresConfig
 from tidemill.connect.plugins.postgres.connection import translated
 from tidemill.connect.plugins.postgres.table import CatalogTable
@@ -59,46 +61,53 @@ def change(
 ) -> sql.Composable | None:
     """Return the statement that makes the publication or adds tables to it, None if it is as the settings want it.
 
-    Raises Fatal where that is not allowed, and where it would make UPDATE and DELETE of a table fail. Tables are only
-    ever added: other tables in it, their column lists and row filters are somebody else's.
+    Raises Fatal where that is not allowed, and where it would make the UPDATE and DELETE of an application fail.
+    Tables are only ever added: other tables in it, their column lists and row filters are somebody else's.
     """
     if found is None:
         refuse_missing(config)
-        if config.publication_autocreate == "all_tables":
-            refuse_keyless(config, read_keyless(connection))
-        elif config.publication_autocreate == "filtered":
-            refuse_keyless(config, keyless(tables))
+        if config.publication_autocreate in ("all_tables", "filtered"):
+            refuse_keyless(config, read_keyless(connection, _reached(config, tables)))
         return creation(config, tables)
     sent = {(each.schema, each.table) for each in found.tables}
     absent = [each for each in tables if (each.schema, each.table) not in sent]
     if not absent or found.all_tables or config.publication_autocreate != "filtered":
         return None
-    refuse_keyless(config, keyless(absent))
+    refuse_keyless(config, read_keyless(connection, absent))
     return sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(config.publication_name), _list(absent))
 
 
-def keyless(tables: Sequence[CatalogTable]) -> list[str]:
-    """Return the tables in which UPDATE and DELETE fail as soon as they are published."""
-    return [
-        f"{each.schema}.{each.table}"
-        for each in tables
-        if each.replica_identity == "n" or (each.replica_identity == "d" and not each.primary_key)
-    ]
+def keyless(
+    connection: psycopg.Connection[Any], publication: Publication, tables: Sequence[CatalogTable]
+) -> str | None:
+    """Name the published tables whose UPDATE and DELETE fail, None if there is none."""
+    sent = publication.by_name
+    ours = [each for each in tables if (each.schema, each.table) in sent]
+    found = read_keyless(connection, None if publication.all_tables else ours)
+    return _some([str(each) for each in found]) if found else None
 
 
-def refuse_keyless(config: PostgresConfig, names: Sequence[str]) -> None:
+def refuse_keyless(config: PostgresConfig, tables: Sequence[KeylessTable]) -> None:
     """Raise Fatal if publishing would break the applications that use these tables."""
+    names = [str(each) for each in tables if each.changes and not each.published]
     if names:
+        everything = config.publication_autocreate == "all_tables"
         others = (
             "publish only the captured tables with publication.autocreate.mode=filtered"
-            if config.publication_autocreate == "all_tables"
+            if everything
             else "leave them out with table.exclude.list"
         )
         raise Fatal(
             f"The publication {config.publication_name} would make every UPDATE and DELETE of {_some(names)} fail in "
-            "the applications, for there is neither primary key nor replica identity; give each table a primary key, "
-            f"or run ALTER TABLE … REPLICA IDENTITY FULL, {others}, or make the publication yourself."
+            "the applications, which do change rows there (pg_stat_user_tables), for there is no primary key (a "
+            "deferrable one does not count) and no replica identity; give each table a primary key, or run ALTER "
+            f"TABLE … REPLICA IDENTITY FULL, {others}, or, if it may be so, make the publication yourself: CREATE "
+            f"PUBLICATION {config.publication_name} {'FOR ALL TABLES' if everything else 'FOR TABLE …'}."
         )
+
+
+def _reached(config: PostgresConfig, tables: Sequence[CatalogTable]) -> Sequence[CatalogTable] | None:
+    return None if config.publication_autocreate == "all_tables" else tables
 
 
 def refuse_missing(config: PostgresConfig) -> None:

@@ -46,6 +46,16 @@ class Database:
         for statement in statements:
             self.connection.execute(statement.encode())
 
+    def change(self, table: str, statement: str) -> None:
+        """Change rows of a table, and wait until the server's statistics have it."""
+        with psycopg.connect(self.dsn, autocommit=True) as session:  # its end is when it tells what it did
+            session.execute(statement.encode())
+        query = "SELECT FROM pg_stat_user_tables WHERE relname = %s AND n_tup_upd + n_tup_del > 0"
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not self.rows(query, table):
+            assert time.monotonic() < deadline_s, f"nobody has counted {statement}"
+            time.sleep(0.01)
+
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Ask."""
         return self.connection.execute(query.encode(), values).fetchall()

@@ -8,7 +8,7 @@ import pytest
 from tidemill.connect.api import Fatal
 from tidemill.connect.plugins.postgres import catalog
 from tidemill.connect.plugins.postgres.config import PostgresConfig
-from tidemill.connect.plugins.postgres.publication import ensure_publication, missing_text
+from tidemill.connect.plugins.postgres.publication import ensure_publication, keyless, missing_text
 from tidemill.connect.plugins.postgres.selection import Selection
 from tidemill.connect.plugins.postgres.table import CatalogTable
 
@@ -55,10 +55,16 @@ def test_what_others_put_into_a_publication_stays(two: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "remedy"), [("all_tables", "publication.autocreate.mode=filtered"), ("filtered", "table.exclude.list")]
-)
-def test_no_table_is_published_that_could_not_be_updated_any_more(two: Any, mode: str, remedy: str) -> None:
+    ("mode", "remedy"),
+    [
+        ("all_tables", "publication.autocreate.mode=filtered, or, if it may be so, make the publication yourself: "
+         "CREATE PUBLICATION dbz_publication FOR ALL TABLES"),
+        ("filtered", "table.exclude.list"),
+    ],
+)  # fmt: skip
+def test_no_table_is_published_that_applications_could_not_change_any_more(two: Any, mode: str, remedy: str) -> None:
     two.run("CREATE TABLE log (line text)", "INSERT INTO log VALUES ('x')")
+    two.change("log", "UPDATE log SET line = 'y'")
     with pytest.raises(Fatal) as caught:
         ensure_publication(two.connection, config(two, mode), tables(two))
     assert "UPDATE and DELETE of public.log fail" in str(caught.value)
@@ -70,8 +76,64 @@ def test_no_table_is_published_that_could_not_be_updated_any_more(two: Any, mode
     two.run("INSERT INTO log VALUES ('x')", "UPDATE log SET line = 'y'", "DELETE FROM log")
 
 
+@pytest.mark.parametrize("mode", ["all_tables", "filtered"])
+def test_a_table_that_only_grows_is_published_and_named(two: Any, mode: str) -> None:
+    two.run("CREATE TABLE log (line text)", "INSERT INTO log VALUES ('x')")
+    made = ensure_publication(two.connection, config(two, mode), tables(two))
+    two.run("INSERT INTO log VALUES ('x')", "TRUNCATE log")
+    assert keyless(two.connection, made, tables(two)) == "public.log"
+    two.run("ALTER TABLE log REPLICA IDENTITY FULL")
+    assert keyless(two.connection, made, tables(two)) is None
+
+
+def test_a_table_that_somebody_published_already_is_no_worse_off(two: Any) -> None:
+    two.run("CREATE TABLE log (line text)", "INSERT INTO log VALUES ('x')")
+    two.change("log", "DELETE FROM log")
+    two.run("CREATE PUBLICATION of_others FOR TABLE log")
+    assert ensure_publication(two.connection, config(two, "all_tables"), tables(two)).all_tables
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("CREATE TABLE odd (id int PRIMARY KEY DEFERRABLE)",),
+        (
+            "CREATE TABLE odd (id int NOT NULL)",
+            "CREATE UNIQUE INDEX chosen ON odd (id)",
+            "ALTER TABLE odd REPLICA IDENTITY USING INDEX chosen",
+            "DROP INDEX chosen",
+        ),
+        ("CREATE TABLE odd (id int PRIMARY KEY)", "ALTER TABLE odd REPLICA IDENTITY NOTHING"),
+    ],
+    ids=["deferrable", "index dropped", "nothing"],
+)
+def test_a_key_that_is_no_replica_identity(two: Any, statements: tuple[str, ...]) -> None:
+    two.run(*statements, "INSERT INTO odd VALUES (1)")
+    two.change("odd", "UPDATE odd SET id = 2")
+    with pytest.raises(Fatal, match=r"public\.odd fail"):
+        ensure_publication(two.connection, config(two, "all_tables"), tables(two))
+
+
+def test_every_partition_needs_its_own_identity(two: Any) -> None:
+    two.run(
+        "CREATE TABLE root (id int) PARTITION BY RANGE (id)",
+        "ALTER TABLE root REPLICA IDENTITY FULL",  # partitions do not take it over
+        "CREATE TABLE part PARTITION OF root FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO root VALUES (1)",
+    )
+    two.change("part", "UPDATE root SET id = 2")
+    captured = catalog.read_tables(two.connection, Selection(), via_root=True)
+    settings = config(two, "filtered", publish_via_partition_root="true")
+    with pytest.raises(Fatal, match=r"public\.part fail"):
+        ensure_publication(two.connection, settings, captured)
+    two.run("ALTER TABLE part REPLICA IDENTITY FULL")
+    ensure_publication(two.connection, settings, captured)
+    two.run("UPDATE root SET id = 3")
+
+
 def test_all_tables_are_looked_at_where_all_are_published(two: Any) -> None:
-    two.run("CREATE TABLE log (line text)")
+    two.run("CREATE TABLE log (line text)", "INSERT INTO log VALUES ('x')")
+    two.change("log", "DELETE FROM log")
     captured = [each for each in tables(two) if each.table == "a"]
     with pytest.raises(Fatal, match=r"public\.log"):
         ensure_publication(two.connection, config(two, "all_tables"), captured)

@@ -61,6 +61,15 @@ def test_snapshot_then_stream(database: Any, runtime: Start) -> None:
     assert running.offset["lsn"] == running.offset["lsn_commit"] > records[0].value["source"]["lsn"]
 
 
+def test_the_status_names_published_tables_that_accept_no_update(database: Any, runtime: Start) -> None:
+    database.run("CREATE TABLE log (line text)", "INSERT INTO log VALUES ('x')")
+    running = runtime(database.config())
+    running.until_records(1)
+    assert running.facts["tables-without-update"] == "public.log"
+    database.run("INSERT INTO log VALUES ('y')")
+    assert running.until_records(2)[1].value["after"] == {"line": "y"}
+
+
 MARKERS = [
     ([1], "last"),
     ([2], "first last"),
