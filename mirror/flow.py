@@ -315,6 +315,9 @@ class Flow:
                 await self._read_maps()
             for name, remote in sorted(pairs.items()):
                 self._take_on(name, remote)
+                await asyncio.sleep(0)  # joining the map of many takes long, and the claim has to be renewed meanwhile
+                if self._shift != shift or self.standby:
+                    return
             await self._refresh_log_starts()
 
     async def _read_maps(self) -> None:

@@ -125,17 +125,32 @@ def _differ(one: uuid.UUID, other: uuid.UUID) -> bool:
     return ZERO_UUID not in (one, other) and one != other
 
 
+class Replay:
+    """The topic's (key, value) records, taken in order, as the latest map per source (topic, partition)."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, int], dict[int, SegmentValue]] = {}
+
+    def take(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Fold some more records in; a segment of transactions takes a millisecond."""
+        for raw_key, raw_value in records:
+            key = SegmentKey.decode(raw_key)
+            segments = self._values.setdefault((key.topic, key.partition), {})
+            if raw_value is None:
+                segments.pop(key.segment, None)
+            else:
+                segments[key.segment] = SegmentValue.decode(raw_value)
+
+    def maps(self) -> dict[tuple[str, int], StoredMap]:
+        """What the records say."""
+        return {partition: _stored(segments) for partition, segments in self._values.items() if segments}
+
+
 def replay(records: Iterable[tuple[bytes, bytes | None]]) -> dict[tuple[str, int], StoredMap]:
-    """Fold the topic's (key, value) records, in order, into the latest map per source (topic, partition)."""
-    values: dict[tuple[str, int], dict[int, SegmentValue]] = {}
-    for raw_key, raw_value in records:
-        key = SegmentKey.decode(raw_key)
-        segments = values.setdefault((key.topic, key.partition), {})
-        if raw_value is None:
-            segments.pop(key.segment, None)
-        else:
-            segments[key.segment] = SegmentValue.decode(raw_value)
-    return {partition: _stored(segments) for partition, segments in values.items() if segments}
+    """Fold all records at once."""
+    folded = Replay()
+    folded.take(records)
+    return folded.maps()
 
 
 def _stored(segments: dict[int, SegmentValue]) -> StoredMap:

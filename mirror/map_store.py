@@ -33,7 +33,7 @@ from tidemill.core.records.record import NewRecord, decode_records
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.identity import producer_id
-from tidemill.mirror.map_records import StoredMap, replay
+from tidemill.mirror.map_records import Replay, StoredMap, replay
 from tidemill.mirror.naming import offset_map_topic
 
 _log = structlog.get_logger("tidemill.mirror")
@@ -45,6 +45,7 @@ _CLAIMS_MAX = 20
 RENEW_MS = 1_500  # an owner writes at least that often
 SILENCE_MS = 5_000  # an owner that has not written for so long is gone, or so slow that another one does better
 SEGMENT_BYTES = 4 * 1024 * 1024  # what is older than a day of renewed claims can be compacted away
+ROWS_PER_RENEWAL = 250  # read between two looks at whether the claim has to be renewed
 ROW_BYTES_MAX = 512 * 1024  # per batch, below the usual max.message.bytes
 
 Row = tuple[bytes, bytes | None]
@@ -82,7 +83,7 @@ class MapStore:
         `sleep` takes seconds.
         """
         await self._create()
-        _, claims = await read_maps(self._client, self._partition)
+        _, claims = await _read(self._client, self._partition)
         if claims.is_released or not claims.epochs:
             return
         end, since_ms = await self._end(), self._clock.monotonic() * 1000
@@ -94,7 +95,7 @@ class MapStore:
             if now_end == end:
                 since_ms += self._clock.monotonic() * 1000 - asked_ms
                 continue
-            _, claims = await read_maps(self._client, self._partition, start=end)
+            _, claims = await _read(self._client, self._partition, start=end)
             if claims.is_released:
                 return
             if not told:
@@ -106,13 +107,21 @@ class MapStore:
         """Create the topic if need be, take it over, and read it."""
         await self._create()
         for _ in range(_CLAIMS_MAX):
-            _, claims = await read_maps(self._client, self._partition)
+            _, claims = await _read(self._client, self._partition)
             self._generation = claims.generation
             if await self._claim_next(claims.epochs.get(self._producer_id, -1)):
                 # Rows of the previous owner may have come in between; after the claim no more can.
-                maps, _ = await read_maps(self._client, self._partition)
-                return maps
+                return await self._read_own()
         raise Fenced(f"another mirror keeps taking over {self.topic}")
+
+    async def _read_own(self) -> dict[tuple[str, int], StoredMap]:
+        """Read the maps without falling silent over it, however many there are."""
+        rows, _ = await _read(self._client, self._partition, self.renew)
+        folded, newest = Replay(), list(dict(rows).items())
+        for first in range(0, len(newest), ROWS_PER_RENEWAL):
+            folded.take(newest[first : first + ROWS_PER_RENEWAL])
+            await self.renew()
+        return folded.maps()
 
     async def renew(self) -> None:
         """Show that the owner is alive, unless something was written just now. Raises as `write` does."""
@@ -227,9 +236,21 @@ class Claims:
 
 
 async def read_maps(
-    client: ClusterClient, partition: TopicPartition, *, start: int | None = None
+    client: ClusterClient, partition: TopicPartition
 ) -> tuple[dict[tuple[str, int], StoredMap], Claims]:
-    """The table by source topic and partition, and who claimed it; of the whole topic or from `start` on."""
+    """The table by source topic and partition, and who claimed it."""
+    rows, claims = await _read(client, partition)
+    return replay(rows), claims
+
+
+async def _read(
+    client: ClusterClient,
+    partition: TopicPartition,
+    between: Callable[[], Awaitable[None]] | None = None,
+    *,
+    start: int | None = None,
+) -> tuple[list[Row], Claims]:
+    """The rows of the whole topic, or from `start` on, and who claimed it; `between` is called after each answer."""
     rows: list[Row] = []
     claims = Claims()
     async for answer in client.read(partition, start=start):
@@ -243,7 +264,9 @@ async def read_maps(
                 elif record.key is not None:
                     claims.is_released = False
                     rows.append((record.key, record.value))
-    return replay(rows), claims
+        if between is not None:
+            await between()
+    return rows, claims
 
 
 def _note_claim(claims: Claims, value: bytes) -> None:

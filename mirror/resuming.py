@@ -10,8 +10,10 @@ one batch goes out alone (the probe), before its runs are stored, and the target
 there. An offset where the source visibly has no record to copy (a marker, aborted data) contradicts nothing: nobody
 ever sent a record of it.
 
-One thing stays open: a mirror that is killed between a probe and the write of its runs, and started again when
-retention has taken all that the target had, finds no trace of the probe.
+Two things stay open. A mirror that is killed between a probe and the write of its runs, and started again when
+retention has taken all that the target had, finds no trace of the probe. And one that was not killed but stopped
+(SIGSTOP) with requests half sent, and goes on after another has taken over and probed, may still land one of them
+where the source was compacted in that very place meanwhile: nothing ends its connections but the broker's patience.
 """
 
 from tidemill.core.records.batch import BatchView

@@ -13,7 +13,7 @@ from tidemill.core.runtime.clock import ManualClock, SystemClock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.identity import producer_id
 from tidemill.mirror.map_records import SegmentKey, SegmentValue
-from tidemill.mirror.map_store import ROW_BYTES_MAX, SILENCE_MS, Fenced, MapStore, Row
+from tidemill.mirror.map_store import ROW_BYTES_MAX, ROWS_PER_RENEWAL, SILENCE_MS, Fenced, MapStore, Row
 from tidemill.mirror.offsets import Run
 
 pytestmark = pytest.mark.integration
@@ -149,6 +149,28 @@ async def test_a_target_that_does_not_answer_makes_no_owner_silent(pair: Pair, m
     await other.wait_for_turn(sleep, waiting.told.append)
     assert looks > 3
     assert waiting.slept * 1000 >= SILENCE_MS, "it was away, and so was whoever would have renewed the claim"
+
+
+async def test_who_reads_a_long_map_is_not_silent_meanwhile(pair: Pair) -> None:
+    class Laborious(ManualClock):
+        """Every look at it costs half a second."""
+
+        def monotonic(self) -> float:
+            self.advance(500)
+            return super().monotonic()
+
+    first = store(pair)
+    await first.open()
+    await first.write([[row(number, Run(number, number)) for number in range(4 * ROWS_PER_RENEWAL)]])
+    await first.let_go()
+    place = TopicPartition(first.topic, 0)
+    _, before = await pair.target.bounds(place)
+    other = MapStore(pair.target, source_alias=pair.topic, target_alias="B", clock=Laborious(), replication_factor=1)
+    maps = await other.open()
+    assert list(maps["t", 0].segments) == list(range(4 * ROWS_PER_RENEWAL))
+    _, after = await pair.target.bounds(place)
+    assert after - before > 1, "the claim is not renewed"
+    await other.write([[row(0, Run(0, 0))]])
 
 
 async def test_epochs_that_are_used_up_begin_a_new_generation(pair: Pair) -> None:
