@@ -15,6 +15,8 @@ from tidemill.connect.references import Problem, references
 
 HEADER_CONVERTERS = {"org.apache.kafka.connect.storage.SimpleHeaderConverter", "SimpleHeaderConverter", *CONVERTERS}
 
+ROLES = ("key", "value")
+
 
 class CannotRun(Exception):
     """A configuration that cannot be run as it is; one line per problem."""
@@ -49,7 +51,15 @@ def refuse_unsupported(plugin: Plugin, config: Mapping[str, str]) -> None:
 
 
 def without_effect(config: Mapping[str, str], kinds: Mapping[str, str]) -> Iterator[Problem]:
-    """Options that the converters in use do not have; `kinds` says which converter a role (key, value) has."""
+    """Options that the converters in use do not have; `kinds` says which converter a role (key, value) has.
+
+    A role that is not among them takes the worker's converter, and with it the worker's options.
+    """
+    for role in (each for each in ROLES if each not in kinds):
+        for option in with_prefix(config, f"{role}.converter."):
+            name = f"{role}.converter.{option}"
+            text = f"'{name}' has no effect without '{role}.converter': the worker's converter has the worker's options"
+            yield Problem(name, text)
     for role, kind in kinds.items():
         prefix = f"{role}.converter."
         for option in with_prefix(config, prefix):

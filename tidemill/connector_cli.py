@@ -8,6 +8,7 @@ import json
 import sys
 import time
 import tomllib
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,6 +64,7 @@ def status(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
         print_table(table)
         if not found["tasks"]:
             print(f"{name} has no tasks")
+        _warn(found)
     if any(each["state"] == "FAILED" for each in _parts(found)):
         raise typer.Exit(1)
 
@@ -85,10 +87,11 @@ def create(
     """Create a connector."""
     name, config = _read(file)
     if update:
-        _ask(url, "PUT", "connectors", name, "config", body=config)
+        answer = _ask(url, "PUT", "connectors", name, "config", body=config)
     else:
-        _ask(url, "POST", "connectors", body={"name": name, "config": config})
+        answer = _ask(url, "POST", "connectors", body={"name": name, "config": config})
     print(f"{'in force' if update else 'created'}: {name}")
+    _warn(answer)
     if wait:
         _wait_until_running(url, name)
 
@@ -116,8 +119,8 @@ def validate(
     ]
     for problem in problems:
         complain(problem)
-    for warning in answer.get("warnings", ()):
-        complain(f"warning: {warning}")
+    for entry in answer["configs"]:
+        _warn(entry["value"])
     if problems:
         raise typer.Exit(1)
     print(f"nothing is wrong with {file}")
@@ -208,7 +211,14 @@ def _ask(url: str, verb: str, *path: str, body: Any = None, **query: str) -> Any
     try:
         return RestClient(url).ask(verb, *path, body=body, **query)
     except RestFailure as error:
-        fail(str(error))
+        absent = error.status == HTTPStatus.NOT_FOUND and path[0] == "connectors"
+        fail(f"{error}: 'tidemill connector list' shows those that are" if absent else str(error))
+
+
+def _warn(answer: dict[str, Any]) -> None:
+    """Tell the settings that do nothing; Apache's worker does not know of any."""
+    for warning in answer.get("warnings") or ():
+        complain(f"warning: {warning}")
 
 
 def _parts(status: dict[str, Any]) -> list[dict[str, Any]]:

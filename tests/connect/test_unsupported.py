@@ -59,3 +59,9 @@ def test_an_option_the_converter_does_not_have_is_in_vain() -> None:
         "value.converter.schemas.enable",
     ]
     assert "key.converter.schemas.enable" in found[0].text and "no options" in found[1].text
+
+
+def test_options_without_a_converter_are_in_vain() -> None:
+    config = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
+    [found] = without_effect(config, {"value": "json"})
+    assert found.setting == "key.converter.schemas.enable" and "without 'key.converter'" in found.text

@@ -74,7 +74,10 @@ def test_create_list_status_delete(connectors: Connectors) -> None:
     assert "task 0" in connectors("status", connectors.name).stdout
     assert connectors("delete", connectors.name).stdout == f"deleted {connectors.name}\n"
     gone = connectors("config", connectors.name)
-    assert (gone.exit_code, gone.stderr) == (1, f"tidemill: Connector {connectors.name} not found\n")
+    assert (gone.exit_code, gone.stderr) == (
+        1,
+        f"tidemill: Connector {connectors.name} not found: 'tidemill connector list' shows those that are\n",
+    )
 
 
 def test_files_of_every_shape(connectors: Connectors) -> None:
@@ -113,6 +116,16 @@ def test_validation_names_what_is_wrong(connectors: Connectors) -> None:
     del config["topic"]
     bad = connectors("validate", connectors.file({"name": connectors.name, "config": config}))
     assert (bad.exit_code, "topic: " in bad.stderr) == (1, True), bad.output
+
+
+def test_settings_that_do_nothing_are_told(connectors: Connectors) -> None:
+    config = {**connectors.config(), "tpic": "x", "value.converter.schemas.enable": "false"}
+    file = connectors.file({"name": connectors.name, "config": config})
+    for command in (("validate", file), ("create", file), ("status", connectors.name), ("create", file, "--update")):
+        done = connectors(*command)
+        assert done.exit_code == 0, done.output
+        assert "warning: 'tpic' is unknown and has no effect: did you mean 'topic'?\n" in done.stderr, command
+        assert "warning: 'value.converter.schemas.enable' has no effect without 'value.converter'" in done.stderr
 
 
 def test_a_connector_that_fails_says_why(connectors: Connectors) -> None:

@@ -14,6 +14,7 @@ def left_behind(config: PostgresConfig) -> list[str]:
     drop = sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(config.publication_name)).as_string(None)
     left = [] if config.slot_drop_on_stop else [
         f"the replication slot {config.slot_name} makes the server of database {config.dbname} keep its log; "
-        f"drop it with SELECT pg_drop_replication_slot('{config.slot_name}')"
+        f"if no other connector uses it, drop it with SELECT pg_drop_replication_slot('{config.slot_name}')"
     ]  # fmt: skip
-    return [*left, f"the publication {config.publication_name} in database {config.dbname}; drop it with {drop}"]
+    publication = f"the publication {config.publication_name} in database {config.dbname}"
+    return [*left, f"{publication}; if nobody else uses it, drop it with {drop}"]
