@@ -1,9 +1,9 @@
 """`tidemill connect`: run a Connect worker in the foreground
 
 Settings come from the file, then from environment variables (`TIDEMILL_CONNECT_GROUP_ID=…`), then from `--set`,
-`--bootstrap-server` and `--rest`; the last one wins. The readiness line on standard output says where the REST API
-answers; everything else goes to standard error. SIGTERM and Ctrl-C stop the worker in order: no new requests, every
-task stopped and its offsets stored, statuses written.
+`--bootstrap-server` and `--rest`; the last one wins. Where none of them names a cluster, `TIDEMILL_BOOTSTRAP` does.
+The readiness line on standard output says where the REST API answers; everything else goes to standard error. SIGTERM
+and Ctrl-C stop the worker in order: no new requests, every task stopped and its offsets stored, statuses written.
 
 Exit status: 0 after a stop, 1 when the worker could not start or lost its topics, 2 for settings that cannot be used.
 """
@@ -25,6 +25,7 @@ from tidemill.core.config import ConfigError, environment_overrides, parse_assig
 log = structlog.get_logger("tidemill.connect.cli")
 
 ENVIRONMENT_PREFIX = "TIDEMILL_CONNECT_"
+CLUSTER_VARIABLE = "TIDEMILL_BOOTSTRAP"  # what every command reads; here a file may say more
 
 app = typer.Typer(help="Run a Kafka Connect worker.", no_args_is_help=True, add_completion=False)
 
@@ -39,7 +40,13 @@ File = Annotated[
 ]
 Bootstrap = Annotated[
     str | None,
-    typer.Option("--bootstrap-server", "-b", "--bootstrap", metavar="HOST:PORT", help="The Kafka cluster."),
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help="The Kafka cluster; also TIDEMILL_BOOTSTRAP.",
+    ),
 ]
 Rest = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Address of the REST API; port 0 takes a free one.")
@@ -120,6 +127,8 @@ def gather(
         except ValueError as error:
             raise ConfigError([f"--rest: {error}"]) from None
         raw["listeners"] = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    if CLUSTER_VARIABLE in environ:
+        raw.setdefault("bootstrap.servers", environ[CLUSTER_VARIABLE])
     return raw
 
 

@@ -35,6 +35,13 @@ def test_the_strongest_setting_wins(tmp_path: Path) -> None:
     assert gather(None, {}, [], None, "[::1]:2") == {"listeners": "http://[::1]:2"}
 
 
+def test_the_variable_of_every_command_names_the_cluster_where_nothing_else_does() -> None:
+    environ = {"TIDEMILL_BOOTSTRAP": "everywhere:1"}
+    assert gather(None, environ, [], None, None) == {"bootstrap.servers": "everywhere:1"}
+    assert gather(None, environ, ["bootstrap.servers=mine:1"], None, None) == {"bootstrap.servers": "mine:1"}
+    assert gather(None, environ, [], "mine:1", None) == {"bootstrap.servers": "mine:1"}
+
+
 def test_a_toml_file(tmp_path: Path) -> None:
     file = tmp_path / "worker.toml"
     file.write_text('[offset.storage]\ntopic = "o"\npartitions = 3\n')
