@@ -11,8 +11,9 @@ a tenth of a second. So this file imports what only some commands use where they
 
 import argparse
 import difflib
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any, NoReturn
 
@@ -70,8 +71,19 @@ def _run(point: EntryPoint, arguments: list[str]) -> None:
     command = _load(point)
     if isinstance(command, argparse.ArgumentParser):
         options = command.parse_args(arguments)
-        raise SystemExit(options.run(options))
+        raise SystemExit(_heard(lambda: options.run(options)))
     command(args=arguments, prog_name=f"tidemill {point.name}")
+
+
+def _heard(run: Callable[[], int]) -> int:
+    """The exit status of `run`, or 1 once nobody reads what it prints (`| head`), as Typer's commands end then."""
+    try:
+        status = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the interpreter's end
+        return 1
+    return status
 
 
 def _load(point: EntryPoint) -> Any:

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from tidemill.bootstrap import connect_admin, reason_of
 from tidemill.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-from tidemill.output import complain, fail, new_table, print_json, print_table
+from tidemill.output import complain, fail, nearest_hint, new_table, print_json, print_table
 
 ANSWER_TIMEOUT_S = 30.0
 
@@ -155,7 +155,8 @@ def reset(
     admin, metadata = connect_admin(bootstrap)
     found = metadata.topics.get(topic)
     if found is None or found.error is not None:
-        fail(f"there is no topic {topic!r}: 'tidemill topic list' shows those that are")
+        hint = nearest_hint(topic, metadata.topics)
+        fail(f"there is no topic {topic!r}{hint}: 'tidemill topic list' shows those that are")
     if (state := _state(_described(admin, group, missing_ok=True).state)) not in ("empty", "dead"):
         fail(f"{group} is {state}: stop its members first, they would go on from where they are")
     positions = [TopicPartition(topic, number) for number in sorted(found.partitions)]

@@ -3,8 +3,10 @@
 Tables for people, JSON for programs, and one line on standard error for a failure.
 """
 
+import difflib
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import typer
@@ -42,3 +44,9 @@ def fail(message: str, status: int = 1) -> NoReturn:
     """End the command with one line on standard error."""
     complain(message)
     raise typer.Exit(status)
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """`, did you mean 'orders'?` where one of `known` looks like `name`, else nothing."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f", did you mean {near[0]!r}?" if near else ""

@@ -6,7 +6,6 @@ trace in the cluster, with it the group's position moves.
 """
 
 import base64
-import difflib
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # the 
 
 from tidemill.bootstrap import LastError, client_settings, connect_admin, reason_of, unreachable
 from tidemill.options import DEFAULT_BOOTSTRAP, Bootstrap
-from tidemill.output import fail
+from tidemill.output import fail, nearest_hint
 
 DELIVERY_TIMEOUT_S = 60.0
 POLL_S = 0.2
@@ -114,8 +113,7 @@ def _ready_to_write(bootstrap: str, topic: str, *, create: bool) -> None:
     if topic in metadata.topics:
         return
     if not create:
-        near = difflib.get_close_matches(topic, metadata.topics, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else ""
+        hint = nearest_hint(topic, metadata.topics)
         fail(f"there is no topic {topic!r}{hint}: --create makes it, with the cluster's defaults")
     (answer,) = admin.create_topics([NewTopic(topic)]).values()
     try:
@@ -216,7 +214,8 @@ def _partitions(bootstrap: str, topic: str, partition: int | None) -> list[int]:
     _, metadata = connect_admin(bootstrap)
     found = metadata.topics.get(topic)
     if found is None or found.error is not None:
-        fail(f"there is no topic {topic!r}: make it with 'tidemill topic create {topic}'")
+        hint = nearest_hint(topic, metadata.topics)
+        fail(f"there is no topic {topic!r}{hint}: make it with 'tidemill topic create {topic}'")
     if partition is None:
         return sorted(found.partitions)
     if partition not in found.partitions:

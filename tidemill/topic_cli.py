@@ -4,7 +4,6 @@ The admin client of confluent-kafka does the work, so the commands manage any Ka
 `--json` prints one JSON document for programs.
 """
 
-import difflib
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from tidemill.bootstrap import connect_admin, reason_of
 from tidemill.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-from tidemill.output import complain, fail, new_table, print_json, print_table
+from tidemill.output import complain, fail, nearest_hint, new_table, print_json, print_table
 
 ANSWER_TIMEOUT_S = 30.0
 
@@ -174,9 +173,7 @@ def _known(topics: Mapping[str, TopicMetadata], name: str) -> None:
     """End the command where there is no such topic, with the nearest name."""
     if name in topics and topics[name].error is None:
         return
-    near = difflib.get_close_matches(name, topics, n=1)
-    hint = f", did you mean {near[0]!r}?" if near else ""
-    fail(f"there is no topic {name!r}{hint}: 'tidemill topic list' shows those that are")
+    fail(f"there is no topic {name!r}{nearest_hint(name, topics)}: 'tidemill topic list' shows those that are")
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:

@@ -157,6 +157,14 @@ def test_settings_are_shown_as_they_take_effect(tmp_path: Path) -> None:
     assert (wrong.returncode, wrong.stdout, "did you mean" in wrong.stderr) == (2, "", True)
 
 
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    command = [*COMMAND[:-1], "config", "--reference"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()  # before anything is printed
+        assert (process.stderr.read(), process.wait(30)) == ("", 1)
+
+
 def test_wrong_usage_is_status_2_and_says_what_is_wrong() -> None:
     status, err = refused("--nonsense")
     assert status == 2

@@ -148,6 +148,8 @@ def test_a_mistyped_topic_is_not_created(records: Records) -> None:
     result = CliRunner().invoke(app, ["produce", mistyped, "--bootstrap", records.address], input=b"y\n")
     assert result.exit_code == 1
     assert f"there is no topic {mistyped!r}, did you mean {records.topic!r}?: --create makes it" in result.stderr
+    read = CliRunner().invoke(app, ["consume", mistyped, "--bootstrap", records.address])
+    assert f"there is no topic {mistyped!r}, did you mean {records.topic!r}?: make it" in read.stderr
     assert mistyped not in AdminClient({"bootstrap.servers": records.address}).list_topics(timeout=10).topics
 
 
