@@ -18,15 +18,15 @@ pytestmark = [
     pytest.mark.postgres,
     pytest.mark.spark,
     pytest.mark.java,
-    pytest.mark.timeout(420),
+    pytest.mark.timeout(1_800),
 ]
 
 ROWS = 1_000
 CHANGES_BEFORE_KILL = 300
 CHANGES = 2_000
 RATE_PER_S = 400
-EQUAL_TIMEOUT_S = 180
-PROGRESS_TIMEOUT_S = 120
+EQUAL_TIMEOUT_S = 600
+PROGRESS_TIMEOUT_S = 300
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,8 @@ from tidemill import services
 from tidemill.demo.pipeline import free_ports
 from tidemill.services import Service
 
-slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(400)]
+slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(1_800)]
+WAIT_S = 400  # ends a wait for what will not come; a session alone may take a loaded machine minutes
 
 
 class Job:
@@ -59,12 +60,25 @@ class Job:
     def says(self, *what: str) -> None:
         """Wait for lines, one after the other, behind what was said when this was last asked."""
         for part in what:
-            poll(lambda part=part: part in self.said[self._heard :], f"{part!r} in {self._log}", 120)  # type: ignore[misc]
+            poll(lambda part=part: part in self.said[self._heard :], f"{part!r} in {self._log}", WAIT_S)  # type: ignore[misc]
             self._heard = self.said.index(part, self._heard) + len(part)
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def wait(self, timeout_s: float = WAIT_S) -> int:
         assert self.process is not None
         return self.process.wait(timeout_s)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def terminate(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
 
     def kill(self) -> None:
         assert self.process is not None
@@ -85,6 +99,9 @@ class Job:
         if self.version < 0:
             return []
         return sorted(DeltaTable(self.table).to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
+
+    def names(self) -> list[str]:
+        return [each["Name"] for each in self.rows()]
 
     def data_files(self) -> int:
         """Data files in the table's folder, whether a commit lists them yet or not."""
@@ -121,7 +138,7 @@ class TestInSpark:
 
     @pytest.mark.crash
     def test_kill_9_at_random_points_of_the_load(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
-        """Every run finds records to work on, and dies a random while after it was seen to get so far."""
+        """Every run finds records to work on; it or its JVM dies a random while after it was seen to get so far."""
         shop, pick = Shop(seed=11, keys=400), random.Random(5)
         logs = shop.load(4_000, partitions=2)
         name = topics.create(partitions=2)
@@ -138,33 +155,20 @@ class TestInSpark:
             files, version = job.data_files(), job.version
             job.start(max__offsets__per__trigger=("150", "37", "1000")[number])  # another batch size every time
             job.says("tidemill spark ready:")
-            poll(reached, what, 120, pause_s=0.005)
+            java = java_below(job.pid)
+            poll(reached, what, WAIT_S, pause_s=0.005)
             time.sleep(pick.choice((0, pick.uniform(0, 0.05), pick.uniform(0, 2))))
-            job.kill()
+            if number < 2:
+                job.kill()
+                poll(lambda java=java: not lives(java), "the end of a dead job's JVM", WAIT_S)  # type: ignore[misc]
+            else:
+                os.kill(java, signal.SIGKILL)
+                assert job.wait() == 1
+                job.says("tidemill spark: the Spark JVM is gone")
         job.start()
-        poll(lambda: job.rows() == shop.rows, "equality", 120)
-        assert job.process is not None
-        job.process.terminate()
+        poll(lambda: job.rows() == shop.rows, "equality", WAIT_S)
+        job.terminate()
         assert job.wait() == 0
-
-    @pytest.mark.crash
-    def test_a_dead_jvm_ends_the_job_and_a_dead_job_ends_its_jvm(
-        self, topics: Topics, tmp_path: Path, jobs: list[Job]
-    ) -> None:
-        name = topics.create()
-        topics.fill(name, Shop().load(50, partitions=1))
-        job = Job(tmp_path, topics, topics=name).start()
-        jobs.append(job)
-        assert job.process is not None
-        poll(lambda: job.version >= 1, "a commit", 120)
-        os.kill(java_below(job.process.pid), signal.SIGKILL)
-        assert job.wait(30) == 1
-        assert "tidemill spark: the Spark JVM is gone" in job.said
-        job.start()
-        poll(lambda: job.process is not None and java_below(job.process.pid, 0), "a JVM", 60)
-        java = java_below(job.process.pid)
-        job.kill()
-        poll(lambda: not lives(java), "the JVM's end", 30)
 
     @pytest.mark.crash
     def test_a_hung_query_and_a_hung_jvm_end_the_job_which_then_goes_on(
@@ -174,24 +178,35 @@ class TestInSpark:
         (log,) = shop.load(200, partitions=1)
         name = topics.create()
         topics.fill(name, [log[:100]])
-        job = Job(tmp_path, topics, topics=name, stall__timeout__ms="40000").start()  # above a cold start
+        job = Job(tmp_path, topics, topics=name, stall__timeout__ms="40000").start()
         jobs.append(job)
-        assert job.process is not None
-        poll(lambda: job.version >= 1, "a commit", 120)
-        java = java_below(job.process.pid)
-        for planner in planners_below(job.process.pid):
+
+        def supervised(reached: Callable[[], object], what: str) -> None:
+            """Wait for it; where the machine is so slow that a start looks like a standstill, start again."""
+
+            def has_it() -> object:
+                if job.has_ended and not reached():
+                    assert job.wait() == 1
+                    job.start()
+                return reached()
+
+            poll(has_it, what, WAIT_S)
+
+        supervised(lambda: job.version >= 1, "a commit")
+        java = java_below(job.pid)
+        for planner in planners_below(job.pid):
             os.kill(planner, signal.SIGSTOP)  # it never answers the JVM again, which waits without a time limit
         topics.fill(name, [log[100:]])
-        assert job.wait(120) == 1
+        assert job.wait() == 1
         assert "records wait and the query has not moved for" in job.said
-        poll(lambda: not lives(java), "the JVM's end", 30)
+        poll(lambda: not lives(java), "the JVM's end", WAIT_S)
         job.start()
-        poll(lambda: job.rows() == shop.rows, "equality", 120)
-        java = java_below(job.process.pid)
+        supervised(lambda: job.rows() == shop.rows, "equality")
+        java = java_below(job.pid)
         os.kill(java, signal.SIGSTOP)
-        assert job.wait(120) == 1
-        assert "tidemill spark: the Spark JVM has not answered for 40 s" in job.said
-        poll(lambda: not lives(java), "the JVM's end", 30)
+        assert job.wait() == 1
+        job.says("tidemill spark: the Spark JVM has not answered for 40 s")
+        poll(lambda: not lives(java), "the JVM's end", WAIT_S)
 
     def test_a_writer_that_wakes_up_after_its_successor_stops(
         self, topics: Topics, tmp_path: Path, jobs: list[Job]
@@ -203,41 +218,20 @@ class TestInSpark:
         old, new = Job(tmp_path, topics, topics=name), Job(tmp_path, topics, topics=name)
         jobs += [old, new]
         old.start()
-        assert old.process is not None
-        poll(lambda: old.version >= 1, "the first job's commit", 120)
+        poll(lambda: old.version >= 1, "the first job's commit", WAIT_S)
         new.start()
-        poll(lambda: "tidemill spark ready" in new.said, "the second job", 120)
-        os.killpg(old.process.pid, signal.SIGSTOP)
+        new.says("tidemill spark ready:")
+        os.killpg(old.pid, signal.SIGSTOP)
         before = new.version
         topics.fill(name, [log[200:400]])
-        poll(lambda: new.version > before, "the second job's commit", 120)
-        os.killpg(old.process.pid, signal.SIGCONT)
+        poll(lambda: new.version > before, "the second job's commit", WAIT_S)
+        os.killpg(old.pid, signal.SIGCONT)
         topics.fill(name, [log[400:]])
         assert old.wait() == 3
         assert "another job named 'wh' writes table" in old.said
-        poll(lambda: new.rows() == shop.rows, "equality", 120)
-        assert new.process is not None
-        new.process.terminate()
+        poll(lambda: new.rows() == shop.rows, "equality", WAIT_S)
+        new.terminate()
         assert new.wait() == 0
-        old.start()  # alone again
-        old.says("another job named", "tidemill spark ready:", '"lag": 0')
-
-    def test_it_waits_for_its_topic_and_ends_when_told(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
-        shop = Shop(seed=2)
-        name = f"late-{os.getpid()}-{random.Random().random()}"
-        job = Job(tmp_path, topics, topics=name, table__path=str(tmp_path / "{topic}")).start()
-        jobs.append(job)
-        job.table = tmp_path / name
-        job.says(f"tidemill spark problem: source: topic '{name}' does not exist at")
-        topics.create(partitions=2, name=name)
-        topics.fill(name, shop.load(300, partitions=2))
-        job.says("tidemill spark problem over: source, after")
-        poll(lambda: job.rows() == shop.rows, "equality", 120)
-        assert f"tidemill spark ready: {name} -> {tmp_path}" in job.said
-        poll(lambda: '"lag": 0' in job.said, "the progress line", 30)
-        assert job.process is not None
-        job.process.terminate()
-        assert job.wait(60) == 0
 
     def test_a_record_that_is_no_change_stops_it_with_one_line(
         self, topics: Topics, tmp_path: Path, jobs: list[Job]
@@ -281,9 +275,9 @@ class TestInSpark:
         topics.fill(name, [[row(3, "meanwhile")], [], [row(4, "new partition")]])
         job.start()
         expected = [{"id": 3, "Name": "meanwhile"}, {"id": 4, "Name": "new partition"}]
-        poll(lambda: job.rows() == expected, "what came after the first start", 120)
+        poll(lambda: job.rows() == expected, "what came after the first start", WAIT_S)
         topics.fill(name, [[], [row(5, "later")]])
-        poll(lambda: [each["id"] for each in job.rows()] == [3, 4, 5], "the rest", 120)
+        poll(lambda: [each["id"] for each in job.rows()] == [3, 4, 5], "the rest", WAIT_S)
 
 
 class TestStuck:
@@ -292,61 +286,54 @@ class TestStuck:
     pytestmark = slow
 
     @pytest.mark.crash
-    def test_a_source_that_is_away_or_silent(self, broker: Service, tmp_path: Path, jobs: list[Job]) -> None:
-        topics = Topics(broker.facts["address"])
-        name = topics.create()
-        topics.fill(name, [[row(1, "a")]])
-        job = Job(tmp_path, topics, topics=name).start()
+    def test_source_topic_and_table_go_away_and_come_back(
+        self, broker: Service, tmp_path: Path, jobs: list[Job]
+    ) -> None:
+        """One job through all of it: a session of Spark is dear, and each state must end before the next begins."""
+        topics, name, over = Topics(broker.facts["address"]), "late", "tidemill spark problem over: source, after"
+        job = Job(tmp_path, topics, topics=name, topic__recreated="continue")
         jobs.append(job)
-        poll(lambda: len(job.rows()) == 1, "the first row", 120)
-        assert "tidemill spark problem" not in job.said
+
         broker.kill()
-        job.says(
-            f"tidemill spark problem: source: {topics.bootstrap}: the cluster does not answer: ", '"problem": "source'
-        )
+        job.start()
+        away = f"tidemill spark problem: source: {topics.bootstrap}: the cluster does not answer: "
+        job.says(away, '"problem": "source')
         broker.start()
-        job.says("tidemill spark problem over: source, after", '"problem": null')
+        no_topic = f"tidemill spark problem: source: topic '{name}' does not exist at {topics.bootstrap}"
+        job.says(no_topic)
+        topics.create(name=name)
+        topics.fill(name, [[row(1, "a")]])
+        job.says(over, f"tidemill spark ready: {name} -> {job.table}", '"lag": 0')
+        poll(lambda: job.names() == ["a"], "the first row", WAIT_S)
+
+        broker.kill()
+        job.says(away, '"problem": "source')
+        broker.start()
+        job.says(over, '"problem": null')
         os.kill(broker.pid, signal.SIGSTOP)
         job.says("tidemill spark problem: source: ")
         os.kill(broker.pid, signal.SIGCONT)
-        job.says("tidemill spark problem over: source, after")
+        job.says(over)
         topics.fill(name, [[row(2, "b")]])
-        poll(lambda: len(job.rows()) == 2, "the second row", 120)
-        job.process.terminate()  # type: ignore[union-attr]
-        assert job.wait() == 0
-        broker.kill()
-        job.start()  # and one that is away from the first moment on
-        job.says("tidemill spark problem: source: ")
-        broker.start()
-        job.says("tidemill spark problem over: source, after", "tidemill spark ready:")
+        poll(lambda: job.names() == ["a", "b"], "the second row", WAIT_S)
 
-    def test_a_topic_that_is_gone(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
-        name = topics.create()
-        topics.fill(name, [[row(1, "a")]])
-        job = Job(tmp_path, topics, topics=name, topic__recreated="continue").start()
-        jobs.append(job)
-        poll(lambda: len(job.rows()) == 1, "the first row", 120)
-        topics.delete(name)
-        job.says(f"tidemill spark problem: source: topic '{name}' does not exist at {topics.bootstrap}")
-        topics.create(name=name)
-        topics.fill(name, [[row(2, "b")]])
-        job.says("tidemill spark problem over: source, after")
-        poll(lambda: len(job.rows()) == 2, "the new topic's row", 120)
-
-    def test_a_table_that_cannot_be_written(self, topics: Topics, tmp_path: Path, jobs: list[Job]) -> None:
-        name = topics.create()
-        topics.fill(name, [[row(1, "a")]])
-        job = Job(tmp_path, topics, topics=name).start()
-        jobs.append(job)
-        poll(lambda: len(job.rows()) == 1, "the first row", 120)
-        away = job.table.rename(tmp_path / "away")
+        elsewhere = job.table.rename(tmp_path / "elsewhere")
         job.table.write_text("in the way")
-        topics.fill(name, [[row(2, "b")]])
-        job.says(f"tidemill spark problem: table: table '{job.table}'", '"problem": "table: ')
+        topics.fill(name, [[row(3, "c")]])
+        job.says("tidemill spark problem: table: ", '"problem": "table: ')
         job.table.unlink()
-        away.rename(job.table)
+        elsewhere.rename(job.table)
         job.says("tidemill spark problem over: table, after")
-        poll(lambda: len(job.rows()) == 2, "the second row", 120)
+        poll(lambda: job.names() == ["a", "b", "c"], "the third row", WAIT_S)
+
+        topics.delete(name)
+        job.says(no_topic)
+        topics.create(name=name)
+        topics.fill(name, [[row(4, "d")]])
+        job.says(over)
+        poll(lambda: job.names() == ["a", "b", "c", "d"], "the new topic's row", WAIT_S)
+        job.terminate()
+        assert job.wait() == 0
 
     @pytest.mark.kafka_peer
     def test_a_wrong_password_and_a_right_that_is_missing(self, tmp_path: Path, jobs: list[Job]) -> None:
@@ -374,16 +361,14 @@ class TestStuck:
             job.start(kafka__sasl__username="guest")
             job.says(f"tidemill spark problem: source: {refused}", f"tidemill spark: {refused}")
             assert job.wait() == 3
-            job.start()
-            job.says("tidemill spark ready:", '"problem": null')
 
 
-def java_below(pid: int, least: int = 1) -> int:
-    """The JVM that a job started, 0 when there is none yet and that is allowed."""
+def java_below(pid: int) -> int:
+    """The JVM that a job started."""
     children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     found = [child for child in children if "java" in os.path.basename(os.readlink(f"/proc/{child}/exe"))]
-    assert len(found) >= least
-    return found[0] if found else 0
+    (java,) = found
+    return java
 
 
 def lives(pid: int) -> bool:

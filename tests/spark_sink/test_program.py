@@ -19,7 +19,7 @@ from tidemill.spark_sink.program import offsets_behind, to_topics
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java]
+slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(600)]
 
 
 def test_offsets_behind_have_the_names_of_sparks_kafka_source() -> None:
@@ -53,7 +53,6 @@ print("rows", frame.load().count())
 class TestInSpark:
     pytestmark = slow
 
-    @pytest.mark.timeout(180)
     def test_a_program_needs_nothing_in_its_environment(self, topics: Topics, tmp_path: Path) -> None:
         name = topics.create()
         topics.fill(name, [[Message(b"k", b"v")] * 3])
@@ -64,7 +63,7 @@ class TestInSpark:
         here = Path(__file__).parents[2] / "spark_sink" / "autoload"  # an older one may be installed
         bare["PYTHONPATH"] = f"{here}{os.pathsep}{bare.get('PYTHONPATH', '')}".rstrip(os.pathsep)
         command = [sys.executable, str(tmp_path / "program.py"), topics.bootstrap, name]
-        done = subprocess.run(command, env=bare, capture_output=True, text=True, timeout=150, check=False)
+        done = subprocess.run(command, env=bare, capture_output=True, text=True, timeout=500, check=False)
         assert "rows 3" in done.stdout, done.stderr[-3000:]
 
     @pytest.mark.parametrize("mode", ["update", "complete", "append"])

@@ -19,7 +19,7 @@ from tidemill.spark_sink.source import RangePartition, StreamReader
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(600)]
 
 
 def numbered(count: int, first: int = 0) -> list[Message]:

@@ -53,7 +53,7 @@ def test_a_partition_the_query_does_not_know_yet_waits_from_its_first_record() -
     assert still.seconds(20, at(5), at(5, partitions=2)) == 20
 
 
-slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java]
+slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(600)]
 
 
 class TestInSpark:
@@ -73,7 +73,7 @@ class TestInSpark:
         writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c"))
         query = writer.queryName(name).trigger(processingTime="100 milliseconds").start()
         try:
-            poll(lambda: seen, "a batch", 90)
+            poll(lambda: seen, "a batch", 300)
             yield query
         finally:
             with contextlib.suppress(Exception):
@@ -82,7 +82,7 @@ class TestInSpark:
     def test_a_hung_planner_is_noticed_once_records_wait(self, topics: Topics, query: "StreamingQuery") -> None:
         name = query.name
         assert name is not None
-        poll(lambda: query.lastProgress is not None, "the report of the batch", 30)
+        poll(lambda: query.lastProgress is not None, "the report of the batch", 120)
         guard = guard_of(query, topics, name, timeout_s=60)
         planners = planners_below(os.getpid())
         for planner in planners:
@@ -98,7 +98,7 @@ class TestInSpark:
         finally:
             for planner in planners:
                 os.kill(planner, signal.SIGCONT)
-        poll(lambda: query.lastProgress["batchId"] >= 1, "the batch after it", 60)
+        poll(lambda: query.lastProgress["batchId"] >= 1, "the batch after it", 120)
         guard.check(2_000, busy=False)  # it goes on
 
     def test_a_query_whose_thread_is_gone_is_dead_however_active(self, topics: Topics, query: "StreamingQuery") -> None:
@@ -117,7 +117,7 @@ class TestInSpark:
             query._jsq.streamingQuery().queryExecutionThread().stop()  # throws an Error there, as a full stack would
         except Py4JJavaError:
             pytest.skip("Java 20 and later have no Thread.stop")
-        poll(lambda: not query.isActive, "the query's end", 30)
+        poll(lambda: not query.isActive, "the query's end", 120)
         error = exception_of(query)
         assert error is not None
         failure = failure_of(error)

@@ -17,7 +17,7 @@ from tidemill.spark_sink.writer import check_columns, parse_writer_options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-integration = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java]
+integration = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(600)]
 
 
 def records(topics: Topics, name: str, partition: int, count: int) -> list[tuple[object, ...]]:

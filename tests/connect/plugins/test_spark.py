@@ -230,7 +230,7 @@ def test_a_job_that_needs_a_decision_fails_the_task(stand_in: Callable[[str], Ru
 @pytest.mark.spark
 @pytest.mark.java
 @pytest.mark.crash
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1_200)
 def test_the_real_job_killed_twice_still_makes_the_tables_equal(tidemill_broker: Any, tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
@@ -249,10 +249,10 @@ def test_the_real_job_killed_twice_still_makes_the_tables_equal(tidemill_broker:
         return sorted(DeltaTable(table).to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
 
     try:
-        poll(lambda: running.facts.get("rows", 0) > 0, "the first rows", 120)
+        poll(lambda: running.facts.get("rows", 0) > 0, "the first rows", 400)
         os.kill(running.facts["pid"], signal.SIGKILL)
         topics.fill(name, [log[300:]])
-        poll(lambda: running.facts.get("restarts") == 1 and rows() == shop.rows, "equality", 150)
+        poll(lambda: running.facts.get("restarts") == 1 and rows() == shop.rows, "equality", 400)
     finally:
         running.stop(120)
     assert running.error is None
