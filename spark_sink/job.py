@@ -93,6 +93,7 @@ class WarehouseJob:
             bytes_max=config.max_bytes_per_trigger,
         )
         self._resizes = False  # the query at hand is to be replaced by one with another batch size
+        self._taken = 0  # offsets of the batch whose commit was started last
         self._targets: dict[str, DeltaTarget] = {}
         self._upkeep: dict[str, Upkeep] = {}
         self._topic_ids: Mapping[str, Any] = {}
@@ -327,6 +328,7 @@ class WarehouseJob:
             chunks = chunks_of(frame.toArrow())
             if self._stopping.is_set():
                 raise InterruptedError("the job is stopping")
+            self._taken = sum(chunk.end - chunk.start for chunk in chunks)
             self._commits.start(lambda: self._commit_all(chunks))
             self._resizes = self._resized(chunks)
         except BaseException as error:
@@ -334,9 +336,8 @@ class WarehouseJob:
             raise
 
     def _resized(self, chunks: list[Chunk]) -> bool:
-        offsets = sum(chunk.end - chunk.start for chunk in chunks)
         cut = any(chunk.cut for chunk in chunks)
-        size = self._size.after(offsets, sum(chunk.size_bytes for chunk in chunks), cut)
+        size = self._size.after(self._taken, sum(chunk.size_bytes for chunk in chunks), cut)
         if size is self._size:
             return cut
         log.info("batches take another number of records", before=self._size.offsets, now=size.offsets, cut=cut)
@@ -373,10 +374,10 @@ class WarehouseJob:
         with Watchdog(limit_s, lambda: self._give_up_jvm(session, limit_s)) as watchdog:
             while not self._stopping.wait(_POLL_S):
                 watchdog.beat()
+                self._check_commits(query)
                 self._progress(query)
                 guard.check(self._clock.monotonic(), busy=self._commits.is_busy)
-                self._check_commits(query)
-                if not query.isActive:
+                if not query.isActive and not self._commits.is_busy:  # a long commit must not look like a silent JVM
                     self._commits.wait()
                     self._progress(query, force=True)
                     if self._resizes and self._failure is None:
@@ -417,7 +418,9 @@ class WarehouseJob:
             if progress is not None:
                 self._report.over(QUERY)  # it plans, and that is all that an idle one does
             lag = lag_of(progress)
-            self._report.progress(facts if lag is None else facts | {"lag": lag})
+            if lag is not None:  # what Spark takes for done may not be in the table yet
+                facts["lag"] = lag + (self._taken if self._commits.is_busy else 0)
+            self._report.progress(facts)
 
     def _end(self, failure: Failure) -> int:
         if not failure.is_ours:

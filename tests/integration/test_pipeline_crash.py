@@ -23,7 +23,7 @@ pytestmark = [
 
 ROWS = 1_000
 CHANGES_BEFORE_KILL = 300
-CHANGES = 2_000
+CHANGES = 3_000  # more than are made while a part is killed
 RATE_PER_S = 400
 EQUAL_TIMEOUT_S = 600
 PROGRESS_TIMEOUT_S = 300
