@@ -418,7 +418,7 @@ class WarehouseJob:
             if progress is not None:
                 self._report.over(QUERY)  # it plans, and that is all that an idle one does
             lag = lag_of(progress)
-            if lag is not None:  # what Spark takes for done may not be in the table yet
+            if lag is not None and not self._resizes:  # what Spark takes for done may not be in the table, or be cut
                 facts["lag"] = lag + (self._taken if self._commits.is_busy else 0)
             self._report.progress(facts)
 
