@@ -265,10 +265,9 @@ class GeneratorSource(SourceTask):
             self._buffer = _Buffer()
             self._thread = threading.Thread(target=self._run, args=(self._buffer,), name="generator", daemon=True)
             self._thread.start()
-        outputs = self._buffer.take(POLL_S)
+        outputs, failure = self._buffer.take(POLL_S)
         if outputs:
             return outputs
-        failure = self._buffer.failure
         if isinstance(failure, RetryAfter):
             self._thread = None  # a generator that raised is over: the next poll calls the function again
         if failure is not None:
@@ -346,8 +345,8 @@ class _Buffer:
     """A bounded buffer between the generator's thread and the task's."""
 
     def __init__(self) -> None:
-        self.failure: Exception | None = None
         self.closed = False
+        self._failure: Exception | None = None
         self._changed = threading.Condition()
         self._items: list[SourceOutput] = []
         self._bytes = 0
@@ -373,19 +372,22 @@ class _Buffer:
     def end(self, failure: Exception) -> None:
         """Say why nothing follows."""
         with self._changed:
-            self.failure = failure
+            self._failure = failure
             self._listener = None
             self._changed.notify_all()
 
-    def take(self, seconds: float) -> list[SourceOutput]:
-        """Take everything, waiting for the first item."""
+    def take(self, seconds: float) -> tuple[list[SourceOutput], Exception | None]:
+        """Take everything, waiting for the first item, and why nothing follows what was taken, if that is so.
+
+        Both in one look: asked for afterwards, the end may be behind items that came in between.
+        """
         with self._changed:
-            if not self._items and self.failure is None:
+            if not self._items and self._failure is None:
                 self._changed.wait(seconds)
             items, self._items = self._items, []
             self._bytes = 0
             self._changed.notify_all()
-        return items
+            return items, self._failure
 
     def on_close(self, listener: Callable[[], object]) -> None:
         """Have `listener` called when nobody wants more."""

@@ -1,6 +1,7 @@
 """Functions as plugins"""
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -246,6 +247,36 @@ def test_what_a_generator_raises_comes_after_what_it_yielded(failure: Exception)
     assert list(task.poll()) == [record(0)]
     with pytest.raises(type(failure)):
         task.poll()
+
+
+def test_what_comes_while_a_poll_finds_nothing_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator yields and ends between the look for outputs and what follows it."""
+    monkeypatch.setattr(sdk, "POLL_S", 0.0)
+    looked, ended = threading.Event(), threading.Event()
+
+    @source("late", version="1")
+    def late() -> Iterator[Record]:
+        assert looked.wait(DEADLINE_S)
+        yield record(1)
+
+    def after_a_look(frame: Any, event: str, arg: Any) -> Any:
+        if event == "return" and frame.f_code.co_name == "take" and not looked.is_set():
+            looked.set()
+            for thread in threading.enumerate():
+                if thread.name == "generator":
+                    thread.join(DEADLINE_S)
+            ended.set()
+        return after_a_look
+
+    task = started(late)
+    before = sys.gettrace()
+    sys.settrace(after_a_look)
+    try:
+        outputs = list(task.poll())
+    finally:
+        sys.settrace(before)
+    assert ended.is_set(), "nothing came between"
+    assert outputs + drain(task) == [record(1)]
 
 
 def test_yielding_something_else_is_a_mistake() -> None:
