@@ -16,6 +16,10 @@ MESSAGE_MAX = 1_000
 """Characters of a message: it is told again with every change, and kept in the status topic."""
 
 
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What stands in the way now."""
@@ -27,8 +31,8 @@ class Problem:
 
 
 def shortened(message: str) -> str:
-    """The message in one line, cut where it is too long."""
-    line = " ".join(message.split())
+    """The message in one line, cut where it is too long; what UTF-8 cannot carry, as of a file's name, is replaced."""
+    line = " ".join(message.encode("utf-8", "replace").decode().split())
     return line if len(line) <= MESSAGE_MAX else line[: MESSAGE_MAX - 1] + "…"
 
 
@@ -87,7 +91,8 @@ def from_json(content: object) -> Problem | None:
 
 
 def iso(time_ms: int) -> str:
-    """A moment in ISO 8601, UTC, to the millisecond."""
+    """A moment in ISO 8601, UTC, to the millisecond; one after the last that can be written is that one."""
+    time_ms = max(0, min(time_ms, LATEST_MS))
     moment = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -66,6 +66,9 @@ SHUTDOWN_GRACE_S = 5.0  # Kafka Connect's task.shutdown.graceful.timeout.ms
 LOG_LINE_MAX = 64 * 1024  # longer lines of a task's output are cut, as journald does
 LOG_TAIL_LINES = 20  # of the output, quoted when a process ends without a word
 MEMORY_MAX = "task.memory.max.bytes"
+NOT_FACTS = frozenset(
+    {"level", "self", "exc_info", "stack_info"}
+)  # of a logged line: they ask the logger for something
 
 # -P: modules in the folder that the worker was started in are not the standard library's
 _GUARDIAN = ("-P", "-u", "-m", "tidemill.connect.remote.guardian")
@@ -165,6 +168,9 @@ class TaskHost:
         """Start a process for the task; what becomes of it arrives as events."""
         if spec.task in self._by_task:
             raise ValueError(f"task {spec.task} is still running on this worker")
+        limit = spec.config.get(MEMORY_MAX, "0")
+        if not limit.strip().isdecimal():
+            raise ValueError(f"{MEMORY_MAX} is a number of bytes, not {limit!r}")
         process = await self._spawn(str(spec.task), pb.ToTask(start=spec_to_message(spec)), spec)
         self._by_task[spec.task] = process
 
@@ -321,7 +327,7 @@ class TaskHost:
             process.tail.append(" ".join([event, *(f"{name}={value}" for name, value in facts.items())]))
             facts["task"] = process.label
             with contextlib.suppress(OSError, ValueError):  # nobody reads the worker's output any more
-                task_log.log(level, event, **facts)
+                task_log.bind(**facts).log(level, event)  # bound: a fact may have the name of a parameter
 
     async def _sample(self) -> None:
         """Report memory and processor time; kill a task that uses more memory than it may, its children's included."""
@@ -477,7 +483,7 @@ def parse_line(line: str) -> tuple[int, str, dict[str, Any]]:
             found = orjson.loads(line)
             event, level = found.pop("event", None), logging.getLevelNamesMapping().get(str(found.get("level")).upper())
             if isinstance(event, str) and level is not None:
-                return level, event, {name: value for name, value in found.items() if name not in ("level", "self")}
+                return level, event, {name: value for name, value in found.items() if name not in NOT_FACTS}
     return logging.INFO, line, {}
 
 

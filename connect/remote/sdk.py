@@ -20,7 +20,7 @@ import orjson
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Plugin, PluginKind
+from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Json, Plugin, PluginKind
 from tidemill.connect.loader import GROUP, Plugins
 from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
@@ -211,6 +211,7 @@ def _trace(error: Exception) -> str:
         text = str(error)  # written for people: the stack would only hide it
     else:
         text = "".join(traceback.format_exception(error))
+    text = text.encode("utf-8", "replace").decode()
     if len(text) <= TRACE_MAX:
         return text
     half = TRACE_MAX // 2
@@ -230,10 +231,26 @@ def _report(link: _Link, control: TaskControl, ended: threading.Event) -> None:
 
 
 def _facts(control: TaskControl) -> bytes:
-    facts = orjson.dumps(dict(control.facts), default=str)
+    reported = dict(control.facts)
+    try:
+        facts = orjson.dumps(reported, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # one of them is no JSON, such as a very large number: the others are told
+        facts = orjson.dumps(
+            {name: fact for name, fact in reported.items() if _is_json(name, fact)},
+            default=str,
+            option=orjson.OPT_NON_STR_KEYS,
+        )
     if len(facts) <= FACTS_BYTES_MAX:
         return facts
     return orjson.dumps({"facts-too-large": len(facts)})
+
+
+def _is_json(name: str, fact: Json) -> bool:
+    try:
+        orjson.dumps({name: fact}, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        return False
+    return True
 
 
 def _run_check(link: _Link, order: pb.Check) -> int:

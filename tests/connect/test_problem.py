@@ -15,6 +15,17 @@ def test_a_message_is_one_bounded_line() -> None:
     assert len(cut) == MESSAGE_MAX and cut.endswith("…")
 
 
+def test_a_message_can_be_sent() -> None:
+    """Names of files may have bytes that are no text."""
+    assert shortened("no such file: caf\udce9") == "no such file: caf?"
+
+
+def test_a_next_try_in_a_distant_future_can_be_written() -> None:
+    distant = Problem(message="not before the year 10000", since_ms=0, next_try_ms=10**18)
+    assert to_json(distant)["next_try"] == "9999-12-31T23:59:59.999Z"
+    assert "next try 9999" in sentence(distant)
+
+
 def test_nothing_is_no_problem() -> None:
     assert joined([]) is None
 

@@ -116,6 +116,22 @@ class Job(JobTask):
         print("still here", flush=True)
         self.wait(context)
 
+    def log_like_others(self, context: TaskContext) -> None:
+        """A plugin's own logger may name its facts as it likes."""
+        names = ("method_name", "event_dict", "self", "level", "logger", "exc_info", "stack_info", "name", "_record")
+        for name in names:
+            print(f'{{"event": "fact {name}", "level": "warning", "{name}": "true"}}', flush=True)
+        self.wait(context)
+
+    def unspeakable(self, context: TaskContext) -> None:
+        """Facts that are no JSON, a problem whose text is none, and a next try after the end of all time."""
+        context.report({"large": 2**70, "odd": "\udcff", "numbers": {1: 2}, "good": 1})
+        context.problem("file", "cannot read caf\udce9", retry_s=1e17)
+        self.wait(context)
+
+    def unspeakable_end(self, context: TaskContext) -> None:
+        raise Fatal("cannot read caf\udce9")
+
     def _note(self, *pids: int) -> None:
         with open(self.settings.pid_file + ".part", "w", encoding="ascii") as file:
             file.write(" ".join(map(str, pids)))

@@ -192,6 +192,34 @@ async def test_what_a_task_logs_keeps_its_level_and_its_facts(running: Any, spec
     assert (line["task"], line["error"], line["retry_s"]) == (str(task), "nobody is there", 1.0)
 
 
+async def test_a_task_may_log_facts_of_any_name(running: Any, spec: Make) -> None:
+    with capture_logs() as lines:
+        task = await running.start(job(spec, "log_like_others"))
+        await running.events.wait(TaskReport, lambda event: event.facts.get("waiting"))
+        await running.host.stop_task(task, 10)
+    assert not [line for line in lines if line["event"] == "supervision failed"]
+    (line,) = [line for line in lines if line["event"] == "fact method_name"]
+    assert (line["method_name"], line["log_level"]) == ("true", "warning")
+
+
+async def test_what_cannot_be_told_keeps_nothing_else_from_being_told(running: Any, spec: Make) -> None:
+    task = await running.start(job(spec, "unspeakable"))
+    told = await running.events.wait(TaskReport, lambda event: event.problem is not None)
+    assert told.problem.message == "cannot read caf?"
+    assert (told.facts["good"], told.facts["numbers"]) == (1, {"1": 2})
+    assert "large" not in told.facts and "odd" not in told.facts
+    await running.host.stop_task(task, 10)
+    await running.ended(await running.start(job(spec, "unspeakable_end", task=1)))
+    assert running.events.failures() == ["cannot read caf?"]
+
+
+async def test_a_limit_that_is_no_number_is_refused(running: Any, spec: Make) -> None:
+    """It may come from a topic that somebody else has written."""
+    with pytest.raises(ValueError, match=r"task\.memory\.max\.bytes is a number of bytes, not '1 GB'"):
+        await running.host.start_task(job(spec, "wait", config={"task.memory.max.bytes": "1 GB"}))
+    await running.host.stop_task(await running.start(job(spec, "wait")), 10)
+
+
 async def test_a_failure_is_told_to_the_worker_and_not_logged_beside_that(running: Any, spec: Make) -> None:
     with capture_logs() as lines:
         await running.ended(await running.start(job(spec, "fail")))
