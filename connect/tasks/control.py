@@ -21,6 +21,13 @@ PATIENCE_S = 3.0
 """For calls that should return at once, such as `poll`; writing a batch may take longer."""
 
 
+PAUSE_CHECK_S = 60.0
+"""Between looks at a pause; a wish wakes the wait, so this is only a bound."""
+
+RETRY_MAX_S = 100 * 365 * 86_400.0
+"""As far as a next try is told; a plugin that never wants to be called again may ask for any number."""
+
+
 class News(enum.Enum):
     """What a task announces."""
 
@@ -105,10 +112,10 @@ class TaskControl:
         self._listeners.append(listener)
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but not through a new wish."""
-        stop, pause = self._stop, self._pause
+        """Sleep, but not through a new wish, and not at all when the task is to end."""
+        pause = self._pause
         with self._changed:
-            self._changed.wait_for(lambda: (self._stop, self._pause) != (stop, pause), seconds)
+            self._changed.wait_for(lambda: self._stop or self._pause != pause, min(seconds, threading.TIMEOUT_MAX))
 
     def report(self, facts: Mapping[str, Json]) -> None:
         """Publish facts; they stay until overwritten."""
@@ -129,7 +136,7 @@ class TaskControl:
                 message=shortened(message),
                 since_ms=now_ms if known is None else known.since_ms,
                 attempts=(0 if known is None else known.attempts) + (retry_s is not None),
-                next_try_ms=None if retry_s is None else now_ms + int(retry_s * 1000),
+                next_try_ms=None if retry_s is None else now_ms + int(min(retry_s, RETRY_MAX_S) * 1000),
             )
 
     def problem_over_in(self, about: str, seconds: float) -> None:
@@ -173,6 +180,18 @@ class TaskControl:
     def announce_pause(self, paused: bool) -> None:
         """Say that the task has stopped or begun again to read."""
         self._announce(News.PAUSED if paused else News.RESUMED)
+
+    def hold_while_paused(self, about: str) -> None:
+        """Between two tries: a paused task tries nothing, so the problem it had counts no more until it goes on."""
+        if not self._pause or self._stop:
+            return
+        self.problem(about, None)
+        self.announce_start()
+        self.announce_pause(True)
+        while self._pause and not self._stop:
+            self.wait(PAUSE_CHECK_S)
+        if not self._stop:
+            self.announce_pause(False)
 
     def announce_completion(self) -> None:
         """Say that the input has ended."""

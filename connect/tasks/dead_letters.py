@@ -83,8 +83,10 @@ class DeadLetters:
         topic, wanted = self._policy.dead_letter_topic, self._policy.dead_letter_replication_factor
         admin = AdminClient(admin_config(self._spec))
         try:
-            brokers = len(admin.list_topics(timeout=CREATION_TIMEOUT_S).brokers)
-            replicas = copies(wanted, brokers, at_most=REPLICATION_FACTOR not in self._spec.config)
+            found = admin.list_topics(timeout=CREATION_TIMEOUT_S)
+            if topic in found.topics:
+                return  # who may write to it need not be allowed to create topics
+            replicas = copies(wanted, len(found.brokers), at_most=REPLICATION_FACTOR not in self._spec.config)
             admin.create_topics([NewTopic(topic, 1, replicas)])[topic].result(CREATION_TIMEOUT_S)
             log.info("dead-letter topic created", topic=topic, replicas=replicas)
         except KafkaException as error:

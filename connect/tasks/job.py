@@ -12,12 +12,11 @@ from tidemill.connect.api import Fatal, JobTask, NotConnected, Plugin, RetryAfte
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.context import task_context
-from tidemill.connect.tasks.control import TaskControl
+from tidemill.connect.tasks.control import PAUSE_CHECK_S, TaskControl
 from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.job")
 
-PAUSE_CHECK_S = 60.0  # a wish wakes the wait; this is only a bound
 RESTART_S_MAX = 60.0  # a job may be a program that takes long to start
 HEALTHY_S = 60.0  # a job that ran this long starts over with short waits
 SETTLED_S = 3.0  # a job that ran this long has got what it waited for

@@ -36,10 +36,13 @@ class Sessions:
                 session()
                 return
             except (NotConnected, ClientLost) as error:
+                if self._control.stopping:
+                    return
                 delay_s = self._backoff.next_s()
                 self._log.warning("not connected", task=self._name, error=str(error), retry_s=delay_s)
                 self._control.problem(ABOUT, str(error), retry_s=delay_s)
                 self._control.wait(delay_s)
+                self._control.hold_while_paused(ABOUT)
 
     def healthy(self) -> None:
         """The session at hand has what it needs."""

@@ -195,10 +195,12 @@ class _Session:
             try:
                 with self._control.calling("start"):
                     self._task.start(context)
+                self._control.problem(RETRYING, None)
                 return True
             except RetryAfter as retry:
                 self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
                 self._control.wait(retry.seconds)
+                self._control.hold_while_paused(RETRYING)
         return False
 
     def _topics(self) -> frozenset[str]:
@@ -253,7 +255,8 @@ class _Session:
 
     def _attend(self, now: float) -> None:
         """While nothing may be read: stay in the group, and offer a held batch again when it is due."""
-        message = self._consumer.poll(min(POLL_S, max(0.0, self._retry_at - now)) if self._pending else POLL_S)
+        due = self._pending is not None and not self._paused
+        message = self._consumer.poll(min(POLL_S, max(0.0, self._retry_at - now)) if due else POLL_S)
         self._raise_failure()
         if message is not None:
             self._put_back(message)
@@ -287,6 +290,8 @@ class _Session:
                 self._await_commit()
         finally:
             self._watch.close()
+            for about in (RETRYING, FLUSHING):
+                self._control.problem(about, None)
             self._report()
             self._taken.clear()  # nothing more may be committed
             self._close([TopicPartition(*place) for place in self._assigned])
@@ -450,6 +455,7 @@ class _Session:
     def _flush_and_commit(self, *, wait: bool) -> None:
         """Make everything taken in durable, then let the group know."""
         if not self._taken:
+            self._control.problem(FLUSHING, None)  # its records are somebody else's now
             return
         before, self.prove_by_flush = self.prove_by_flush, True
         try:
@@ -543,6 +549,8 @@ class _Session:
             self._position.pop(place, None)
         if self._pending is not None:
             self._pending = _without(self._pending, set(places))
+            if self._pending is None:
+                self._control.problem(RETRYING, None)
         try:
             self._task.close(places)
         except Exception as error:

@@ -43,6 +43,25 @@ def test_a_wait_without_a_wish_ends_by_itself() -> None:
     assert not subject.stopping
 
 
+def test_nothing_is_waited_for_once_the_task_is_to_end() -> None:
+    subject, _ = control()
+    subject.request_stop(0)
+    begun = time.monotonic()
+    subject.wait(30)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_next_try_may_be_never() -> None:
+    subject, _ = control()
+    subject.problem("quota", "not this year", retry_s=float("inf"))
+    problem = subject.current_problem()
+    assert problem is not None and problem.next_try_ms is not None
+    timer = threading.Timer(0.05, subject.request_stop, (0,))
+    timer.start()
+    subject.wait(float("inf"))
+    timer.join()
+
+
 def test_the_start_is_announced_once() -> None:
     subject, news = control(paused=True)
     assert subject.paused

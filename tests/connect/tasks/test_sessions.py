@@ -5,7 +5,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from tidemill.connect.api import NotConnected
-from tidemill.connect.tasks.control import TaskControl
+from tidemill.connect.tasks.control import News, TaskControl
 from tidemill.connect.tasks.kafka_clients import ClientLost
 from tidemill.connect.tasks.sessions import Sessions
 
@@ -63,6 +63,47 @@ def test_what_would_fail_again_fails_the_task() -> None:
     with pytest.raises(ValueError, match="a bug"):
         run(control, NotConnected("away"), ValueError("a bug"))
     assert control.waits == [1]
+
+
+@pytest.mark.parametrize("wish", ["resume", "stop"])
+def test_a_task_that_is_paused_between_two_sessions_says_so_and_tries_nothing(wish: str) -> None:
+    news: list[News] = []
+    held: list[object] = []
+
+    class Paused(TaskControl):
+        def wait(self, seconds: float) -> None:
+            if not self.paused:
+                self.request_pause()  # during the first pause between sessions
+                return
+            held.append(self.current_problem())
+            if wish == "stop":
+                self.request_stop(1_000)
+            self.request_resume()
+
+    control = Paused(news.append)
+    outcomes = [NotConnected("away")]
+    sessions = Sessions("c-0", control, structlog.get_logger())
+
+    def session() -> None:
+        if outcomes:
+            raise outcomes.pop()
+
+    sessions.run(session)
+    assert held == [None]
+    assert news == [News.STARTED, News.PAUSED, *([News.RESUMED] if wish == "resume" else [])]
+
+
+def test_what_a_stop_interrupts_is_not_told() -> None:
+    control = Control()
+    sessions = Sessions("c-0", control, structlog.get_logger())
+
+    def session() -> None:
+        control.request_stop(1_000)
+        raise NotConnected("stopped while connecting")
+
+    sessions.run(session)
+    assert control.waits == []
+    assert control.current_problem() is None
 
 
 def test_a_stop_ends_the_pauses() -> None:

@@ -21,7 +21,7 @@ from tidemill.connect.api import (
     TaskContext,
 )
 from tidemill.connect.task_spec import TaskSpec
-from tidemill.connect.tasks import sessions, sink
+from tidemill.connect.tasks import dead_letters, sessions, sink
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.control import News
 from tidemill.connect.tasks.sink import SinkRunner
@@ -201,6 +201,48 @@ def test_an_idle_sink_is_well_again(fill: Callable[..., Loop], cluster: Cluster,
     loop = fill(target, topic)
     until(lambda: target.places, "the assignment")
     until(lambda: loop.control.current_problem() is None, "the end of the problem")
+
+
+def test_a_start_that_worked_in_the_end_is_no_problem(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    target = Target(start=[RetryAfter(0.01, "the target starts up")])
+    loop = fill(target, topic)
+    until(lambda: target.places, "the assignment")
+    assert loop.control.current_problem() is None
+
+
+def test_a_batch_that_went_to_another_task_is_no_problem_of_this_one(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    cluster.produce(topic, (None, "1"))
+    stuck, name = Target(put=[RetryAfter(3_600, "the table is locked")], flush=[RetryAfter(3_600)]), f"s-{topic}"
+    loop = fill(stuck, topic, name=name)
+    until(lambda: loop.control.current_problem() is not None, "the problem")
+    for task in (1, 2, 3):
+        fill(Target(), topic, name=name, task=task)
+    until(lambda: loop.control.current_problem() is None, "the end of the problem")
+
+
+def test_a_paused_sink_rests_although_it_holds_a_batch(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.produce(topic, (None, "1"))
+    target = Target(put=[RetryAfter(0.5, "the table is locked")])
+    loop = fill(target, topic)
+    until(lambda: loop.control.current_problem() is not None, "the refusal")
+    loop.control.request_pause()
+    until(lambda: News.PAUSED in loop.news, "the pause")
+    turns: list[int] = []
+    original = sink._Session._turn
+
+    def turn(self: Any) -> None:
+        turns.append(1)
+        original(self)
+
+    monkeypatch.setattr(sink._Session, "_turn", turn)
+    threading.Event().wait(2)
+    assert 0 < len(turns) < 50
+    loop.control.request_resume()
+    until(lambda: target.values == [1], "the record")
 
 
 def test_a_target_that_fails_to_flush_is_not_well_because_it_buffers(
@@ -392,6 +434,24 @@ def test_a_dead_letter_topic_has_no_more_copies_than_there_are_brokers(
     loop.stop()
     assert loop.error is None
     assert cluster.values(f"dlq-{topic}") == [b"no json"]
+
+
+def test_a_dead_letter_topic_that_exists_need_not_be_made(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task may write to it, but perhaps not create topics."""
+
+    def forbidden(*arguments: Any, **named: Any) -> Any:
+        raise AssertionError("it was asked to create a topic")
+
+    cluster.produce(topic, (None, "no json"))
+    dead = cluster.create(f"dlq-{topic}")
+    monkeypatch.setattr(dead_letters.AdminClient, "create_topics", forbidden)
+    loop = fill(Target(), topic, {"errors.tolerance": "all", f"{DEAD}topic.name": dead}, name=f"s-{topic}")
+    until(lambda: loop.ended or loop.fact("deadletterqueue-produce-requests") == 1, "the dead letter")
+    loop.stop()
+    assert loop.error is None
+    assert cluster.values(dead) == [b"no json"]
 
 
 def test_a_dead_letter_topic_that_cannot_be_made_fails_the_task(
