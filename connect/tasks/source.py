@@ -65,7 +65,7 @@ IDLE_S = 0.1  # between looks at the wishes while nothing may be polled
 FAREWELL_S = 2.0  # for acknowledgements of records, then of offsets, when the task has failed
 STOP_RESERVE = 0.8  # of the grace period is for draining, the rest for the plugin's own stop
 
-SINGLY_S = 60.0  # without a refusal, after which records go out in batches again
+SINGLY_S = 60.0  # without a refusal, from the first record on, after which they go out in batches again
 
 DELIVERY = "delivery"
 
@@ -113,17 +113,24 @@ class SourceRunner:
         sessions = Sessions(str(self._spec.task), self._control, log)
 
         def session() -> None:
-            try:
-                self._session(singly=False).run(on_healthy=sessions.healthy)
-            except RefusedBatch as refused:
-                log.warning("records are sent one by one for a while", task=str(self._spec.task), reason=str(refused))
-                self._session(singly=True).run(on_healthy=sessions.healthy)
+            singly_s, stored = 0.0, -1
+            while True:
+                try:
+                    self._session(singly_s).run(on_healthy=sessions.healthy)
+                    return
+                except RefusedBatch as refused:
+                    if self._control.stopping:
+                        return  # it will be refused again when the task is started again
+                    log.warning("records are sent one by one now", task=str(self._spec.task), reason=str(refused))
+                    # With nothing stored in between, as in a snapshot, the same way lies ahead: it may take longer.
+                    singly_s = 2 * singly_s if self._counters.commits == stored else SINGLY_S
+                    stored = self._counters.commits
 
         sessions.run(session)
 
-    def _session(self, *, singly: bool) -> "_Session":
+    def _session(self, singly_s: float) -> "_Session":
         return _Session(
-            self._plugin, self._settings, self._spec, self._control, self._clock, self._counters, singly=singly
+            self._plugin, self._settings, self._spec, self._control, self._clock, self._counters, singly_s=singly_s
         )
 
 
@@ -139,10 +146,11 @@ class _Session:
         clock: Clock,
         counters: SourceCounters,
         *,
-        singly: bool,
+        singly_s: float,
     ) -> None:
-        self._singly = singly
-        self._refused_at = clock.monotonic()
+        self._singly = singly_s > 0
+        self._singly_s = singly_s
+        self._quiet_since: float | None = None  # no record was refused since then; None before the first
         self._failing = False
         self._spec = spec
         self._control = control
@@ -217,13 +225,26 @@ class _Session:
             try:
                 with self._control.calling("start"):
                     self._task.start(context)
+                self._control.problem(RETRYING, None)
                 return True
             except RetryAfter as retry:
                 self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
                 self._control.wait(retry.seconds)
+                self._control.hold_while_paused(RETRYING)
         return False
 
     def _loop(self) -> None:
+        try:
+            self._work()
+        except (NotConnected, ClientLost):
+            raise  # everything is stored, or nothing more can be
+        except Exception:
+            self._notify = False
+            self._keep_what_is_acknowledged()
+            raise
+
+    def _work(self) -> None:
+        """Turn after turn, and what is in flight at the end of them."""
         try:
             while not self._control.stopping:
                 self._turn()
@@ -235,12 +256,6 @@ class _Session:
         except NotConnected:
             self._notify = False  # the plugin's connection is gone; the next session learns from the stored offsets
             self._drain()
-            raise
-        except ClientLost:
-            raise  # nothing more can be stored
-        except Exception:
-            self._notify = False
-            self._keep_what_is_acknowledged()
             raise
         self._drain()
 
@@ -254,7 +269,7 @@ class _Session:
         if self._paused or now < self._retry_at or not self._machine.accepts_more:
             self._serve(IDLE_S)
             return
-        if self._singly and now - self._refused_at > SINGLY_S:
+        if self._singly and self._quiet_since is not None and now - self._quiet_since > self._singly_s:
             if self._machine.in_flight_records or self._flush is not None:
                 self._serve(IDLE_S)
                 return
@@ -322,7 +337,8 @@ class _Session:
 
     def _release(self) -> None:
         self._watch.close()
-        self._control.problem(DELIVERY, None)
+        for about in (DELIVERY, RETRYING):
+            self._control.problem(about, None)
         # What is still queued was either acknowledged or will be read again from the stored offsets.
         self._producer.purge()
         self._producer.flush(1.0)
@@ -342,8 +358,9 @@ class _Session:
             raise ClientLost(f"the producer cannot go on: {self._fatal.str()}")
         if self._inbox:
             inbox, self._inbox[:] = self._inbox[:], []
-            for delivery in inbox:
-                self._take(delivery)
+            refusals = [(delivery.token, *each) for delivery in inbox for each in self._take(delivery)]
+            for token, error, topic in refusals:  # last: one may end the session, and the others are acknowledged
+                self._take_refusal(token, error, topic)
         if self._flush is not None:
             self._look_after_flush(self._flush)
         self._look_after_delivery()
@@ -361,11 +378,10 @@ class _Session:
             held = "" if machine.accepts_more else "; the source is not read until they are"
             self._control.problem(DELIVERY, f"{what} wait to be acknowledged by the Kafka cluster{held}")
 
-    def _take(self, delivery: Delivery) -> None:
+    def _take(self, delivery: Delivery) -> list[tuple[KafkaError, str]]:
+        """Count what has become of the records of a run; return refusals, with the topic."""
         delivery.listed = False
         refused, delivery.refused = delivery.refused, []
-        for error, topic in refused:
-            self._take_refusal(delivery.token, error, topic)
         records, delivery.acknowledged = delivery.acknowledged, 0
         left_out, delivery.left_out = delivery.left_out, 0
         if records:
@@ -373,6 +389,7 @@ class _Session:
             self._counters.written += records
         if records + left_out:
             self._do(self._machine.step(machine.Delivered(token=delivery.token, records=records + left_out)))
+        return refused
 
     def _take_refusal(self, token: int, error: KafkaError, topic: str) -> None:
         """A record that the broker did not take, perhaps only for the company it was in."""
@@ -383,7 +400,7 @@ class _Session:
         if error.code() in REFUSED_WITH_ITS_BATCH:
             if not self._singly:
                 raise RefusedBatch(reason)
-            self._refused_at = self._clock.monotonic()
+            self._quiet_since = self._clock.monotonic()
             if error.code() in NAMES_RECORD and self._sender.tolerates(Stage.KAFKA_PRODUCE):
                 self._sender.leave_out(Stage.KAFKA_PRODUCE, Fatal(reason), topic)
                 self._do(self._machine.step(machine.Delivered(token=token, records=1)))
@@ -458,6 +475,10 @@ class _Session:
 
     def _send(self, outputs: Sequence[SourceOutput]) -> None:
         """Turn what was polled into runs of one source partition and produce them in order."""
+        if not self._machine.in_flight_records:
+            self._heard_at = self._clock.monotonic()  # nothing was waited for while the source was asked
+        if self._quiet_since is None:
+            self._quiet_since = self._clock.monotonic()
         start, count = 0, len(outputs)
         while start < count:
             first = outputs[start]

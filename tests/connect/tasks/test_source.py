@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from structlog.testing import capture_logs
 
 from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
 from tidemill.connect.api import (
@@ -30,6 +31,7 @@ from tidemill.connect.tasks.source import SourceRunner
 pytestmark = pytest.mark.integration
 
 PARTITION = {"table": "t"}
+AGAIN = "records are sent in batches again"
 
 Step = Sequence[SourceOutput] | Exception
 
@@ -391,6 +393,111 @@ def test_a_tolerant_task_leaves_out_the_record_that_is_to_blame_and_no_other(
     assert loop.error is None
     assert cluster.values(topic)[-(10 - len(missing)) :] == [str(n).encode() for n in range(10) if n not in missing]
     assert loop.fact("total-records-skipped") == len(missing)
+
+
+def test_refusals_with_a_quiet_time_between_them_are_tolerated_alike(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "SINGLY_S", 0.1)
+    topic = cluster.create(unique("t"), config={"max.message.bytes": "1000"})
+    large, there = b"x" * 5000, [b"0", b"1"]
+
+    class Growing(Script):
+        """Reads what is there, from where it was."""
+
+        def start(self, context: TaskContext) -> None:
+            super().start(context)
+            self.read = (self.started_at[-1] or {"next": 0})["next"]
+
+        def poll(self) -> Sequence[SourceOutput]:
+            values = there[self.read :]
+            self.read += len(values)
+            return [encoded(topic, values, self.read)] if values else super().poll()
+
+    subject = Growing()
+    with capture_logs() as lines:
+        loop = play(subject, {"errors.tolerance": "all"})
+        for times in (1, 2):
+            there += [b"a", large, b"b"]
+            end = len(there)
+            until(lambda end=end: subject.committed_offsets[-1:] == [{"next": end}] or loop.ended, "the commit")
+            assert loop.error is None
+            until(lambda times=times: [line["event"] for line in lines].count(AGAIN) == times, "the quiet time")
+    loop.stop()
+    assert loop.error is None
+    values = cluster.values(topic)
+    assert values[-2:] == [b"a", b"b"] and large not in values
+    assert loop.fact("total-records-skipped") == 2
+
+
+def test_what_was_acknowledged_beside_a_refusal_is_kept(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    """The refusal is heard while the last records are waited for."""
+    good, bad = unique("t"), cluster.create(unique("t"), config={"max.message.bytes": "1000"})
+    large = encoded(bad, [b"x" * 5000], None)
+
+    class Again(Script):
+        def make(self) -> "Script":
+            first = [] if self.lives else numbers(good, 0, 5)
+            self.steps = [[*first, large], EndOfInput()]
+            return super().make()
+
+    subject = Again()
+    loop = play(subject, flush_ms=3_600_000)
+    until(lambda: loop.ended, "the end")
+    assert f"the broker refused a record for topic {bad}" in str(loop.error)
+    assert subject.started_at == [None, {"next": 5}]
+
+
+def test_a_record_to_blame_that_comes_late_is_met_in_the_end(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot has no safe point in between; every time it is read from the beginning, and slowly at that."""
+    monkeypatch.setattr(source, "SINGLY_S", 0.05)
+    topic = cluster.create(unique("t"), config={"max.message.bytes": "1000"})
+
+    class Snapshot(Script):
+        def make(self) -> "Script":
+            values = [[b"1"], [b"2"], [b"3"], [b"4"], [b"a", b"x" * 5000, b"b"]]
+            self.steps = [[encoded(topic, each, None)] for each in values] + [[encoded(topic, [], 5)]]
+            return super().make()
+
+        def start(self, context: TaskContext) -> None:
+            threading.Event().wait(0.1)
+            super().start(context)
+
+        def poll(self) -> Sequence[SourceOutput]:
+            threading.Event().wait(0.1)
+            return super().poll()
+
+    subject = Snapshot()
+    loop = play(subject, {"errors.tolerance": "all"})
+    until(lambda: subject.committed_offsets or loop.ended, "the commit")
+    loop.stop()
+    assert loop.error is None
+    assert cluster.values(topic)[-6:] == [b"1", b"2", b"3", b"4", b"a", b"b"]
+    assert 3 < subject.lives < 8, "more patience each time"
+
+
+def test_a_start_that_worked_in_the_end_is_no_problem_of_a_paused_task(play: Callable[..., Loop]) -> None:
+    script = Script(at_start=[RetryAfter(0.01, "the database starts up")])
+    loop = play(script, paused=True)
+    until(lambda: News.PAUSED in loop.news, "the pause")
+    assert loop.control.current_problem() is None
+
+
+def test_a_pause_is_heard_while_the_other_system_is_away(play: Callable[..., Loop]) -> None:
+    script = Script(at_start=[RetryAfter(3_600, "the database starts up"), NotConnected("it is away")])
+    loop = play(script)
+    for times in (1, 2):
+        until(lambda: loop.control.current_problem() is not None, "the problem")
+        loop.control.request_pause()
+        until(lambda times=times: loop.news.count(News.PAUSED) == times, "the pause")
+        assert loop.control.current_problem() is None
+        loop.control.request_resume()
+    until(lambda: len(script.started_at) == 3, "the start that works")
+    assert loop.news == [News.STARTED, News.PAUSED, News.RESUMED] + [News.PAUSED, News.RESUMED]
 
 
 def test_a_failed_task_keeps_what_was_acknowledged(
