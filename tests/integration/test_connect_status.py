@@ -303,16 +303,19 @@ def test_the_kafka_cluster_is_away(platform: Platform) -> None:
 
 
 def test_the_kafka_cluster_takes_no_records(platform: Platform) -> None:
-    """A broker that is frozen keeps its connections: what is sent waits."""
-    topic = platform.create_topic("frozen")
+    """A broker that is frozen keeps its connections: what is sent waits, and who has nothing to read hears nothing."""
+    topic, address = platform.create_topic("frozen"), platform.bootstrap
+    platform.sink("k", platform.create_topic("frozen-and-empty"))
     platform.source("s", topic=topic)
     platform.until("s", platform.fact("s", "source-record-write-total"))
     os.kill(platform.broker.pid, signal.SIGSTOP)
     try:
         platform.until("s", waits("wait to be acknowledged by the Kafka cluster"))
+        platform.until("k", waits(f"the Kafka cluster at {address} does not answer"))
     finally:
         os.kill(platform.broker.pid, signal.SIGCONT)
-    platform.until("s", runs)
+    for name in ("s", "k"):
+        platform.until(name, runs)
 
 
 @pytest.fixture(scope="module")
