@@ -225,22 +225,23 @@ def test_a_batch_that_went_to_another_task_is_no_problem_of_this_one(
 def test_a_paused_sink_rests_although_it_holds_a_batch(
     fill: Callable[..., Loop], cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    polls: list[float] = []
+
+    class Counted(sink.Consumer):
+        def poll(self, timeout: float = -1) -> Any:
+            polls.append(timeout)
+            return super().poll(timeout)
+
+    monkeypatch.setattr(sink, "Consumer", Counted)
     cluster.produce(topic, (None, "1"))
     target = Target(put=[RetryAfter(0.5, "the table is locked")])
     loop = fill(target, topic)
     until(lambda: loop.control.current_problem() is not None, "the refusal")
     loop.control.request_pause()
     until(lambda: News.PAUSED in loop.news, "the pause")
-    turns: list[int] = []
-    original = sink._Session._turn
-
-    def turn(self: Any) -> None:
-        turns.append(1)
-        original(self)
-
-    monkeypatch.setattr(sink._Session, "_turn", turn)
+    polls.clear()
     threading.Event().wait(2)
-    assert 0 < len(turns) < 50
+    assert 0 < len(polls) < 50
     loop.control.request_resume()
     until(lambda: target.values == [1], "the record")
 
