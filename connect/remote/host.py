@@ -359,7 +359,8 @@ class TaskHost:
             process.facts["process-cpu-seconds"] = round(cpu_s, 2)
             self._report(process)
         if 0 < process.memory_max < rss_bytes:
-            used = rss_bytes if len(pids) == 1 else proportional_bytes(pids) or rss_bytes
+            shared_once = None if len(pids) == 1 else proportional_bytes(pids)
+            used = rss_bytes if shared_once is None else shared_once
             if used > process.memory_max:
                 process.kill(f"it used {used} bytes of memory, more than {MEMORY_MAX}={process.memory_max}")
 

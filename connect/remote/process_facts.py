@@ -78,12 +78,14 @@ def family_facts(table: ProcessTable, root: int) -> FamilyFacts | None:
 
 def proportional_bytes(pids: tuple[int, ...], proc: Path = PROC) -> int | None:
     """Memory of some processes, pages they share counted once; None where the kernel does not tell."""
+    if not (proc / "self" / "smaps_rollup").exists():
+        return None
     total_kib = 0
     for pid in pids:
         try:
             lines = (proc / str(pid) / "smaps_rollup").read_bytes().splitlines()
-        except ProcessLookupError:
-            continue
+        except (ProcessLookupError, FileNotFoundError):
+            continue  # gone meanwhile
         except OSError:
             return None
         total_kib += next((int(line.split()[1]) for line in lines if line.startswith(b"Pss:")), 0)

@@ -70,6 +70,16 @@ def test_shared_pages_count_once() -> None:
     assert facts.proportional_bytes((2**22 + 1,)) in (0, None)
 
 
+def test_a_process_that_is_gone_meanwhile_uses_nothing(tmp_path: Path) -> None:
+    """Only where nothing is told of anybody does the sum of resident pages have to do."""
+    assert facts.proportional_bytes((7, 8), tmp_path) is None
+    for name in ("self", "7"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "smaps_rollup").write_text("Rss: 90 kB\nPss: 40 kB\n")
+    assert facts.proportional_bytes((7, 8), tmp_path) == 40 * 1024
+    assert facts.proportional_bytes((8,), tmp_path) == 0
+
+
 def test_a_name_full_of_traps(tmp_path: Path) -> None:
     """A command may be called anything, brackets and blanks included."""
     (tmp_path / "7").mkdir()
