@@ -37,7 +37,7 @@ from tidemill.mirror.status_writer import StatusWriter
 PROGRESS_SECONDS = 10
 LOOK_SECONDS = 1.0
 PATIENCE_MS = 3000
-LOOK_SHARE_MAX = 0.05  # of the time; a look at clusters of very many topics takes longer and is made less often
+LOOK_SHARE_MAX = 0.05  # of the time; a look at very many topics or partitions takes longer and is made less often
 
 _HEARTBEAT = " heartbeat"
 
@@ -156,8 +156,13 @@ class MirrorRunner:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, run: _Run) -> None:
+        """Tell every second how the flow is, a sign of life, and look as often as that takes a small share of time."""
+        due = self._clock.monotonic()
         while True:
-            run.health.look()
+            began = self._clock.monotonic()
+            if began >= due:
+                run.health.look()
+                due = began + (self._clock.monotonic() - began) / LOOK_SHARE_MAX
             for writer in run.writers:
                 writer.put(run.health.row())
             await asyncio.sleep(INTERVAL_MS / 1000)
