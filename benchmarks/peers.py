@@ -220,7 +220,8 @@ def kafka_node(
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id(), "-c", str(properties), "--ignore-formatted"])
+    if not Path(values["log.dirs"], "meta.properties").exists():  # a node that comes back keeps the id it has
+        run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id(), "-c", str(properties)])
     peer = java("kafka", "kafka.Kafka", [str(properties)], folder, heap=heap, first_heap=heap)
     try:
         wait_for_port(peer, port)
