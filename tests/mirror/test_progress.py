@@ -25,7 +25,7 @@ async def test_metrics_are_read_off_the_machines(pair: Pair) -> None:
         clock = ManualClock()
         probes = {alias: ClusterProbe(lambda: ClusterClient("127.0.0.1:1"), clock) for alias in "AB"}
         health = FlowHealth(flow, probes, clock, mirror="m", jobs={}, groups={})
-        await health.look()
+        health.look()
         registry = CollectorRegistry()
         registry.register(FlowCollector([health]))
         text = generate_latest(registry).decode()
@@ -34,7 +34,7 @@ async def test_metrics_are_read_off_the_machines(pair: Pair) -> None:
             work = tasks.create_task(probes["B"].run())
             await until(lambda: bool(probes["B"].reason), "the outage is not seen")
             clock.advance(7000)
-            await health.look()
+            health.look()
             later = generate_latest(registry).decode()
             work.cancel()
     labels = f'{{partition="0",source="A",target="B",topic="{pair.topic}"}}'

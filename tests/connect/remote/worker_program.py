@@ -1,11 +1,15 @@
 """A worker that only runs the job it is told to, for tests that kill it"""
 
 import asyncio
+import signal
 import sys
 
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.task_spec import TaskId, TaskSpec
+
+# Whoever was started in the background of a script ignores it, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 async def main(mode: str, pid_file: str) -> None:
