@@ -290,6 +290,8 @@ class GeneratorSource(SourceTask):
                 self._drive(produced, buffer)
         except Exception as error:
             failure = error
+        except BaseException as error:  # sys.exit(), which ends a thread without a word: poll would wait for ever
+            failure = RuntimeError(f"the source ended its thread: {error!r}")
         buffer.end(failure)
 
     def _drive(self, outputs: Iterator[SourceOutput], buffer: "_Buffer") -> None:

@@ -528,6 +528,8 @@ async def off_loop(function: Callable[[], T], timeout_s: float) -> T:
             outcome: tuple[T | None, BaseException | None] = (function(), None)
         except Exception as error:
             outcome = (None, error)
+        except BaseException as error:  # sys.exit(), which the event loop would take for its own end
+            outcome = (None, RuntimeError(f"the plugin ended its thread: {error!r}"))
         if not loop.is_closed():
             loop.call_soon_threadsafe(deliver, *outcome)
 

@@ -139,7 +139,7 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
     exit_code = EXIT_DONE
     try:
         _work(spec, control)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a plugin that calls sys.exit() has failed, whatever status it gives
         exit_code = EXIT_FAILED
         ended.set()
         reporter.join()
@@ -206,7 +206,7 @@ def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
         yield ".".join(str(part) for part in each["loc"]), each["msg"]
 
 
-def _trace(error: Exception) -> str:
+def _trace(error: BaseException) -> str:
     if isinstance(error, (Fatal, InvalidConfig)):
         text = str(error)  # written for people: the stack would only hide it
     else:

@@ -249,6 +249,18 @@ def test_what_a_generator_raises_comes_after_what_it_yielded(failure: Exception)
         task.poll()
 
 
+def test_a_generator_that_exits_is_a_failure_and_no_silence() -> None:
+    @source("leaving", version="1")
+    def leaving() -> Iterator[Record]:
+        yield record(0)
+        sys.exit(0)
+
+    task = started(leaving)
+    assert list(task.poll()) == [record(0)]
+    with pytest.raises(RuntimeError, match=r"the source ended its thread: SystemExit\(0\)"):
+        task.poll()
+
+
 def test_what_comes_while_a_poll_finds_nothing_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The generator yields and ends between the look for outputs and what follows it."""
     monkeypatch.setattr(sdk, "POLL_S", 0.0)

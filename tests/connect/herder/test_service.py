@@ -447,6 +447,8 @@ async def test_plugin_code_off_the_loop() -> None:
     assert await off_loop(lambda: threading.current_thread().name, 5) == "plugin call"
     with pytest.raises(ZeroDivisionError):
         await off_loop(lambda: 1 // 0, 5)
+    with pytest.raises(RuntimeError, match="the plugin ended its thread: SystemExit"):
+        await off_loop(sys.exit, 5)
     hang = threading.Event()
     with pytest.raises(TimeoutError):
         await off_loop(hang.wait, 0.01)

@@ -115,6 +115,7 @@ async def test_a_task_dies_with_its_guardian(running: Any, spec: Make, tmp_path:
         ("fail", 1, "ended with code 1 after it failed", "the disk is full: make room on it"),
         ("leave", 1, "ended with code 1 after it failed", "the job ended although nobody had asked it to"),
         ("bug", 1, "ended with code 1 after it failed", "ZeroDivisionError: a bug in the plugin"),
+        ("quit", 1, "ended with code 1 after it failed", "SystemExit: 0"),
     ],
 )
 async def test_how_a_task_ended_is_told(
