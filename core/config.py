@@ -250,6 +250,28 @@ def one_of(*choices: str) -> Validator:
     return check
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """Split `host:port`, `[v6]:port` or `:port`; raises ConfigError.
+
+    >>> parse_address("[::1]:9404"), parse_address(":0")
+    (('::1', 9404), ('', 0))
+    """
+    host, sign, port = text.rpartition(":")
+    if not sign or not port.isdecimal() or not 0 <= int(port) <= 65535:
+        raise ConfigError([f"Expected HOST:PORT, got {text!r}"])
+    return host.strip("[]"), int(port)
+
+
+def address_or_empty(value: Value) -> str | None:
+    """Accept HOST:PORT, and the empty string for none."""
+    try:
+        if value:
+            parse_address(str(value))
+    except ConfigError:
+        return "expected HOST:PORT"
+    return None
+
+
 def not_empty(value: Value) -> str | None:
     """Accept anything but the empty string and the empty list."""
     return "must not be empty" if value in ("", (), None) else None
@@ -335,9 +357,3 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
             raise ConfigError([f"Expected key=value, got {pair!r}"])
         result[name.strip()] = value.strip()
     return result
-
-
-def environment_overrides(environ: Mapping[str, str], prefix: str, table: ConfigTable) -> dict[str, str]:
-    """Pick `PREFIX_LOG_DIRS=…` style variables for the keys of `table` (dots become underscores, upper case)."""
-    names = {prefix + name.upper().replace(".", "_").replace("-", "_"): name for name in table.names()}
-    return {names[variable]: value for variable, value in environ.items() if variable in names}

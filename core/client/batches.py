@@ -18,6 +18,12 @@ from ..wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ..wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from ..wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -31,6 +37,7 @@ LATEST, EARLIEST = -1, -2  # the special timestamps of ListOffsets
 FETCH_NAMES_MAX = 12  # last Fetch version that names topics; later ones use ids
 PRODUCE_NAMES_MAX = 12  # the same for Produce
 ACKS_ALL = -1
+_CONSUMER = -1  # the replica id of whoever is none
 
 RecordBytes = bytes | bytearray | memoryview
 
@@ -73,6 +80,14 @@ class FoundOffset(NamedTuple):
     error_code: int
     offset: int
     timestamp: int
+
+
+class EpochEnd(NamedTuple):
+    """The largest leader epoch up to the one that was asked for, and where it ended; -1 where it cannot be told."""
+
+    error_code: int
+    epoch: int
+    end_offset: int
 
 
 def fetch_request(
@@ -197,6 +212,31 @@ def list_offsets_answers(
     missing = FoundOffset(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     found = {
         TopicPartition(topic.name, row.partition_index): FoundOffset(row.error_code, row.offset, row.timestamp)
+        for topic in response.topics
+        for row in topic.partitions
+    }
+    return {partition: found.get(partition, missing) for partition in wanted}
+
+
+def epoch_ends_request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
+    """One request for where leader epochs ended; the leader's own epoch is not checked."""
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for partition, epoch in epochs.items():
+        row = OffsetForLeaderPartition(partition=partition.partition, leader_epoch=epoch)
+        topics.setdefault(partition.topic, []).append(row)
+    return OffsetForLeaderEpochRequest(
+        replica_id=_CONSUMER,
+        topics=tuple(OffsetForLeaderTopic(topic=name, partitions=tuple(rows)) for name, rows in topics.items()),
+    )
+
+
+def epoch_ends_answers(
+    response: OffsetForLeaderEpochResponse, wanted: Iterable[TopicPartition]
+) -> dict[TopicPartition, EpochEnd]:
+    """One answer per wanted partition; one that is missing counts as an unknown partition."""
+    missing = EpochEnd(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    found = {
+        TopicPartition(topic.topic, row.partition): EpochEnd(row.error_code, row.leader_epoch, row.end_offset)
         for topic in response.topics
         for row in topic.partitions
     }

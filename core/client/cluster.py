@@ -27,6 +27,7 @@ from ..wire.messages.fetch import FetchResponse
 from ..wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ..wire.messages.list_offsets import ListOffsetsResponse
 from ..wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from ..wire.messages.produce import ProduceResponse
 from .batches import (
     EARLIEST,
@@ -34,11 +35,14 @@ from .batches import (
     LATEST,
     PRODUCE_NAMES_MAX,
     READ_UNCOMMITTED,
+    EpochEnd,
     Fetched,
     FetchWant,
     FoundOffset,
     Produced,
     RecordBytes,
+    epoch_ends_answers,
+    epoch_ends_request,
     fetch_answers,
     fetch_request,
     list_offsets_answers,
@@ -307,6 +311,14 @@ class ClusterClient:
         request = list_offsets_request(timestamps, isolation_level, self._request_timeout_ms)
         response = await self.call_node(node_id, ApiKey.LIST_OFFSETS, request, ListOffsetsResponse, lane=lane)
         return list_offsets_answers(response, timestamps)
+
+    async def epoch_ends_on(
+        self, node_id: int, epochs: Mapping[TopicPartition, int], *, lane: str = CONTROL_LANE
+    ) -> dict[TopicPartition, EpochEnd]:
+        """Where leader epochs ended, from the leader; one attempt, errors are in the answers, or ApiNotSupported."""
+        request, key = epoch_ends_request(epochs), ApiKey.OFFSET_FOR_LEADER_EPOCH
+        response = await self.call_node(node_id, key, request, OffsetForLeaderEpochResponse, lane=lane)
+        return epoch_ends_answers(response, epochs)
 
     async def fetch(
         self,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..error_code import ErrorCode
 from ..errors import UnsupportedVersion, error_for_code
 from ..runtime.net import Dialer, Stream
+from ..runtime.tls import client_trouble
 from ..wire.api import ApiKey, api
 from ..wire.codec import DecodeError, decode
 from ..wire.framing import decode_response, encode_request_chunks, response_correlation_id
@@ -28,6 +29,8 @@ from ..wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 CONNECT_TIMEOUT_MS = 10_000  # socket.connection.setup.timeout.ms of Kafka's clients
 REQUEST_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's clients
+CLOSED_BY_PEER = "peer closed the connection"
+NOT_WELCOME = "a listener that wants TLS or SASL does so with whoever comes without: see security.protocol"
 _API_VERSIONS_FIRST = 3  # what every broker since 2.4 knows; an older one answers with what it does know
 _CORRELATIONS = 2**31
 
@@ -124,7 +127,9 @@ class Connection:
         except TimeoutError:
             connection.close()
             raise RequestTimedOut(address, f"no answer within {connect_timeout_ms} ms") from None
-        except ConnectionFailed:
+        except ConnectionFailed as failed:
+            if failed.reason == CLOSED_BY_PEER or isinstance(failed.__cause__, ConnectionResetError):
+                raise ConnectionFailed(address, f"{failed.reason}; {NOT_WELCOME}") from None
             raise
         except OSError as error:
             raise ConnectionFailed(address, f"cannot connect: {error.strerror or error}") from error
@@ -278,8 +283,12 @@ class Connection:
         return decode_response(waiting.key, waiting.version, view)[1]
 
     def _on_lost(self, error: Exception | None) -> None:
-        reason = "peer closed the connection" if error is None else f"connection lost: {error}"
-        self._fail(ConnectionFailed(self.address, reason))
+        reason = CLOSED_BY_PEER
+        if error is not None:
+            reason = f"connection lost: {client_trouble(error, self.address.host) or error}"
+        failure = ConnectionFailed(self.address, reason)
+        failure.__cause__ = error
+        self._fail(failure)
 
     def _fail(self, failure: ConnectionFailed) -> None:
         if self._failure is not None:

@@ -9,7 +9,7 @@ Memory for large frames is new, and cleared, each time, unless a reader that has
 `FrameBuffers` that its dialer was made with.
 
 Frames are delivered by callback in order, on the event loop's thread, with no task in between. Writes never block;
-`drain` waits while the peer is slow. TLS slots in as an `ssl.SSLContext` given to the dialer.
+`drain` waits while the peer is slow. TLS is an `ssl.SSLContext` that the dialer asks for with every connection.
 
 Not here: what is in a frame (`tidemill.core.wire`), whom to call and when to try again (`tidemill.core.client`).
 """
@@ -21,7 +21,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from .tls import client_trouble
+
 SIZE_BYTES = 4
+HUNG_UP = "the broker hung up during the TLS handshake: is this its TLS port? See security.protocol, and its log"
 STAGING_BYTES = 64 * 1024  # one recv of a busy loopback or a burst of small answers
 FRAME_BYTES_MAX = 256 * 1024 * 1024  # beyond any sane fetch.max.bytes; a larger size is garbage, not a frame
 
@@ -211,27 +214,37 @@ class FrameStream(asyncio.BufferedProtocol):
         on_lost(error)
 
 
+class HandshakeFailed(ConnectionError):
+    """The peer was reached and no encrypted connection came of it; the message says what to do."""
+
+
 class TcpDialer:
-    """The real network."""
+    """The real network; with a `context` all of it is encrypted."""
 
     def __init__(
         self,
-        ssl_context: ssl.SSLContext | None = None,
+        context: Callable[[], ssl.SSLContext] | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         buffers: FrameBuffers | None = None,
     ) -> None:
-        self._ssl = ssl_context
+        self._context = context
         self._frame_bytes_max = frame_bytes_max
         self._buffers = buffers
 
     async def dial(self, host: str, port: int, on_frame: OnFrame, on_lost: OnLost) -> Stream:
-        """Connect over TCP, with TLS when the dialer has a context."""
+        """Connect over TCP, with TLS when the dialer has a context; raises OSError, HandshakeFailed among them."""
         loop = asyncio.get_running_loop()
-        _, stream = await loop.create_connection(
-            lambda: FrameStream(on_frame, on_lost, self._frame_bytes_max, self._buffers),
-            host,
-            port,
-            ssl=self._ssl,
-            server_hostname=host if self._ssl else None,
-        )
+        context = None if self._context is None else self._context()
+        try:
+            _, stream = await loop.create_connection(
+                lambda: FrameStream(on_frame, on_lost, self._frame_bytes_max, self._buffers),
+                host,
+                port,
+                ssl=context,
+                server_hostname=host if context else None,
+            )
+        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
+            if context is None:
+                raise
+            raise HandshakeFailed(client_trouble(error, host) or HUNG_UP) from error
         return stream

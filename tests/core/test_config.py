@@ -10,10 +10,11 @@ from tidemill.core.config import (
     ConfigKey,
     ConfigTable,
     ConfigType,
-    environment_overrides,
+    address_or_empty,
     in_range,
     not_empty,
     one_of,
+    parse_address,
     parse_assignments,
     parse_config_text,
     parse_properties,
@@ -108,11 +109,6 @@ def test_assignments() -> None:
         parse_assignments(["nonsense"])
 
 
-def test_environment() -> None:
-    environ = {"TIDEMILL_LOG_DIRS": "x,y", "TIDEMILL_OTHER": "1", "HOME": "h"}
-    assert environment_overrides(environ, "TIDEMILL_", TABLE) == {"log.dirs": "x,y"}
-
-
 def test_effective_settings_are_a_file_of_their_own() -> None:
     secret = ConfigKey(name="key.password", type=ConfigType.PASSWORD, default="", doc="A secret.")
     name = ConfigKey(name="name", type=ConfigType.STRING, default="x", doc="A name.")
@@ -141,3 +137,19 @@ def test_the_reference_page_has_every_key() -> None:
 @pytest.mark.parametrize("name", ["ssl.keystore.key", "producer.ssl.key.pem", "producer.sasl.password"])
 def test_a_private_key_is_not_shown(name: str) -> None:
     assert f"{name}=********" in ConfigTable([]).properties({name: "-----BEGIN PRIVATE KEY-----"})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("h:1", ("h", 1)), (":9092", ("", 9092)), ("[::1]:5", ("::1", 5)), ("0.0.0.0:0", ("0.0.0.0", 0))],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+    assert address_or_empty(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "h", "h:", "h:x", "h:-1", "h:65536"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigError, match="Expected HOST:PORT"):
+        parse_address(text)
+    assert (address_or_empty(text) is None) == (not text)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tidemill.core.client.batches import EARLIEST, LATEST, FetchWant
+from tidemill.core.client.batches import EARLIEST, LATEST, EpochEnd, FetchWant
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.client.metadata import NO_LEADER
@@ -54,6 +54,16 @@ async def test_many_partitions_in_one_request(client: ClusterClient, topic: str)
     assert {row.partition.partition: row.high_watermark for row in fetched} == {0: 1, 1: 1, 2: 1}
     found = await client.list_offsets(dict.fromkeys(batches, LATEST))
     assert [answer.offset for answer in found.values()] == [1, 1, 1]
+
+
+async def test_where_leader_epochs_ended(client: ClusterClient, topic: str) -> None:
+    partition, missing = TopicPartition(topic, 0), TopicPartition(topic, 99)
+    await client.append(partition, batch(b"a", b"b"))
+    node_id = await client.leader(partition)
+    found = await client.epoch_ends_on(node_id, {partition: 0, missing: 0})
+    assert found[partition] == EpochEnd(0, 0, 2)
+    assert found[missing].error_code == UnknownTopicOrPartition.code
+    assert await client.epoch_ends_on(node_id, {partition: 8}) == {partition: EpochEnd(0, -1, -1)}
 
 
 async def test_a_long_poll_does_not_hold_up_other_lanes(client: ClusterClient, topic: str) -> None:
