@@ -10,6 +10,7 @@ from itertools import islice
 import structlog
 
 from tidemill.broker.dispatch import RequestContext
+from tidemill.broker.principals import ANONYMOUS
 
 log = structlog.get_logger("tidemill.broker.administration")
 
@@ -24,6 +25,8 @@ def tell(act: str, names: Iterable[str], ctx: RequestContext, **facts: object) -
     if not shown:
         return
     more = sum(1 for _ in iterator)
+    if ctx.principal is not ANONYMOUS:
+        facts["principal"] = str(ctx.principal)
     log.info(
         act,
         names=", ".join(shown) + (f" and {more} more" if more else ""),

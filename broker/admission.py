@@ -21,31 +21,28 @@ import sys
 import threading
 import uuid
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
 from tidemill.broker.dispatch import BrokerServices
 from tidemill.broker.log.examination import Examination
 from tidemill.broker.log.partition import AppendResult, PartitionLog
-from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.replication.replica import ACKS_ALL, ACKS_NONE, Replica
 from tidemill.core.errors import (
     InvalidTopicException,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
-    NotEnoughReplicas,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
 )
 from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_BIT
 from tidemill.core.runtime.disk import ByteBuffer
+from tidemill.core.runtime.threads import OS_THREADS, Threads
 
 log = structlog.get_logger("tidemill.broker.admission")
-
-ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
 LIGHT_BYTES = 16 * 1024  # records that are looked at on the event loop; the smallest have seven bytes: a millisecond
 TURN_BYTES = 64 * 1024  # of them in one turn of the event loop, however many requests there are
@@ -60,33 +57,24 @@ ORPHANS_BYTES_MAX = 64 * 2**20
 Outcome = AppendResult | KafkaError
 
 
-class Place(NamedTuple):
-    """Where the batches for one partition go."""
-
-    log: PartitionLog
-    leader_epoch: int
-    in_sync: int
-
-
-def find_place(broker: BrokerServices, name: str | None, topic_id: uuid.UUID, partition: int) -> Place:
+def find_place(broker: BrokerServices, name: str | None, topic_id: uuid.UUID, partition: int) -> Replica:
     """Where clients' batches for that partition go; raises the error that says why nowhere."""
     topic = find_topic(broker, name, topic_id)
     if topic.internal:
         raise InvalidTopicException(f"topic {topic.name!r} is written by the cluster only")
-    partition_log, found = find_log(broker, topic, partition)
-    return Place(partition_log, found.leader_epoch, len(found.isr))
+    return find_replica(broker, topic, partition)
 
 
 class _Waiting:
     """A batch whose turn has not come, with the outcome to be."""
 
-    __slots__ = ("acks", "data", "leader_epoch", "now_ms", "orphan_bytes", "outcome", "produce_version", "work")
+    __slots__ = ("acks", "data", "now_ms", "orphan_bytes", "outcome", "produce_version", "replica", "work")
 
-    def __init__(self, data: bytearray, acks: int, now_ms: int, leader_epoch: int, produce_version: int) -> None:
+    def __init__(self, data: bytearray, acks: int, now_ms: int, replica: Replica, produce_version: int) -> None:
         self.data: bytearray | None = data
         self.acks = acks
         self.now_ms = now_ms
-        self.leader_epoch = leader_epoch
+        self.replica = replica
         self.produce_version = produce_version
         self.orphan_bytes = 0
         self.work: asyncio.Future[ByteBuffer] | None = None
@@ -96,9 +84,9 @@ class _Waiting:
 class Admission:
     """The doors of all partitions of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Threads = OS_THREADS) -> None:
         self._queues: dict[PartitionLog, deque[_Waiting]] = {}
-        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="tidemill-examine")
+        self._threads = threads.pool("examine", THREADS)
         self._switching = _Switching()
         self._turn_bytes = 0  # looked at in this turn of the event loop
         self._orphans_bytes = 0
@@ -115,19 +103,18 @@ class Admission:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def admit(
-        self, place: Place, batch: ByteBuffer, acks: int, now_ms: int, produce_version: int
+        self, replica: Replica, batch: ByteBuffer, acks: int, now_ms: int, produce_version: int
     ) -> "Outcome | asyncio.Future[Outcome]":
         """Judge and store a client's batch, in place if it can be written to; or say when that will have happened."""
-        partition_log, leader_epoch, in_sync = place
+        partition_log, machine = replica.log, replica.machine
         try:
-            if acks == ACKS_ALL and in_sync < partition_log.config.min_insync_replicas:
-                raise NotEnoughReplicas(
-                    f"{in_sync} replicas in sync; min.insync.replicas is {partition_log.config.min_insync_replicas}"
-                )
+            if not machine.leads or (acks == ACKS_ALL and len(machine.isr) < partition_log.config.min_insync_replicas):
+                machine.check_leads()
+                machine.check_in_sync(partition_log.config.min_insync_replicas)
             if len(batch) >= HEADER_BYTES and batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
                 raise TransactionalIdAuthorizationFailed("a transactional batch without a transactional id")
             if not self._queues or partition_log not in self._queues:
-                found = partition_log.try_append(batch, now_ms, leader_epoch, produce_version)
+                found = partition_log.try_append(batch, now_ms, machine.leader_epoch, produce_version)
                 if type(found) is AppendResult:
                     return found
                 assert isinstance(found, Examination)
@@ -135,7 +122,7 @@ class Admission:
                     return result
         except KafkaError as error:
             return error
-        waiting = _Waiting(bytearray(batch), acks, now_ms, leader_epoch, produce_version)
+        waiting = _Waiting(bytearray(batch), acks, now_ms, replica, produce_version)
         waiting.outcome.add_done_callback(partial(self._left, waiting))
         queue = self._queues.setdefault(partition_log, deque())
         queue.append(waiting)
@@ -184,9 +171,11 @@ class Admission:
     def _try(self, partition_log: PartitionLog, waiting: _Waiting) -> Outcome | None:
         """What becomes of a batch that has its turn; None if a thread is at work on it."""
         assert waiting.data is not None
+        machine = waiting.replica.machine
         try:
+            machine.check_leads()
             found = partition_log.try_append(
-                waiting.data, waiting.now_ms, waiting.leader_epoch, waiting.produce_version
+                waiting.data, waiting.now_ms, machine.leader_epoch, waiting.produce_version
             )
             if isinstance(found, AppendResult):
                 return found
@@ -213,7 +202,7 @@ class Admission:
         """A thread has looked at a batch, which has its turn still."""
         waiting.work = None
         if waiting.data is not None:
-            outcome = _stored(partition_log, examination, work)
+            outcome = _stored(waiting.replica, examination, work)
             if outcome is not None:
                 self._settle(waiting, outcome)
         self._go_on(partition_log)
@@ -238,13 +227,13 @@ class Admission:
             waiting.work.cancel()
 
 
-def _stored(
-    partition_log: PartitionLog, examination: Examination, work: "asyncio.Future[ByteBuffer]"
-) -> Outcome | None:
-    """What becomes of a batch that was examined; None if that was for settings that do not hold any more."""
+def _stored(replica: Replica, examination: Examination, work: "asyncio.Future[ByteBuffer]") -> Outcome | None:
+    """What becomes of a batch that was examined; None if that was for settings or an epoch that hold no more."""
+    partition_log, machine = replica.log, replica.machine
     try:
         data = work.result()
-        if examination.config is not partition_log.config:
+        machine.check_leads()
+        if examination.config is not partition_log.config or examination.leader_epoch != machine.leader_epoch:
             return None
         return partition_log.append_examined(examination, data)
     except KafkaError as error:

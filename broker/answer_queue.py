@@ -127,13 +127,15 @@ class AnswerQueue:
         for chunk in exchange.chunks or ():
             self.unsent_bytes += len(chunk)
 
-    def take(self) -> "Chunks":
-        """What may leave now: the answers of the longest answered run at the head."""
+    def take(self, leaving: "list[Exchange] | None" = None) -> "Chunks":
+        """What may leave now: the answers of the longest answered run at the head. Timed ones join `leaving`."""
         exchanges = self._exchanges
         out: Chunks = []
         while exchanges and (chunks := exchanges[0].chunks) is not None:
             out += chunks
-            exchanges.popleft()
+            exchange = exchanges.popleft()
+            if leaving is not None and exchange.weight:
+                leaving.append(exchange)
         if not exchanges:
             self.unsent_bytes = 0
         else:

@@ -1,9 +1,9 @@
 """`tidemill broker`: run a broker in the foreground
 
-Settings come from the file, then from environment variables (`TIDEMILL_BROKER_NUM_PARTITIONS=3`), then from `--set`,
-`--data` and `--listen`; the last one wins. The readiness line on standard output says where clients connect;
-everything else goes to standard error. SIGTERM and Ctrl-C stop the broker in order: no new requests, answers for
-those in work, all files closed and marked clean.
+Settings come from the file, then from environment variables (`TIDEMILL_BROKER_NUM_PARTITIONS=3`, see
+`tidemill.core.environment`), then from `--set`, `--data` and `--listen`; the last one wins. The readiness line on
+standard output says where clients connect; everything else goes to standard error. SIGTERM and Ctrl-C stop the broker
+in order: no new requests, answers for those in work, all files closed and marked clean.
 
 Exit status: 0 after a stop, 1 when the data folder failed or the broker could not start, 2 for settings that cannot
 be used.
@@ -19,8 +19,9 @@ from pathlib import Path
 
 import structlog
 
-from tidemill.broker.config import BROKER_CONFIG, BrokerConfig, ignored_keys, parse_address
-from tidemill.core.config import ConfigError, environment_overrides, parse_assignments, parse_config_text
+from tidemill.broker.config import BROKER_CONFIG, BrokerConfig, ignored_keys, known_names
+from tidemill.core import environment
+from tidemill.core.config import ConfigError, parse_address
 from tidemill.core.runtime.log_lines import configure_log
 
 log = structlog.get_logger("tidemill.broker.cli")
@@ -106,15 +107,7 @@ def gather(
     listen: str | None,
 ) -> dict[str, str]:
     """All settings given, the strongest winning; raises ConfigError."""
-    raw: dict[str, str] = {}
-    if file is not None:
-        try:
-            raw |= parse_config_text(file.read_text(), file.name)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ConfigError([f"cannot read {file}: {reason}"]) from None
-    raw |= environment_overrides(environ, ENVIRONMENT_PREFIX, BROKER_CONFIG)
-    raw |= parse_assignments(settings)
+    raw = environment.gather(file, environ, ENVIRONMENT_PREFIX, known_names, settings)
     if data is not None:
         raw["log.dirs"] = data
     if listen is not None:

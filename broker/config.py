@@ -13,10 +13,19 @@ log).
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
+from tidemill.broker.listeners import (
+    DEFAULT_PROTOCOL_MAP,
+    ListenAddress,
+    Listeners,
+    is_prefixed,
+    prefixed_names,
+    read_listeners,
+)
 from tidemill.core.config import (
     ConfigError,
     ConfigKey,
@@ -24,10 +33,13 @@ from tidemill.core.config import (
     ConfigType,
     Importance,
     Value,
+    address_or_empty,
     in_range,
     not_empty,
     one_of,
+    parse_address,
 )
+from tidemill.core.security.tls_settings import SERVER_TLS
 
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
 _INT_MAX = 2**31 - 1
@@ -78,9 +90,19 @@ _IDENTITY = (
         "Addresses told to clients. When not set, a client is told the address that it connected to.",
         importance=_HIGH,
     ),
-    _list("listener.security.protocol.map", (), "Security protocol of each listener name."),
+    _list(
+        "listener.security.protocol.map",
+        DEFAULT_PROTOCOL_MAP,
+        "Security protocol of each listener name: PLAINTEXT or SSL; those with SASL are not available yet.",
+    ),
     _list("controller.listener.names", (), "Listener names of the metadata quorum; clients are not served there."),
-    _text("inter.broker.listener.name", None, "Listener that brokers use among themselves.", importance=_LOW),
+    _text(
+        "inter.broker.listener.name",
+        None,
+        "Listener that brokers use among themselves; when not set PLAINTEXT, else the first one.",
+        importance=_LOW,
+    ),
+    _text("security.inter.broker.protocol", None, "The same for listeners named as their protocol.", importance=_LOW),
     _text("broker.rack", None, "Rack of this broker."),
     _list("log.dirs", (), "Folder of all data; exactly one.", importance=_HIGH),
     _text("log.dir", "tidemill-data", "Folder of all data when `log.dirs` is not set.", importance=_HIGH),
@@ -225,6 +247,23 @@ _NETWORK = (
     ),
 )
 
+_WATCHING = (
+    _text(
+        "metrics.listener",
+        "",
+        "Where to serve /health/live, /health/ready and /metrics, HOST:PORT; empty for nowhere, host 0.0.0.0 for "
+        "all addresses of the machine. Whoever reaches it is answered.",
+        valid=address_or_empty,
+    ),
+    _int(
+        "metrics.series.max",
+        10_000,
+        "Most series of one name: topics, partitions, groups and groups' offsets beyond it have none of their own at "
+        "/metrics and are counted by tidemill_broker_series_left_out; 0 is none of them.",
+        0,
+    ),
+)
+
 _GROUPS = (
     _int("offsets.topic.num.partitions", 4,
          "Partitions of __consumer_offsets, fixed when the topic is first created. Apache Kafka takes 50; a few are "
@@ -249,6 +288,12 @@ NO_EFFECT: Mapping[str, str] = {
         "one event loop serves the node",
     ),
     **dict.fromkeys(
+        ("ssl.protocol", "ssl.secure.random.implementation", "ssl.keymanager.algorithm",
+         "ssl.trustmanager.algorithm"),
+        "Java's; ssl.enabled.protocols says what is spoken",
+    ),
+    "ssl.endpoint.identification.algorithm": "about brokers as clients of one another, and there is one",
+    **dict.fromkeys(
         ("socket.send.buffer.bytes", "socket.receive.buffer.bytes", "socket.listen.backlog.size"),
         "left to the operating system",
     ),
@@ -272,7 +317,8 @@ NO_EFFECT: Mapping[str, str] = {
 """Keys of Kafka's own files that are read and change nothing, with the reason."""
 
 _REFUSED_PREFIXES = {
-    "ssl.": "TLS is not available yet: bind to a private address or put a TLS proxy in front",
+    "ssl.engine.factory.class": "TLS is OpenSSL's: remove the key",
+    "ssl.provider": "TLS is OpenSSL's: remove the key",
     "sasl.": "SASL is not available yet: bind to a private address",
     "authorizer.": "authorization is not available yet: bind to a private address",
     "super.users": "authorization is not available yet: bind to a private address",
@@ -280,16 +326,10 @@ _REFUSED_PREFIXES = {
     "zookeeper.": "there is no ZooKeeper: remove the key",
 }
 
-BROKER_CONFIG = ConfigTable((*_IDENTITY, *_TOPICS, *_LOG, *_QUORUM, *_REPLICATION, *_NETWORK, *_GROUPS))
+BROKER_CONFIG = ConfigTable(
+    (*_IDENTITY, *SERVER_TLS, *_TOPICS, *_LOG, *_QUORUM, *_REPLICATION, *_NETWORK, *_WATCHING, *_GROUPS)
+)
 """Every key that is kept and shown; those of `NO_EFFECT` are only read."""
-
-
-class ListenAddress(NamedTuple):
-    """One `NAME://host:port`."""
-
-    name: str
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +356,7 @@ class BrokerConfig:
     queued_max_request_bytes: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
+    metrics_series_max: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
@@ -327,10 +368,20 @@ class BrokerConfig:
     group_max_size: int
     group_initial_rebalance_delay_ms: int
     data_dir: str
-    listen: tuple[ListenAddress, ...]
-    advertised: Mapping[str, ListenAddress]
+    metrics_address: tuple[str, int] | None
+    listening: Listeners
     static: Mapping[str, str] = field(default_factory=dict)  # as given, for DescribeConfigs
     values: Mapping[str, Value] = field(default_factory=dict)  # every key, parsed
+
+    @property
+    def listen(self) -> tuple[ListenAddress, ...]:
+        """Where clients are served."""
+        return self.listening.listen
+
+    @property
+    def advertised(self) -> Mapping[str, ListenAddress]:
+        """What clients are told, by listener name, as far as it is set."""
+        return self.listening.advertised
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> "BrokerConfig":
@@ -341,13 +392,17 @@ class BrokerConfig:
             if any(name.startswith(prefix) for prefix in _REFUSED_PREFIXES):
                 del known[name]
         try:
-            values = BROKER_CONFIG.parse(known)
+            values = BROKER_CONFIG.parse({name: text for name, text in known.items() if not is_prefixed(name)})
         except ConfigError as error:
             raise ConfigError([*problems, *error.problems]) from None
-        derived: dict[str, Any] = {}
-        for name, derive in (("data_dir", _data_dir), ("listen", _listen), ("advertised", _advertised)):
+        derived: dict[str, Any] = {"metrics_address": _metrics_address(str(values["metrics.listener"]))}
+        readings: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("data_dir", partial(_data_dir, values)),
+            ("listening", partial(read_listeners, values, known)),
+        )
+        for name, read in readings:
             try:
-                derived[name] = derive(values)
+                derived[name] = read()
             except ConfigError as error:
                 problems.extend(error.problems)
         if problems:
@@ -361,6 +416,11 @@ class BrokerConfig:
 
 
 _KEY_OF = {name.replace(".", "_"): name for name in BROKER_CONFIG.names()}
+
+
+def known_names(given: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Every key that a broker takes, those for the listeners that are given among them."""
+    return (*BROKER_CONFIG.names(), *NO_EFFECT, "broker.id", *prefixed_names((given or {}).get("listeners", "")))
 
 
 def ignored_keys(raw: Iterable[str]) -> dict[str, str]:
@@ -389,55 +449,8 @@ def _data_dir(values: Mapping[str, Value]) -> str:
     return folders[0]
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Split `host:port`, `[v6]:port` or `:port`; raises ConfigError."""
-    host, sign, port = text.rpartition(":")
-    if not sign or not port.isdecimal() or not 0 <= int(port) <= 65535:
-        raise ConfigError([f"Expected HOST:PORT, got {text!r}"])
-    return host.strip("[]"), int(port)
-
-
-def _addresses(values: Mapping[str, Value], key: str) -> list[ListenAddress]:
-    controllers = _strings(values["controller.listener.names"])
-    protocols = dict(pair.partition(":")[::2] for pair in _strings(values["listener.security.protocol.map"]))
-    result: list[ListenAddress] = []
-    for text in _strings(values[key]):
-        name, sign, address = text.partition("://")
-        if not sign:
-            raise ConfigError([f"Invalid value {text!r} for configuration {key}: expected NAME://host:port"])
-        name = name.upper()
-        if name in controllers:
-            continue
-        protocol = protocols.get(name, name)
-        if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-            raise ConfigError([f"Listener {text!r} asks for {protocol}: only PLAINTEXT listeners are available yet"])
-        if protocol != "PLAINTEXT":
-            raise ConfigError(
-                [f"Listener {text!r} has no security protocol: add {name}:PLAINTEXT to listener.security.protocol.map"]
-            )
-        if any(other.name == name for other in result):
-            raise ConfigError([f"Configuration {key} names listener {name} twice"])
-        result.append(ListenAddress(name, *parse_address(address)))
-    return result
-
-
-def _listen(values: Mapping[str, Value]) -> tuple[ListenAddress, ...]:
-    addresses = tuple(_addresses(values, "listeners"))
-    if not addresses:
-        raise ConfigError(["Configuration listeners names no listener for clients: add PLAINTEXT://host:port"])
-    return addresses
-
-
-def _advertised(values: Mapping[str, Value]) -> dict[str, ListenAddress]:
-    listening = {address.name for address in _addresses(values, "listeners")}
-    advertised = {address.name: address for address in _addresses(values, "advertised.listeners")}
-    for name, address in advertised.items():
-        if name not in listening:
-            raise ConfigError([f"advertised.listeners names {name}, which is not in listeners"])
-        if not address.host or address.host in ("0.0.0.0", "::"):
-            raise ConfigError([f"advertised.listeners {name} has no host that a client could connect to"])
-    return advertised
-
-
-def _strings(value: Value) -> tuple[str, ...]:
-    return value if isinstance(value, tuple) else ()
+def _metrics_address(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    host, port = parse_address(text)
+    return host or "127.0.0.1", port

@@ -9,7 +9,7 @@ What cannot be understood closes the connection that sent it, with one line in t
 outside any request, does the same: `_advance`, `finish` and `look_after`, by one of which the event loop gets to
 everything else, let no exception through to it.
 
-Not here: what a request means (`dispatch`, `handlers`), which clients are let in (`server`), TLS, authentication.
+Not here: what a request means (`dispatch`, `handlers`), which clients are let in (`server`), TLS (`tls_door`).
 """
 
 import asyncio
@@ -22,13 +22,22 @@ import structlog
 
 from tidemill.broker.answer_queue import AnswerQueue, Hold
 from tidemill.broker.dispatch import Dispatcher, DropConnection, Exchange, Peer, Shortcuts, UnservedRequest
-from tidemill.broker.input_buffer import FrameRefused, InputBuffer
+from tidemill.broker.input_buffer import PREFIX_BYTES, FrameRefused, InputBuffer
 from tidemill.broker.log.turns import Turns
+from tidemill.broker.principals import Principal
+from tidemill.broker.refusals import Refusal
+from tidemill.broker.request_meter import HOT_KEY_MAX, Arrivals, RequestMeter
 from tidemill.broker.server_limits import RequestMemory, ServerLimits
 
 log = structlog.get_logger("tidemill.broker.connection")
 
 BUFFER_KEPT_SECONDS = 30.0  # a grown buffer is given back when the client has been silent for so long
+
+NOT_PLAINTEXT = (
+    "the client speaks TLS and this listener does not: set security.protocol=PLAINTEXT there, or connect to an SSL "
+    "listener"
+)
+_HANDSHAKE = b"\x16\x03"  # of a TLS record: as the size of a request that would be more than 350 MB
 
 _CONGESTION_ON_LOOPBACK = b"cubic"  # BBR paces loopback traffic down to a fraction of what the kernel can do
 
@@ -37,15 +46,26 @@ class Listener(Protocol):
     """What a connection asks of the server that has accepted it."""
 
     dispatcher: Dispatcher
-    listener: str
     limits: ServerLimits
     memory: RequestMemory
+    meter: RequestMeter | None
     stopping: bool
+
+    @property
+    def listener(self) -> str:
+        """The listener's name."""
+
     monotonic: Callable[[], float]
     drained: asyncio.Event
 
     def enter(self, connection: "Connection", client_host: str) -> int:
         """The number of a new connection; 0 if it is one too many."""
+
+    def identify(self, transport: asyncio.BaseTransport) -> Principal:
+        """Who is at the other end; raises ValueError if that is nobody."""
+
+    def warn(self, event: str, client_host: str, **facts: object) -> None:
+        """One line in the log, unless there was the same about this client a moment ago."""
 
     def leave(self, connection: "Connection", client_host: str) -> None:
         """A connection that had entered is gone."""
@@ -73,6 +93,10 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._advance_scheduled = False
         self._last_active = self._loop.time()
+        self._meter = server.meter
+        self._timed = 0  # exchanges in work whose times are wanted
+        self._begun = 0.0  # when this turn of requests did
+        self._arrivals = Arrivals()  # of requests that lie here and may not start
 
     # -- life
 
@@ -82,7 +106,13 @@ class Connection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         host = str(address[0])
-        number = self._server.enter(self, host)
+        try:
+            principal = self._server.identify(transport)
+        except ValueError as nobody:
+            self._server.warn("connection refused: client is nobody", host, reason=str(nobody))
+            number = 0
+        else:
+            number = self._server.enter(self, host)
         if not number:
             self._transport.abort()
             self._transport = None
@@ -93,6 +123,7 @@ class Connection(asyncio.BufferedProtocol):
             connection_id=f"{local[0]}:{local[1]}-{host}:{address[1]}-{number}",
             server_host=str(local[0]),
             server_port=int(local[1]),
+            principal=principal,
         )
         self._limit_answers(self._server.answer_bytes_share())
         _tune(transport.get_extra_info("socket"), host)
@@ -133,6 +164,8 @@ class Connection(asyncio.BufferedProtocol):
             if idle_s > idle_limit_s:
                 self._expire()
             elif self._server.memory.waiting and self.incoming.dawdles(now):
+                if self._meter is not None:
+                    self._meter.refused[Refusal.TOO_SLOW] += 1
                 self.abort("a large request arrives too slowly while others wait for its memory")
             elif idle_s > BUFFER_KEPT_SECONDS:
                 self._shortcuts.clear()
@@ -178,17 +211,26 @@ class Connection(asyncio.BufferedProtocol):
         self._advance_scheduled = False
         self._last_active = self._loop.time()
         try:
+            if self._meter is not None:
+                self._begun = self._meter.now()
             self._start_requests()
             self._send()
             if self._reading_paused or not self.incoming.is_empty:
                 self._control_reading()
         except (FrameRefused, UnservedRequest) as refused:
-            log.warning("connection closed: not a request", client=self.peer.connection_id, reason=str(refused))
+            if self._meter is not None and isinstance(refused, FrameRefused):
+                self._meter.refused[Refusal.SIZE] += 1
+            reason = NOT_PLAINTEXT if self._is_handshake() else str(refused)
+            self._server.warn("connection closed: not a request", self.peer.client_host, reason=reason)
             self.close()
         except DropConnection as dropped:
             self._drop(dropped)
         except Exception:
             self._break_off()
+
+    def _is_handshake(self) -> bool:
+        """Whether the client speaks TLS where nobody does."""
+        return self.incoming.begins_with(_HANDSHAKE) and self._transport is not None
 
     def _advance_soon(self) -> None:
         """Once for all that happens in this turn of the loop."""
@@ -205,6 +247,7 @@ class Connection(asyncio.BufferedProtocol):
             if not answers.may_start():
                 self._send()  # what is answered already makes room for more
                 if not answers.may_start():
+                    self._keep_waiting()
                     return
             frame = incoming.next_frame()
             if frame is not None:
@@ -213,20 +256,55 @@ class Connection(asyncio.BufferedProtocol):
                     turn = None if incoming.is_empty else Turns(self._server.monotonic)
                 elif turn.over:
                     answers.hold(Hold.TURN_IS_OVER)
+                    self._keep_waiting()
                     self._advance_soon()
                     return
             elif not incoming.announced_bytes or not self._begin_large():
                 return
 
+    def _keep_waiting(self) -> None:
+        """The next request may not start; what is not known to lie here already came in this turn."""
+        if self._meter is not None:
+            self._arrivals.lie(self.incoming.received_bytes, self._begun)
+
     def _start(self, frame: memoryview) -> None:
         """Hand one frame to the dispatcher."""
-        exchange = self._dispatcher.start(frame, self.peer, self._shortcuts)
+        meter = self._meter
+        if meter is None:
+            exchange = self._dispatcher.start(frame, self.peer, self._shortcuts)
+        else:
+            exchange = self._start_counted(frame, meter)
         is_large = self.incoming.large_end
         self.answers.add(exchange, 0 if is_large else len(frame))
         if exchange.chunks is None:
             self._await_answer(exchange)
         if is_large:
             self._large_started(exchange)
+
+    def _start_counted(self, frame: memoryview, meter: RequestMeter) -> Exchange:
+        """The same with a look at the clock now and then, as the meter wants it."""
+        meter.until_timed -= 1
+        is_due = meter.until_timed <= 0
+        began = meter.now() if is_due else self._begun
+        arrived = self._arrivals.take(PREFIX_BYTES + len(frame), self._begun) if self._arrivals.lying else self._begun
+        try:
+            exchange = self._dispatcher.start(frame, self.peer, self._shortcuts)
+        except DropConnection as dropped:
+            meter.note_dropped(frame, dropped.codes)
+            raise
+        except UnservedRequest as unserved:
+            meter.note_unserved(frame, unserved.why)
+            raise
+        key = exchange.header[0]
+        meter.counts[key] += 1
+        if is_due or key > HOT_KEY_MAX:
+            exchange.weight = meter.weigh(key)
+            exchange.arrived, exchange.began, exchange.worked = arrived, began, meter.now()
+            exchange.answered = exchange.worked
+            self._timed += 1
+        if exchange.errors:
+            meter.note_errors(exchange)
+        return exchange
 
     def _await_answer(self, exchange: Exchange) -> None:
         """See to it that `exchange` is answered in the end."""
@@ -299,12 +377,19 @@ class Connection(asyncio.BufferedProtocol):
             self._settle(exchange)
             if self._transport is None:
                 return
+            meter = self._meter
+            if meter is not None and exchange.weight:
+                exchange.answered = meter.now()
             if error is not None:
                 self._dispatcher.fail(exchange, error)
             else:
                 self._dispatcher.answer(exchange, response)
             self.answers.answered(exchange)
+            if meter is not None and exchange.errors:
+                meter.note_errors(exchange)
         except DropConnection as dropped:
+            if self._meter is not None:
+                self._meter.note_codes(exchange.header.api_key, dropped.codes)
             self._drop(dropped)
         except Exception:
             self._break_off()
@@ -318,8 +403,10 @@ class Connection(asyncio.BufferedProtocol):
         """What `group` waited for is done: their answers are due."""
         self.answers.leave(group)
         error = _failure(done)
+        now = 0.0 if self._meter is None or not self._timed else self._meter.now()
         for exchange in group:
             if error is None and self._transport is not None:
+                exchange.answered = now
                 exchange.chunks = exchange.due
                 self.answers.answered(exchange)
             else:
@@ -343,11 +430,24 @@ class Connection(asyncio.BufferedProtocol):
         answers = self.answers
         if self._transport is None or not answers:
             return
-        out = answers.take()
-        if out:
-            self._transport.writelines(out)
+        if self._meter is None or not self._timed:
+            out = answers.take()
+            if out:
+                self._transport.writelines(out)
+        else:
+            self._send_measured(self._meter, self._transport)
         if self._server.stopping and not answers:
             self._server.drained.set()
+
+    def _send_measured(self, meter: RequestMeter, transport: asyncio.Transport) -> None:
+        leaving: list[Exchange] = []
+        out = self.answers.take(leaving)
+        sending = meter.now()
+        if out:
+            transport.writelines(out)
+        if leaving:
+            self._timed -= len(leaving)
+            meter.left(leaving, sending)
 
     def pause_writing(self) -> None:
         """The client takes its responses more slowly than it asks."""

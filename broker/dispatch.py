@@ -24,13 +24,16 @@ Those are the server's.
 import asyncio
 import dataclasses
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from tidemill.broker.principals import ANONYMOUS, Principal
+from tidemill.broker.refusals import Refusal
+from tidemill.broker.response_errors import error_codes
 from tidemill.core.errors import KafkaError, UnknownServerError
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.wire.api import ApiKey, api
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from tidemill.broker.log.store import LogStore
     from tidemill.broker.producer_ids import ProducerIds
     from tidemill.broker.quorum.controller import Controller
+    from tidemill.broker.replication.replicas import Replicas
     from tidemill.broker.topic_config import Layers
 
 log = structlog.get_logger("tidemill.broker.dispatch")
@@ -61,7 +65,7 @@ Chunks = list[Buffer]
 class RequestContext:
     """What a handler may know about where a request came from.
 
-    `server_host` and `server_port` are the address that the client connected to.
+    `server_host` and `server_port` are the address that the client connected to; `principal` is who it is.
     """
 
     api_version: int
@@ -71,6 +75,7 @@ class RequestContext:
     connection_id: str
     server_host: str = ""
     server_port: int = 0
+    principal: Principal = ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,7 @@ class Peer:
     connection_id: str
     server_host: str = ""
     server_port: int = 0
+    principal: Principal = ANONYMOUS
 
     def context(self, header: RequestHeader, api_version: int) -> RequestContext:
         """The context of one request on this connection."""
@@ -93,6 +99,7 @@ class Peer:
             connection_id=self.connection_id,
             server_host=self.server_host,
             server_port=self.server_port,
+            principal=self.principal,
         )
 
 
@@ -126,6 +133,10 @@ class BrokerServices(Protocol):
     @property
     def logs(self) -> "LogStore":
         """The partitions stored here."""
+
+    @property
+    def replicas(self) -> "Replicas":
+        """The partitions that are served here."""
 
     @property
     def admission(self) -> "Admission":
@@ -177,11 +188,22 @@ keeps one of each API."""
 
 
 class DropConnection(Exception):
-    """The only honest answer is to close this connection (an acks=0 produce that failed)."""
+    """The only honest answer is to close this connection (an acks=0 produce that failed).
+
+    `codes` are the errors that an answer would have told, one for each partition that has one.
+    """
+
+    def __init__(self, reason: str, codes: Sequence[int]) -> None:
+        super().__init__(reason)
+        self.codes = codes
 
 
 class UnservedRequest(ValueError):
     """A frame that cannot be answered in a shape its sender would understand."""
+
+    def __init__(self, reason: str, why: Refusal) -> None:
+        super().__init__(reason)
+        self.why = why
 
 
 def top_level_error(response_class: type[Any]) -> ErrorResponse:
@@ -222,19 +244,34 @@ class Exchange:
     connection may start before this one is answered. `due` with `after` are chunks that may leave once the future
     `after` is done, which many requests wait for; if it fails, they get its error. `memory_bytes` is what the server
     has set aside for a large request until it is answered, `pending_bytes` the size of another that is pending.
+
+    `errors` are the error codes in the response, as far as somebody counts them. Where requests are measured
+    (`tidemill.broker.request_meter`) the connection stamps the moments `arrived`, `began`, `worked` and `answered` of
+    those whose `weight` is not 0; others have none of the four.
     """
+
+    arrived: float
+    began: float
+    worked: float
+    answered: float
 
     __slots__ = (
         "after",
+        "answered",
+        "arrived",
+        "began",
         "chunks",
         "due",
         "error_response",
+        "errors",
         "exclusive",
         "header",
         "memory_bytes",
         "pending",
         "pending_bytes",
         "request",
+        "weight",
+        "worked",
     )
 
     def __init__(self, header: RequestHeader, request: Any, error_response: ErrorResponse) -> None:
@@ -246,15 +283,18 @@ class Exchange:
         self.after: asyncio.Future[None] | None = None
         self.due: Chunks | None = None
         self.exclusive = False
+        self.errors: Sequence[int] = ()
+        self.weight = 0
         self.memory_bytes = 0
         self.pending_bytes = 0
 
 
 class Dispatcher:
-    """The routes of one broker, ready to serve."""
+    """The routes of one broker, ready to serve; `notes_errors` says that exchanges are to tell their error codes."""
 
-    def __init__(self, broker: BrokerServices, routes: Iterable[Route]) -> None:
+    def __init__(self, broker: BrokerServices, routes: Iterable[Route], *, notes_errors: bool = False) -> None:
         self._broker = broker
+        self._notes_errors = notes_errors
         self._routes: dict[int, tuple[Route, type[Any], ErrorResponse]] = {}
         for route in routes:
             description = api(route.key)
@@ -293,7 +333,7 @@ class Dispatcher:
                 exchange.pending = result
                 exchange.exclusive = True
             else:
-                _encode(exchange, result)
+                self._encode(exchange, result)
         except Exception as error:
             self.fail(exchange, error)
         return exchange
@@ -304,7 +344,7 @@ class Dispatcher:
         Raises DropConnection as `fail` does.
         """
         try:
-            _encode(exchange, response)
+            self._encode(exchange, response)
         except Exception as error:
             self.fail(exchange, error)
 
@@ -320,22 +360,23 @@ class Dispatcher:
             _log_failure("request failed unexpectedly", header, error)
             error = UnknownServerError("the broker failed unexpectedly while serving this request; see its log")
         try:
-            _encode(exchange, exchange.error_response(exchange.request, error, header.api_version))
+            self._encode(exchange, exchange.error_response(exchange.request, error, header.api_version))
         except DropConnection:
             raise
         except Exception as second:
             _log_failure("error response cannot be made", header, second)
-            raise DropConnection(f"no answer to a request of API key {header.api_key} could be made") from second
+            reason = f"no answer to a request of API key {header.api_key} could be made"
+            raise DropConnection(reason, [error.code]) from second
 
     def _understand(self, frame: bytes | memoryview) -> tuple[Exchange, Route, int]:
         """The request in `frame`, and the version in which its handler is asked."""
         try:
             header, body_offset = decode_request_header(frame)
         except DecodeError as error:
-            raise UnservedRequest(f"malformed request header: {error}") from error
+            raise UnservedRequest(f"malformed request header: {error}", Refusal.MALFORMED) from error
         found = self._routes.get(header.api_key)
         if found is None:
-            raise UnservedRequest(f"API key {header.api_key} is not served")
+            raise UnservedRequest(f"API key {header.api_key} is not served", Refusal.UNKNOWN_API)
         route, request_class, error_response = found
         version = header.api_version
         if not route.min_version <= version <= route.max_version:
@@ -344,8 +385,20 @@ class Dispatcher:
             # Bytes after the request pass, as in Kafka: librdkafka sends three with an all-topics Metadata 13.
             request, _end = decode(request_class, version, frame, body_offset)
         except DecodeError as error:
-            raise UnservedRequest(f"malformed {route.key.name} v{version} request: {error}") from error
+            reason = f"malformed {route.key.name} v{version} request: {error}"
+            raise UnservedRequest(reason, Refusal.MALFORMED) from error
         return Exchange(header, request, error_response), route, version
+
+    def _encode(self, exchange: Exchange, response: Any) -> None:
+        header = exchange.header
+        if response is None:
+            exchange.chunks = []
+        else:
+            exchange.chunks = encode_response(header.api_key, header.api_version, header.correlation_id, response)
+            if self._notes_errors:
+                exchange.errors = error_codes(response)
+        exchange.pending = None
+        exchange.request = None
 
     def _make_shortcut(
         self, make: Callable[[BrokerServices, int], Shortcut], header: RequestHeader, shortcuts: Shortcuts
@@ -358,16 +411,6 @@ class Dispatcher:
             shortcuts[key] = make(self._broker, header.api_version)
 
 
-def _encode(exchange: Exchange, response: Any) -> None:
-    header = exchange.header
-    if response is None:
-        exchange.chunks = []
-    else:
-        exchange.chunks = encode_response(header.api_key, header.api_version, header.correlation_id, response)
-    exchange.pending = None
-    exchange.request = None
-
-
 def _log_failure(event: str, header: RequestHeader, error: BaseException) -> None:
     log.error(event, api_key=header.api_key, api_version=header.api_version, client_id=header.client_id, exc_info=error)
 
@@ -375,9 +418,9 @@ def _log_failure(event: str, header: RequestHeader, error: BaseException) -> Non
 def _stepped_down(header: RequestHeader, route: Route) -> RequestHeader:
     """ApiVersions steps down by an answer in version 0; for all other APIs clients have negotiated before."""
     if route.key is not ApiKey.API_VERSIONS:
-        raise UnservedRequest(
-            f"{route.key.name} v{header.api_version} is not served, only v{route.min_version} to v{route.max_version}"
-        )
+        reason = f"{route.key.name} v{header.api_version} is not served"
+        served = f"only v{route.min_version} to v{route.max_version}"
+        raise UnservedRequest(f"{reason}, {served}", Refusal.UNSUPPORTED_VERSION)
     return header._replace(api_version=0)
 
 

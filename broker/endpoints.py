@@ -1,12 +1,17 @@
 """Advertised addresses, where clients are told to connect
 
 A client must be told an address that it can reach. `advertised.listeners` says so explicitly, per listener; without it
-the address that the client has just connected to is one that works.
+the address that the client has just connected to is one that works. Other brokers are told as they have registered,
+under the listener that the client came by: one that does not have it is not there for this client, nor is one that is
+fenced.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext
+from tidemill.broker.quorum.image import BrokerImage, PartitionImage
+from tidemill.core.error_code import ErrorCode
 
 
 class Endpoint(NamedTuple):
@@ -23,5 +28,50 @@ def own_endpoint(broker: BrokerServices, ctx: RequestContext) -> Endpoint:
     advertised = broker.config.advertised.get(ctx.listener)
     rack = broker.config.broker_rack
     if advertised is not None:
-        return Endpoint(broker.node_id, advertised.host, advertised.port or broker.port, rack)
+        port = advertised.port or ctx.server_port or broker.port
+        return Endpoint(broker.node_id, advertised.host, port, rack)
     return Endpoint(broker.node_id, ctx.server_host or broker.host, ctx.server_port or broker.port, rack)
+
+
+def endpoint_of(broker: BrokerServices, ctx: RequestContext, registered: BrokerImage) -> Endpoint | None:
+    """A registered broker, fenced or not, as the client behind `ctx` can reach it; None where it cannot."""
+    if registered.node_id == broker.node_id:
+        return own_endpoint(broker, ctx)
+    for address in registered.end_points:
+        if address.name == ctx.listener:
+            return Endpoint(registered.node_id, address.host, address.port, registered.rack)
+    return None
+
+
+def reachable(broker: BrokerServices, ctx: RequestContext) -> dict[int, Endpoint]:
+    """Every broker that the client behind `ctx` may turn to, by its id, in order."""
+    found: dict[int, Endpoint] = {}
+    for node_id, registered in sorted(broker.controller.image.brokers.items()):
+        if not registered.fenced and (endpoint := endpoint_of(broker, ctx, registered)) is not None:
+            found[node_id] = endpoint
+    return found
+
+
+def controller_id(broker: BrokerServices, endpoints: Mapping[int, Endpoint]) -> int:
+    """Whom clients send what is for the controller: as any broker takes it, this one if it may be named; -1 is nobody.
+
+    See KIP-590.
+    """
+    return broker.node_id if broker.node_id in endpoints else min(endpoints, default=-1)
+
+
+def offline(endpoints: Mapping[int, Endpoint], partition: PartitionImage) -> tuple[int, ...]:
+    """The replicas of a partition that the client cannot turn to."""
+    return tuple(replica for replica in partition.replicas if replica not in endpoints)
+
+
+def leader_of(
+    broker: BrokerServices, endpoints: Mapping[int, Endpoint], partition: PartitionImage
+) -> tuple[int, ErrorCode]:
+    """The leader that a client is told and what is wrong with it: -1 is none that it can reach, as Kafka has it."""
+    if partition.leader in endpoints:
+        return partition.leader, ErrorCode.NONE
+    registered = broker.controller.image.brokers.get(partition.leader)
+    if registered is None or registered.fenced:
+        return -1, ErrorCode.LEADER_NOT_AVAILABLE
+    return -1, ErrorCode.LISTENER_NOT_FOUND

@@ -67,7 +67,11 @@ class Wanted(NamedTuple):
 
 
 class Marks(Protocol):
-    """The log of a partition, as far as a session looks at it."""
+    """A partition that is served here, as far as a session looks at it."""
+
+    @property
+    def image(self) -> PartitionImage | None:
+        """How it is led."""
 
     @property
     def closed(self) -> bool:
@@ -86,10 +90,7 @@ class Marks(Protocol):
         """As in a response."""
 
 
-Source: TypeAlias = tuple[Marks, PartitionImage]
-"""Where an answer comes from: the log, and how the partition was led when it was read."""
-
-_NO_SOURCES: Final[Mapping[int, Source]] = MappingProxyType({})
+_NO_SOURCES: Final[Mapping[int, Marks]] = MappingProxyType({})
 
 
 class Answer(NamedTuple):
@@ -131,13 +132,13 @@ class _SessionPartition:
             or answer.preferred_read_replica >= 0
         )
 
-    def quieten(self, answer: PartitionData, source: Source | None) -> None:
+    def quieten(self, answer: PartitionData, source: Marks | None) -> None:
         """Be quiet if the client has all there is in the log of `source`, which gave that answer."""
         partition = self.wanted.partition
         is_at_end = partition.fetch_offset == answer.high_watermark and partition.last_fetched_epoch < 0
         if source is not None and is_at_end and answer.error_code == 0 and not answer.records:
-            log, self.led_as = source
-            self.quiet_log = weakref.ref(log)
+            self.led_as = source.image
+            self.quiet_log = weakref.ref(source)
         else:
             self.quiet_log = self.led_as = None
 
@@ -286,7 +287,7 @@ class FetchSessions:
         turn: FetchTurn,
         data: Sequence[PartitionData],
         now_ms: int,
-        sources: Mapping[int, Source] = _NO_SOURCES,
+        sources: Mapping[int, Marks] = _NO_SOURCES,
     ) -> Answer:
         """What of `data`, one for each wanted partition, the client is to be told.
 
@@ -304,7 +305,7 @@ class FetchSessions:
         return Answer(session_id, range(len(data)))
 
     def _answer_in_session(
-        self, turn: FetchTurn, session: _Session, data: Sequence[PartitionData], sources: Mapping[int, Source]
+        self, turn: FetchTurn, session: _Session, data: Sequence[PartitionData], sources: Mapping[int, Marks]
     ) -> Answer:
         if session.epoch != turn.epoch_after:
             raise InvalidFetchSessionEpoch(f"fetch session {session.session_id} went on without this request")
@@ -318,9 +319,7 @@ class FetchSessions:
                     session.partitions[key] = session.partitions.pop(key)
         return Answer(session.session_id, numbers)
 
-    def _create(
-        self, turn: FetchTurn, data: Sequence[PartitionData], now_ms: int, sources: Mapping[int, Source]
-    ) -> int:
+    def _create(self, turn: FetchTurn, data: Sequence[PartitionData], now_ms: int, sources: Mapping[int, Marks]) -> int:
         partitions: dict[_Key, _SessionPartition] = {}
         for number, (wanted, answer) in enumerate(zip(turn.wanted, data, strict=True)):
             partition = partitions[_key(wanted)] = _SessionPartition(wanted)
@@ -402,6 +401,7 @@ def _due(partitions: Iterable[_SessionPartition]) -> list[_SessionPartition]:
                 and log.high_watermark == each.high_watermark
                 and log.last_stable_offset == each.last_stable_offset
                 and log.log_start_offset == each.log_start_offset
+                and log.image is each.led_as
                 and not log.closed
             ):
                 continue

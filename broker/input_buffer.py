@@ -24,7 +24,7 @@ ARRIVAL_BYTES_PER_S = 64 * 1024  # ... and longer at this rate, if others wait f
 
 _SIZE = struct.Struct(">i")
 _read_size = _SIZE.unpack_from
-_SIZE_BYTES = 4
+PREFIX_BYTES = 4
 
 
 class FrameRefused(ValueError):
@@ -90,6 +90,11 @@ class InputBuffer:
         self._end += count
         self.is_empty = False
 
+    def begins_with(self, data: bytes) -> bool:
+        """Whether these bytes are what has not been served yet, as far as they are here."""
+        start = self._start
+        return bytes(self._buffer[start : min(start + len(data), self._end)]) == data
+
     def next_frame(self) -> memoryview | None:
         """The next frame without its prefix; None if it is not complete or has to be begun first.
 
@@ -97,15 +102,15 @@ class InputBuffer:
         """
         start = self._start
         available = self._end - start
-        if available < _SIZE_BYTES:
+        if available < PREFIX_BYTES:
             return None
         size: int = _read_size(self._buffer, start)[0]
         if not 0 < size <= self._frame_bytes_max:
             raise FrameRefused(f"a frame of {size} bytes; socket.request.max.bytes is {self._frame_bytes_max}")
         if size > BUFFER_BYTES and not self.large_end:
-            self.announced_bytes = _SIZE_BYTES + size
+            self.announced_bytes = PREFIX_BYTES + size
             return None
-        begin = start + _SIZE_BYTES
+        begin = start + PREFIX_BYTES
         end = begin + size
         if end < self._end:
             self._start = end

@@ -16,24 +16,27 @@ import errno
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from tidemill.broker.admission import Admission
-from tidemill.broker.config import BrokerConfig, ListenAddress
+from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Dispatcher, Route
 from tidemill.broker.fetch_sessions import FetchSessions
 from tidemill.broker.folders import still_there
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from tidemill.broker.groups.table import GroupLimits
+from tidemill.broker.listeners import ListenAddress, ListenerSpec
 from tidemill.broker.live_settings import cleaner_settings, producer_id_expiration_ms, record_validation, server_limits
 from tidemill.broker.log.cleaner import LogCleaner
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.data_folder import cannot_use
 from tidemill.broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
+from tidemill.broker.log.threads import LogThreads
 from tidemill.broker.log.turns import Turns
 from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.producer_ids import ProducerIds
@@ -41,19 +44,30 @@ from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.metadata import ClusterImage, NewTopic, Rules, TopicImage
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
+from tidemill.broker.replication.replicas import Replicas
+from tidemill.broker.request_meter import RequestMeter
 from tidemill.broker.routes import ROUTES
 from tidemill.broker.server import Server
 from tidemill.broker.server_limits import ConnectionCounts, RequestMemory
+from tidemill.broker.surroundings import Surroundings
+from tidemill.broker.tls_watch import REFRESH_INTERVAL_S, ListenerTls
 from tidemill.broker.topic_config import Layers, topic_settings
 from tidemill.core.errors import KafkaError
-from tidemill.core.runtime.clock import Clock, SystemClock
-from tidemill.core.runtime.disk import Directory, OsDirectory
+from tidemill.core.runtime.clock import Clock
+from tidemill.core.runtime.disk import Directory
+from tidemill.core.runtime.tls import TlsProblem
 from tidemill.core.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from tidemill.broker.watching import Watch
 
 log = structlog.get_logger("tidemill.broker.node")
 
 REPAIR_INTERVAL_S: Final = 30
 """How often a log that could not be made (full disk) is tried again."""
+
+METADATA_THREADS: Final = 2
+"""One for decisions, one for the snapshot that is written meanwhile."""
 
 SNAPSHOT_CHECK_INTERVAL_S: Final = 5
 """How often a node that decides nothing looks whether a snapshot of the metadata is due."""
@@ -76,26 +90,34 @@ class Broker:
         self,
         *,
         config: BrokerConfig,
-        clock: Clock,
+        around: Surroundings,
         logs: LogStore,
+        replicas: Replicas,
         controller: Controller,
         groups: GroupCoordinator,
         routes: Iterable[Route],
     ) -> None:
         self.config = config
-        self.clock = clock
+        self.around = around
+        self.clock = clock = around.clock
         self.logs = logs
         self.controller = controller
         self.groups = groups
-        self.admission = Admission()
-        self.cleaner = LogCleaner(logs, clock, cleaner_settings(self.config_layers()))
-        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _new_session_id)
+        self.replicas = replicas
+        self.admission = Admission(around.threads)
+        cleaning = cleaner_settings(self.config_layers())
+        self.cleaner = LogCleaner(logs, clock, cleaning, thread=around.threads.pool("cleaner"))
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots, partial(_new_session_id, around.new_uuid)
+        )
         self.producer_ids = ProducerIds(controller.allocate_producer_ids)
-        self.dispatcher = Dispatcher(self, routes)
+        self.meter = None if config.metrics_address is None else RequestMeter(clock.monotonic)
+        self.dispatcher = Dispatcher(self, routes, notes_errors=self.meter is not None)
         self.servers: list[Server] = []
-        self.jobs = AsyncIOScheduler(job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None})
+        self.jobs = around.new_jobs()
         self.stop = asyncio.Event()
         self.failure: OSError | None = None
+        self.followed = controller.image  # the last image that the logs have caught up with
         self._take_live_settings()
 
     # --- what handlers see
@@ -178,6 +200,7 @@ class Broker:
         ]
         self.groups.image_changed(after, frozenset(gone))  # before anything that waits: offsets are judged by the image
         for name in gone:
+            self.replicas.forget(name)
             try:
                 await self.logs.delete(name)
             except OSError as error:  # the next start finds the folder and knows that its topic is gone
@@ -194,6 +217,8 @@ class Broker:
             await self._make_logs(topic)
             if old is not None and (every_topic or old.configs != topic.configs):
                 await self.logs.apply_config(topic.name, self.log_config(topic))
+            self.replicas.assign(topic)
+        self.followed = after
 
     def _take_live_settings(self) -> None:
         layers = self.config_layers()
@@ -223,6 +248,10 @@ class Broker:
             await self.logs.create_many(topic.name, topic.topic_id, missing, self.log_config(topic), still_wanted)
         except KafkaError as error:
             log.error("partitions have no log", topic=topic.name, reason=str(error))
+        else:
+            current = self.controller.image.topics.get(topic.name)
+            if current is not None and current.topic_id == topic.topic_id:
+                self.replicas.assign(current)
 
     def without_log(self, topic: TopicImage) -> list[int]:
         """The partitions of `topic` that live here and have no log."""
@@ -231,6 +260,19 @@ class Broker:
             for partition in topic.partitions
             if self.node_id in partition.replicas and self.logs.get(topic.name, partition.partition) is None
         ]
+
+    async def without_logs(self, turns: Turns) -> list[str]:
+        """The partitions that live here, are not just being made or deleted, and have no log."""
+        found = []
+        for topic in self.followed.topics.values():
+            now = self.controller.image.topics.get(topic.name)
+            if now is None or now.topic_id != topic.topic_id:
+                continue
+            for partition in topic.partitions:
+                if self.node_id in partition.replicas and self.logs.get(topic.name, partition.partition) is None:
+                    found.append(f"{topic.name}-{partition.partition}")
+                await turns.give_way()
+        return found
 
     # --- life
 
@@ -245,12 +287,16 @@ class Broker:
         for index, address in enumerate(self.config.listen):
             told = self.config.advertised.get(address.name, address)
             port = told.port or (self.servers[index].port if self.servers else 0)
-            end_points.append(BrokerEndpoint(name=address.name, host=told.host, port=port))
+            number = self.config.listening.specs[address.name].protocol.value
+            end_points.append(BrokerEndpoint(name=address.name, host=told.host, port=port, security_protocol=number))
         try:
             await self.controller.register_broker(end_points, self.config.broker_rack)
         except KafkaError as error:
             if self.node_id not in self.controller.image.brokers:
-                raise StartRefused(f"the broker cannot write to {self.config.data_dir}: {error}") from error
+                where = self.config.data_dir
+                raise StartRefused(
+                    f"the broker cannot write to {where}: {error}; free space or make it writable"
+                ) from error
             log.warning("registration not written; the one before stays", reason=str(error))
 
 
@@ -258,65 +304,116 @@ class Broker:
 async def open_broker(
     config: BrokerConfig,
     *,
-    clock: Clock | None = None,
-    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    around: Surroundings | None = None,
     routes: Iterable[Route] = ROUTES,
 ) -> AsyncIterator[Broker]:
     """A broker that serves from enter to exit; raises StartRefused, FolderRefused or ConfigError."""
-    clock = clock or SystemClock()
+    async with _watched(config) as watch, _open(config, around or Surroundings(), routes, watch) as broker:
+        yield broker
+
+
+@asynccontextmanager
+async def _watched(config: BrokerConfig) -> "AsyncIterator[Watch | None]":
+    """What answers at `metrics.listener`, from before anything is opened until all of it is closed."""
+    if config.metrics_address is None:
+        yield None
+        return
+    from tidemill.broker.watching import Watch  # with an HTTP server in memory
+    from tidemill.core.runtime.probe import ProbeServer
+
+    host, port = config.metrics_address
+    watch = Watch(asyncio.get_running_loop(), config.data_dir, config.metrics_series_max)
+    try:
+        server = ProbeServer(host, port, watch.probe).start()
+    except OSError as error:
+        raise StartRefused(_cannot_listen(host, port, error, "metrics.listener=HOST:PORT")) from error
+    log.info("watched", host=host, port=server.port)
+    try:
+        yield watch
+    finally:
+        await asyncio.to_thread(server.close)  # it may be waiting for this loop's answer
+
+
+@asynccontextmanager
+async def _open(
+    config: BrokerConfig, around: Surroundings, routes: Iterable[Route], watch: "Watch | None"
+) -> AsyncIterator[Broker]:
     brokers: list[Broker] = []
 
     def disk_failed(error: OSError) -> None:
         for broker in brokers:
             broker.disk_failed(error)
 
-    logs = LogStore.at(
-        config.data_dir,
-        clock=clock,
-        node_id=config.node_id,
-        flush_policy=config.flush_policy,
-        on_failure=disk_failed,
-    )
+    logs = _open_store(config, around, disk_failed)
+    metadata_threads = around.threads.pool("metadata", METADATA_THREADS)
     try:
-        controller = _open_controller(config, clock, new_uuid, logs, disk_failed)
+        controller = _open_controller(config, around, logs, disk_failed, metadata_threads)
     except BaseException:
         await logs.close()
         raise
+    replicas = Replicas(config.node_id, logs, around.clock.monotonic)
     groups = GroupCoordinator(
         limits=_group_limits(config),
-        logs=logs,
-        clock=clock,
-        new_id=lambda: str(new_uuid()),
+        logs=replicas,
+        clock=around.clock,
+        new_id=lambda: str(around.new_uuid()),
     )
-    broker = Broker(config=config, clock=clock, logs=logs, controller=controller, groups=groups, routes=routes)
+    broker = Broker(
+        config=config,
+        around=around,
+        logs=logs,
+        replicas=replicas,
+        controller=controller,
+        groups=groups,
+        routes=routes,
+    )
     brokers.append(broker)
     try:
-        async with _running(broker, new_uuid):
+        async with _running(broker, watch):
             yield broker
     finally:
         broker.admission.close()
         controller.close()
+        metadata_threads.shutdown(wait=False)
         await logs.close()
+
+
+def _open_store(config: BrokerConfig, around: Surroundings, on_failure: Callable[[OSError], None]) -> LogStore:
+    directory, unlock = around.open_folder(config.data_dir)
+    try:
+        return LogStore(
+            directory,
+            clock=around.clock,
+            node_id=config.node_id,
+            flush_policy=config.flush_policy,
+            on_failure=on_failure,
+            new_id=around.new_uuid,
+            threads=LogThreads.start(around.threads),
+            unlock=unlock,
+        )
+    except BaseException:
+        unlock()
+        raise
 
 
 def _open_controller(
     config: BrokerConfig,
-    clock: Clock,
-    new_uuid: Callable[[], uuid.UUID],
+    around: Surroundings,
     logs: LogStore,
     on_failure: Callable[[OSError], None],
+    threads: Executor,
 ) -> Controller:
-    directory = OsDirectory(config.data_dir)
+    directory = logs.directory
     foreign = why_not_ours(directory)
     if foreign is not None:
         raise StartRefused(foreign)
     try:
         controller = Controller(
             MetadataStore(directory),
-            clock=clock,
+            clock=around.clock,
             rules=_rules(config),
             node_id=config.node_id,
-            new_uuid=new_uuid,
+            new_uuid=around.new_uuid,
             snapshots=SnapshotRules(
                 max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
                 max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
@@ -325,6 +422,7 @@ def _open_controller(
             still_there=partial(
                 still_there, directory, is_open=lambda topic, partition: logs.get(topic, partition) is not None
             ),
+            executor=threads,
         )
         open_metadata(directory, controller)
     except MetadataCorruptError as error:
@@ -357,9 +455,9 @@ def _group_limits(config: BrokerConfig) -> GroupLimits:
     )
 
 
-def _new_session_id() -> int:
+def _new_session_id(new_uuid: Callable[[], uuid.UUID]) -> int:
     """A session id that a client of an earlier run of this broker is unlikely to know."""
-    return 1 + uuid.uuid4().int % (2**31 - 1)
+    return 1 + new_uuid().int % (2**31 - 1)
 
 
 async def recover(broker: Broker, data: Directory, new_uuid: Callable[[], uuid.UUID]) -> int:
@@ -373,21 +471,30 @@ async def recover(broker: Broker, data: Directory, new_uuid: Callable[[], uuid.U
     if begun:  # a crash behind the decision to make them, or somebody took the folders away
         log.warning("partitions without a folder begin empty", partitions=len(begun), first=begun[0])
     await broker.make_missing_logs()
+    for topic in broker.controller.image.topics.values():
+        broker.replicas.assign(topic, broker.logs.high_watermarks)
     records = broker.groups.replay(broker.controller.image)
     broker.controller.subscribe(broker.follow)
+    broker.followed = broker.controller.image
     return records
 
 
 @asynccontextmanager
-async def _running(broker: Broker, new_uuid: Callable[[], uuid.UUID]) -> AsyncIterator[None]:
-    records = await recover(broker, OsDirectory(broker.config.data_dir), new_uuid)
+async def _running(broker: Broker, watch: "Watch | None") -> AsyncIterator[None]:
+    if watch is not None:
+        watch.broker = broker
+    try:
+        records = await recover(broker, broker.logs.directory, broker.around.new_uuid)
+    except OSError as error:
+        raise cannot_use(broker.config.data_dir, error) from error
     async with _working(broker):
         await broker.register()
         async with _serving(broker):
             if any(address.port == 0 for address in broker.config.listen):
                 await broker.register()
             _log_start(broker, records)
-            yield
+            with nullcontext() if watch is None else watch.running():
+                yield
 
 
 @asynccontextmanager
@@ -415,25 +522,15 @@ async def _working(broker: Broker) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _serving(broker: Broker) -> AsyncIterator[None]:
     for name, seconds, work in _jobs(broker):
-        broker.jobs.add_job(_quiet_end(work), "interval", seconds=seconds, id=name, name=name)
+        broker.jobs.add(name, seconds, work)
     broker.jobs.start()
     try:
         await _listen(broker)
         yield
     finally:
-        broker.jobs.shutdown(wait=False)
+        broker.jobs.stop()
         for server in reversed(broker.servers):
             await server.__aexit__(None, None, None)
-
-
-def _quiet_end(work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-    """`work` for the scheduler, which cancels it when the broker stops and would report that as a failure."""
-
-    async def run() -> None:
-        with suppress(asyncio.CancelledError):
-            await work()
-
-    return run
 
 
 def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]]]]:
@@ -443,11 +540,18 @@ def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]
     async def checkpoint() -> None:
         await broker.logs.checkpoint()
 
+    async def refresh_certificates() -> None:
+        for server in broker.servers:
+            if server.tls is not None:
+                await server.tls.refresh()
+
     async def snapshot() -> None:
         broker.controller.want_snapshot_when_due()
 
     config = broker.config
+    encrypted = any(spec.tls is not None for spec in config.listening.specs.values())
     return [
+        *([("certificates", REFRESH_INTERVAL_S, refresh_certificates)] if encrypted else []),
         ("log-retention", config.log_retention_check_interval_ms / 1000, enforce_retention),
         ("log-checkpoint", CHECKPOINT_INTERVAL_S, checkpoint),
         ("group-expiry", config.offsets_retention_check_interval_ms / 1000, broker.groups.expire_offsets),
@@ -461,27 +565,41 @@ async def _listen(broker: Broker) -> None:
     limits = server_limits(config, broker.config_layers())
     memory, counts = RequestMemory(config.queued_max_request_bytes), ConnectionCounts()
     for address in config.listen:
+        spec = config.listening.specs[address.name]
         server = Server(
             broker.dispatcher,
             host=address.host,
             port=address.port,
-            listener=address.name,
+            spec=spec,
+            tls=_tls_of(spec, broker.clock),
             limits=limits,
             memory=memory,
             counts=counts,
             monotonic=broker.clock.monotonic,
+            meter=broker.meter,
         )
         try:
             await server.__aenter__()
         except OSError as error:
-            advice = (
-                "stop the process that has it, or choose another" if error.errno == errno.EADDRINUSE else "choose an"
-            )
-            raise StartRefused(
-                f"cannot listen on {address.host}:{address.port}: {_reason(error)}; "
-                f"{advice} address with --listen HOST:PORT"
-            ) from error
+            raise StartRefused(_cannot_listen(address.host, address.port, error, "--listen HOST:PORT")) from error
         broker.servers.append(server)
+
+
+def _tls_of(spec: ListenerSpec, clock: Clock) -> ListenerTls | None:
+    """What the listener shows to its clients, if it speaks TLS."""
+    if spec.tls is None:
+        return None
+    try:
+        tls = ListenerTls(spec.name, spec.tls)
+    except TlsProblem as problem:
+        raise StartRefused(f"listener {spec.name} cannot speak TLS: {problem}") from None
+    tls.tell("certificate", now_s=clock.now_ms() / 1000)
+    return tls
+
+
+def _cannot_listen(host: str, port: int, error: OSError, setting: str) -> str:
+    advice = "stop the process that has it, or choose another" if error.errno == errno.EADDRINUSE else "choose an"
+    return f"cannot listen on {host}:{port}: {_reason(error)}; {advice} address with {setting}"
 
 
 def _reason(error: OSError) -> str:

@@ -1,17 +1,18 @@
-"""Look-up of the topic and the log that a request names
+"""Look-up of the topic and the replica that a request names
 
 Clients name a topic by name or, in newer versions, by id; they may say which leader epoch they believe in. This is
-the one place that turns those into a topic of the cluster image and a local log, and that says what is wrong
+the one place that turns those into a topic of the cluster image and a replica that leads, and that says what is wrong
 otherwise, with the error that makes a client look the topic up again.
 """
 
 import uuid
 
 from tidemill.broker.dispatch import BrokerServices
-from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
+from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import (
     FencedLeaderEpoch,
+    KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
@@ -41,21 +42,28 @@ def find_partition(topic: TopicImage, partition: int) -> PartitionImage:
     return topic.partitions[partition]
 
 
-def find_log(
-    broker: BrokerServices, topic: TopicImage, partition: int, believed_epoch: int = -1
-) -> tuple[PartitionLog, PartitionImage]:
-    """The log of a partition led by this broker; raises the error that says why there is none.
+def find_replica(broker: BrokerServices, topic: TopicImage, partition: int, believed_epoch: int = -1) -> Replica:
+    """The replica of a partition led by this broker; raises the error that says why there is none.
 
     `believed_epoch` is the leader epoch in the request, -1 if it has none.
     """
+    replica = broker.replicas.get(topic.name, partition)
+    if replica is None:
+        raise _why_none(broker, topic, partition, believed_epoch)
+    machine = replica.machine
+    if believed_epoch >= 0 and believed_epoch != machine.leader_epoch:
+        machine.check_epoch(believed_epoch)
+    if not machine.leads:
+        machine.check_leads()
+    return replica
+
+
+def _why_none(broker: BrokerServices, topic: TopicImage, partition: int, believed_epoch: int) -> KafkaError:
     found = find_partition(topic, partition)
     if found.leader != broker.node_id:
-        raise NotLeaderOrFollower(f"broker {broker.node_id} does not lead {topic.name}-{partition}")
-    if believed_epoch >= 0 and believed_epoch != found.leader_epoch:
-        if believed_epoch < found.leader_epoch:
-            raise FencedLeaderEpoch(f"leader epoch {believed_epoch} is over, {found.leader_epoch} is the current one")
-        raise UnknownLeaderEpoch(f"leader epoch {believed_epoch} is not known here yet")
-    partition_log = broker.logs.get(topic.name, partition)
-    if partition_log is None:
-        raise KafkaStorageError(f"the log of {topic.name}-{partition} is not open")
-    return partition_log, found
+        return NotLeaderOrFollower(f"broker {broker.node_id} does not lead {topic.name}-{partition}")
+    if 0 <= believed_epoch < found.leader_epoch:
+        return FencedLeaderEpoch(f"leader epoch {believed_epoch} is over, {found.leader_epoch} is the current one")
+    if believed_epoch > found.leader_epoch:
+        return UnknownLeaderEpoch(f"leader epoch {believed_epoch} is not known here yet")
+    return KafkaStorageError(f"the log of {topic.name}-{partition} is not open")

@@ -17,7 +17,8 @@ What else a connection can hold is bounded for each: requests in work by their n
 waits for the disk by the round of the flusher, what shortcuts remember by themselves. Of unsent answers each may have
 the less the more connections there are, and the last one beyond it; record batches from 64 KiB up are pages of files.
 
-Not here: how one connection is served (`connection`, and its machines `input_buffer` and `answer_queue`).
+Not here: how one connection is served (`connection`, and its machines `input_buffer` and `answer_queue`), and how one
+becomes encrypted (`tls_door`).
 """
 
 import asyncio
@@ -30,11 +31,20 @@ import structlog
 from tidemill.broker.answer_queue import Hold
 from tidemill.broker.connection import Connection
 from tidemill.broker.dispatch import Dispatcher, Exchange
+from tidemill.broker.listeners import ListenerSpec
+from tidemill.broker.principals import ANONYMOUS, Principal, principal_of
+from tidemill.broker.repeated_warnings import RepeatedWarnings
+from tidemill.broker.request_meter import RequestMeter
 from tidemill.broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
+from tidemill.broker.tls_door import TlsDoor
+from tidemill.broker.tls_watch import ListenerTls
 from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.listening import open_listening
+from tidemill.core.security.certificate import read_certificate
 
 log = structlog.get_logger("tidemill.broker.server")
 
+PLAINTEXT = ListenerSpec(name="PLAINTEXT")
 SEND_BUFFER_BYTES_MAX = 1024 * 1024  # beyond this much unsent response no further request is started; the share ...
 SEND_BUFFER_BYTES_MIN = 64 * 1024  # ... of each connection becomes smaller as they become more
 SWEEP_SECONDS_MAX = 5.0
@@ -45,7 +55,8 @@ DRAIN_SECONDS = 1.0  # how long requests in work may take to finish when the ser
 class Server:
     """One listener; an async context manager that serves from enter to exit.
 
-    Listeners of one broker share their `memory` and count connections together, in `counts`.
+    Listeners of one broker share their `memory` and count connections together, in `counts`; requests are measured
+    where there is a `meter`.
     """
 
     def __init__(
@@ -54,41 +65,62 @@ class Server:
         *,
         host: str,
         port: int,
-        listener: str = "PLAINTEXT",
+        spec: ListenerSpec = PLAINTEXT,
+        tls: ListenerTls | None = None,
         limits: ServerLimits | None = None,
         memory: RequestMemory | None = None,
         counts: ConnectionCounts | None = None,
         monotonic: Callable[[], float] | None = None,
+        meter: RequestMeter | None = None,
     ) -> None:
         self.dispatcher = dispatcher
-        self.listener = listener
+        self.meter = meter
+        self.spec = spec
+        self.tls = tls
+        self.handshakes_failed = 0
         self.limits = limits or ServerLimits()
         self.memory = memory or RequestMemory(self.limits.queued_max_request_bytes)
         self.counts = counts or ConnectionCounts()
         self.monotonic = monotonic or SystemClock().monotonic
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.connections_made = 0
         self.stopping = False
         self.drained = asyncio.Event()  # set whenever a connection may have nothing left in work
         self._host = host
         self._port = port
-        self._asyncio_server: asyncio.Server | None = None
+        self._door: asyncio.Server | TlsDoor | None = None
+        self._warnings = RepeatedWarnings()
         self._tasks = asyncio.TaskGroup()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], None] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        assert self._asyncio_server is not None
-        return int(self._asyncio_server.sockets[0].getsockname()[1])
+        assert self._door is not None
+        return int(self._door.sockets[0].getsockname()[1])
+
+    @property
+    def listener(self) -> str:
+        """The listener's name."""
+        return self.spec.name
 
     async def __aenter__(self) -> "Server":
-        loop = asyncio.get_running_loop()
-        self._asyncio_server = await loop.create_server(
-            lambda: Connection(self), self._host or None, self._port, backlog=BACKLOG, reuse_address=True
-        )
-        await self._tasks.__aenter__()
+        if self.tls is None:
+            self._door = await asyncio.get_running_loop().create_server(
+                lambda: Connection(self), self._host or None, self._port, backlog=BACKLOG, reuse_address=True
+            )
+            await self._tasks.__aenter__()
+        else:
+            sockets = await open_listening(self._host, self._port, BACKLOG)
+            await self._tasks.__aenter__()
+            self._door = TlsDoor(
+                sockets,
+                tasks=self._tasks,
+                context=self.tls.context,
+                connection=lambda: Connection(self),
+                refused=self._handshake_failed,
+            )
         self._sweeper = self._tasks.create_task(self._sweep())
         return self
 
@@ -96,8 +128,8 @@ class Server:
         self.stopping = True
         for connection in self.connections:
             connection.answers.hold(Hold.ENDING)
-        assert self._asyncio_server is not None
-        self._asyncio_server.close()
+        assert self._door is not None
+        self._door.close()
         try:
             await self._drain()
         finally:
@@ -122,16 +154,35 @@ class Server:
         if self.stopping:
             return 0
         if not self.counts.enter(client_host, self.limits):
-            log.warning("connection refused: too many", client=client_host, connections=self.counts.count)
+            self.warn("connection refused: too many", client_host, connections=self.counts.count)
             return 0
-        self.connections.add(connection)
+        self.connections[connection] = None
         self.connections_made += 1
         return self.connections_made
+
+    def identify(self, transport: asyncio.BaseTransport) -> Principal:
+        """Who is at the other end, by the certificate that was shown; raises NoRuleMatches, CertificateUnreadable."""
+        encrypted = transport.get_extra_info("ssl_object")
+        shown = None if encrypted is None else encrypted.getpeercert(binary_form=True)
+        if shown is None:
+            return ANONYMOUS
+        return principal_of(read_certificate(shown).subject, self.spec.principal_rules)
+
+    def warn(self, event: str, client_host: str, **facts: object) -> None:
+        """One line in the log, unless there was the same about this client a moment ago."""
+        untold = self._warnings.take((event, facts.get("reason"), client_host), self.monotonic())
+        if untold is not None:
+            more = {"since_then": untold} if untold else {}
+            log.warning(event, client=client_host, listener=self.listener, **facts, **more)
+
+    def _handshake_failed(self, client_host: str, reason: str) -> None:
+        self.handshakes_failed += 1
+        self.warn("no connection: TLS", client_host, reason=reason)
 
     def leave(self, connection: Connection, client_host: str) -> None:
         """A connection is gone; one that was refused had never entered."""
         if connection in self.connections:
-            self.connections.discard(connection)
+            del self.connections[connection]
             self.counts.leave(client_host)
             self.drained.set()
 
@@ -143,8 +194,8 @@ class Server:
     def run(self, connection: Connection, exchange: Exchange) -> None:
         """Run a handler's coroutine; it always ends in an answer, wanted or not."""
         task = self._tasks.create_task(self._run(connection, exchange))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
 
     async def _run(self, connection: Connection, exchange: Exchange) -> None:
         assert exchange.pending is not None

@@ -45,6 +45,7 @@ from tidemill.broker.groups.events import (
     Reply,
     Request,
     Response,
+    Standing,
     SyncGroup,
     SyncResult,
     Tick,
@@ -77,10 +78,6 @@ class OffsetsLog(Protocol):
     """What the coordinator needs of a partition of `__consumer_offsets`."""
 
     @property
-    def high_watermark(self) -> int:
-        """First offset that is not readable."""
-
-    @property
     def log_start_offset(self) -> int:
         """First offset that is."""
 
@@ -99,7 +96,10 @@ class OffsetsLog(Protocol):
 
 
 class OffsetsLogs(Protocol):
-    """Where the partitions of `__consumer_offsets` come from; `tidemill.broker.log.store.LogStore` is the real one."""
+    """Where the partitions of `__consumer_offsets` come from.
+
+    `tidemill.broker.replication.replicas.Replicas` is the real one.
+    """
 
     def get(self, topic: str, partition: int) -> "OffsetsLog | None":
         """The log of a partition, None if it is not stored here."""
@@ -158,8 +158,7 @@ class GroupCoordinator:
     def _replay_partition(self, partition_log: OffsetsLog) -> int:
         count = 0
         offset = partition_log.log_start_offset
-        while offset < partition_log.high_watermark:
-            data = partition_log.read(offset, REPLAY_READ_BYTES)
+        while data := partition_log.read(offset, REPLAY_READ_BYTES):
             for view in iter_batches(data):
                 offset = view.last_offset + 1
                 if view.is_control:
@@ -167,8 +166,6 @@ class GroupCoordinator:
                 for record in decode_records(view):
                     count += 1
                     self._replay_record(record)
-            if not data:
-                break  # the cleaner left nothing of what was there
         return count
 
     def _replay_record(self, record: Record) -> None:
@@ -284,6 +281,18 @@ class GroupCoordinator:
     def list_groups(self) -> list[GroupView]:
         """Every group, without members."""
         return self._machine.list_groups()
+
+    def group_ids(self) -> list[str]:
+        """Every group by its name."""
+        return self._machine.group_ids()
+
+    def standing(self, group_id: str) -> Standing | None:
+        """How large a group is and what it is about; None if it is not there any more."""
+        return self._machine.standing(group_id)
+
+    def positions(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """A group's offsets in topics that are there, as they are now: not all of them need be on the disk."""
+        return self._machine.committed_offsets(group_id)
 
     async def expire_offsets(self) -> None:
         """Drop what nobody has needed for the retention time; a job calls it now and then."""

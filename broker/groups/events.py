@@ -294,6 +294,14 @@ class GroupView:
     members: tuple[MemberView, ...] = ()
 
 
+class Standing(NamedTuple):
+    """A group in numbers."""
+
+    state: GroupState
+    members: int
+    offsets: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
     """A position that was kept."""

@@ -34,6 +34,7 @@ from tidemill.broker.groups.events import (
     JoinGroup,
     LeaveGroup,
     Replayed,
+    Standing,
     SyncGroup,
     Tick,
 )
@@ -156,6 +157,11 @@ class GroupMachine:
     def group_ids(self) -> list[str]:
         """Every group by its name."""
         return list(self._table.groups)
+
+    def standing(self, group_id: str) -> Standing | None:
+        """How large a group is and what it is about."""
+        group = self._table.groups.get(group_id)
+        return None if group is None else Standing(group.state, len(group.members), len(group.offsets))
 
     def list_groups(self) -> list[GroupView]:
         """Every group, without members."""

@@ -7,8 +7,10 @@ answers in pages by a cursor, as admin clients use it for large clusters. A brok
 partitions would have nobody left, so the only broker there is can never be unregistered.
 """
 
+from collections.abc import Iterator, Mapping
+
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.endpoints import own_endpoint
+from tidemill.broker.endpoints import Endpoint, controller_id, endpoint_of, leader_of, offline, reachable
 from tidemill.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidemill.broker.quorum.metadata import PartitionImage, TopicImage
 from tidemill.core.error_code import ErrorCode
@@ -43,16 +45,31 @@ async def describe_cluster(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             f"endpoint type {request.endpoint_type} is not served here: use 1",
         )
-    own = own_endpoint(broker, ctx)
+    endpoints = reachable(broker, ctx)
     return DescribeClusterResponse(
         endpoint_type=BROKER_ENDPOINTS,
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=(DescribeClusterBroker(broker_id=own.node_id, host=own.host, port=own.port, rack=own.rack),),
+        controller_id=controller_id(broker, endpoints),
+        brokers=tuple(_brokers(broker, request, ctx)),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
+
+
+def _brokers(
+    broker: BrokerServices, request: DescribeClusterRequest, ctx: RequestContext
+) -> Iterator[DescribeClusterBroker]:
+    for _, registered in sorted(broker.controller.image.brokers.items()):
+        endpoint = endpoint_of(broker, ctx, registered)
+        if endpoint is not None and (request.include_fenced_brokers or not registered.fenced):
+            yield DescribeClusterBroker(
+                broker_id=endpoint.node_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=endpoint.rack,
+                is_fenced=registered.fenced,
+            )
 
 
 async def describe_topic_partitions(
@@ -68,6 +85,7 @@ async def describe_topic_partitions(
         raise error_for_code(ErrorCode.INVALID_REQUEST, f"the cursor points at {first.topic_name!r}, not asked for")
     room = min(max(request.response_partition_limit, 1), PARTITIONS_PER_PAGE_MAX)
     described: list[DescribeTopicPartitionsResponseTopic] = []
+    endpoints = reachable(broker, ctx)
     for name in names:
         if first is not None and name < first.topic_name:
             continue
@@ -78,7 +96,7 @@ async def describe_topic_partitions(
         start = first.partition_index if first is not None and name == first.topic_name else 0
         if room == 0:
             return _page(described, Cursor(topic_name=name, partition_index=start))
-        described.append(_described(topic, start, room))
+        described.append(_described(broker, topic, endpoints, start, room))
         shown = len(described[-1].partitions)
         room -= shown
         if start + shown < len(topic.partitions):
@@ -96,25 +114,34 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _described(topic: TopicImage, start: int, room: int) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    broker: BrokerServices, topic: TopicImage, endpoints: Mapping[int, Endpoint], start: int, room: int
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=tuple(_partition(partition) for partition in topic.partitions[start : start + room]),
+        partitions=tuple(
+            _partition(broker, partition, endpoints) for partition in topic.partitions[start : start + room]
+        ),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+def _partition(
+    broker: BrokerServices, partition: PartitionImage, endpoints: Mapping[int, Endpoint]
+) -> DescribeTopicPartitionsResponsePartition:
+    leader, error = leader_of(broker, endpoints, partition)
     return DescribeTopicPartitionsResponsePartition(
+        error_code=error,
         partition_index=partition.partition,
-        leader_id=partition.leader,
+        leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
         eligible_leader_replicas=(),  # nullable on the wire, but Java's admin client falls over a null
         last_known_elr=(),
+        offline_replicas=offline(endpoints, partition),
     )
 
 

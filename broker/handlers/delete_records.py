@@ -10,7 +10,7 @@ keep the last value of every key, so nothing is deleted from it this way (KIP-10
 
 from tidemill.broker import administration_log
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.partitions import find_replica, find_topic
 from tidemill.core.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, PolicyViolation
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.delete_records import (
@@ -54,12 +54,13 @@ async def _delete(
         image = find_topic(broker, topic.name)
         if image.internal:
             raise InvalidTopicException(f"topic {topic.name!r} is the cluster's own")
-        partition_log, _ = find_log(broker, image, index)
+        replica = find_replica(broker, image, index)
+        partition_log = replica.log
         if partition_log.config.compacted and not partition_log.config.deletes_by_age_or_size:
             raise PolicyViolation(f"topic {topic.name!r} is compacted: its records are not deleted by offset")
         if partition.offset < HIGH_WATERMARK:
             raise OffsetOutOfRange(f"there is no offset {partition.offset}")
-        offset = partition_log.high_watermark if partition.offset == HIGH_WATERMARK else partition.offset
+        offset = replica.high_watermark if partition.offset == HIGH_WATERMARK else partition.offset
         log_start = await broker.logs.delete_records(partition_log, offset)
     except KafkaError as error:
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)

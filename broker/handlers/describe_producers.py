@@ -7,7 +7,7 @@ sequence numbers stopped. Transactions are not served, so their fields say "none
 """
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.partitions import find_replica, find_topic
 from tidemill.broker.quorum.metadata import check_topic_name
 from tidemill.core.errors import KafkaError
 from tidemill.core.wire.api import ApiKey
@@ -39,7 +39,7 @@ def handle(
 def _describe(broker: BrokerServices, topic: TopicRequest, partition: int) -> PartitionResponse:
     try:
         check_topic_name(topic.name)
-        partition_log, _ = find_log(broker, find_topic(broker, topic.name), partition)
+        replica = find_replica(broker, find_topic(broker, topic.name), partition)
     except KafkaError as error:
         return PartitionResponse(partition_index=partition, error_code=error.code, error_message=str(error))
     return PartitionResponse(
@@ -52,7 +52,7 @@ def _describe(broker: BrokerServices, topic: TopicRequest, partition: int) -> Pa
                 last_timestamp=state.last_timestamp,
                 coordinator_epoch=-1,
             )
-            for state in partition_log.producers
+            for state in replica.log.producers
         ),
     )
 

@@ -30,14 +30,15 @@ With `isolation_level` read_committed the same is returned: there are no transac
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import cast
 
 from tidemill.broker.dispatch import BrokerServices, Exchange, RequestContext, Route
 from tidemill.broker.fetch_sessions import FetchTurn, Wanted
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH
-from tidemill.broker.log.partition import PartitionLog
-from tidemill.broker.partitions import find_log, find_topic
-from tidemill.broker.quorum.image import PartitionImage, TopicImage
+from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.replication.replica import Replica
+from tidemill.broker.response_errors import error_codes
 from tidemill.core.errors import KafkaError, OffsetOutOfRange
 from tidemill.core.types import ZERO_UUID, new_tuple
 from tidemill.core.wire.api import ApiKey
@@ -70,15 +71,12 @@ Aborted = tuple[AbortedTransaction, ...] | None
 """The aborted transactions, of which there are none: an empty list of them, or no list for who reads uncommitted."""
 
 
-Found: TypeAlias = tuple[PartitionLog, PartitionImage]
-
-
 @dataclass(slots=True, kw_only=True)
 class _Read:
     """What was found of the wanted partitions, by their numbers."""
 
     partitions: dict[int, PartitionData] = field(default_factory=dict)
-    found: dict[int, Found] = field(default_factory=dict)  # where it was read without an error
+    found: dict[int, Replica] = field(default_factory=dict)  # where it was read without an error
     cold: list[Callable[[], None]] = field(default_factory=list)  # what has to be read from the disk first
     size_bytes: int = 0
     copied_bytes: int = 0  # of them those that are a copy
@@ -126,7 +124,10 @@ class _Fetch:
                     topics.append(new_tuple(FetchableTopicResponse, (topic, topic_id, tuple(rows))))
                 topic, topic_id = place.topic, place.topic_id
                 rows = []
-            rows.append(data[number])
+            row = data[number]
+            rows.append(row)
+            if row.records:
+                read.found[number].log.note_read(row.records)
         if rows:
             topics.append(new_tuple(FetchableTopicResponse, (topic, topic_id, tuple(rows))))
         return FetchResponse(session_id=session_id, responses=tuple(topics))
@@ -158,11 +159,12 @@ def serve(
 class FetchShortcut:
     """The fetches of one connection in one version, as consumers send them: a `tidemill.broker.dispatch.Shortcut`."""
 
-    __slots__ = ("_broker", "_version")
+    __slots__ = ("_broker", "_notes_errors", "_version")
 
     def __init__(self, broker: BrokerServices, version: int) -> None:
         self._broker = broker
         self._version = version
+        self._notes_errors = broker.config.metrics_address is not None
 
     def __call__(self, frame: memoryview) -> Exchange | None:
         """Serve a request without the detours that others need; None if it cannot be read."""
@@ -175,9 +177,19 @@ class FetchShortcut:
         result = serve(self._broker, request, self._version)
         if isinstance(result, FetchResponse):
             exchange.chunks = encode_response(_FETCH, self._version, header.correlation_id, result)
+            if self._notes_errors and _has_error(result):
+                exchange.errors = error_codes(result)
         else:
             exchange.pending = result
         return exchange
+
+
+def _has_error(response: FetchResponse) -> bool:
+    for topic in response.responses:
+        for row in topic.partitions:
+            if row.error_code:
+                return True
+    return response.error_code != 0
 
 
 def _answer_after_prefetch(fetch: _Fetch, cold: list[Callable[[], None]]) -> "asyncio.Future[FetchResponse]":
@@ -228,15 +240,14 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
                 image = None
                 image = find_topic(broker, name, its_id)
                 topic, topic_id = name, its_id
-            found = find_log(broker, image, partition.partition, partition.current_leader_epoch)
-            partition_log = found[0]
+            found = find_replica(broker, image, partition.partition, partition.current_leader_epoch)
             if (
-                partition.fetch_offset == partition_log.high_watermark
+                partition.fetch_offset == found.high_watermark
                 and partition.last_fetched_epoch < 0
-                and not partition_log.closed
+                and not found.log.closed
             ):
                 read.found[number] = found
-                partitions[number] = _data(partition_log, partition.partition, b"", aborted)
+                partitions[number] = _data(found, partition.partition, b"", aborted)
                 continue
             left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
             partitions[number] = _read_one(found, partition, number, aborted, left, read, may_block)
@@ -246,7 +257,7 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
 
 
 def _read_one(
-    found: Found,
+    found: Replica,
     partition: FetchPartition,
     number: int,
     aborted: Aborted,
@@ -254,27 +265,26 @@ def _read_one(
     read: _Read,
     may_block: bool,
 ) -> PartitionData:
-    partition_log, led = found
     if partition.last_fetched_epoch >= 0:
-        diverging = _diverging_epoch(partition_log, led.leader_epoch, partition)
+        diverging = _diverging_epoch(found, partition)
         if diverging is not None:
             read.answer_now = True
-            return _data(partition_log, partition.partition, b"", aborted, diverging)
+            return _data(found, partition.partition, b"", aborted, diverging)
     offset = partition.fetch_offset
     records: bytes | memoryview = b""
-    if not partition_log.high_watermark < offset <= partition_log.log_end_offset:  # else there, not visible yet
+    if not found.high_watermark < offset <= found.log.log_end_offset:  # else there, not visible yet
         size_bytes = min(partition.partition_max_bytes, left)
-        if not may_block and (cold := partition_log.cold(offset, size_bytes)) is not None:
+        if not may_block and (cold := found.log.cold(offset, size_bytes)) is not None:
             read.cold.append(cold)
-            return _data(partition_log, partition.partition, b"", aborted)
-        records = partition_log.read(offset, size_bytes, at_least_one=read.size_bytes == 0)
+            return _data(found, partition.partition, b"", aborted)
+        records = found.read(offset, size_bytes, at_least_one=read.size_bytes == 0)
         read.count(records)
     read.found[number] = found
-    return _data(partition_log, partition.partition, records, aborted)
+    return _data(found, partition.partition, records, aborted)
 
 
 def _data(
-    partition_log: PartitionLog,
+    found: Replica,
     partition: int,
     records: bytes | memoryview,
     aborted: Aborted,
@@ -285,9 +295,9 @@ def _data(
         (
             partition,
             0,
-            partition_log.high_watermark,
-            partition_log.last_stable_offset,
-            partition_log.log_start_offset,
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log.log_start_offset,
             diverging,
             _NO_LEADER,
             _NO_SNAPSHOT,
@@ -298,16 +308,17 @@ def _data(
     )
 
 
-def _diverging_epoch(
-    partition_log: PartitionLog, leader_epoch: int, partition: FetchPartition
-) -> EpochEndOffset | None:
+def _diverging_epoch(found: Replica, partition: FetchPartition) -> EpochEndOffset | None:
     """Where the log of the one who asks ceases to be ours, if it does below the offset asked for (KIP-595).
 
     Raises OffsetOutOfRange if it was written under an epoch that there has not been here: nobody can say where they
     part. Below the log start there is nothing to compare either; whoever reads there is told so.
     """
+    partition_log = found.log
     last_epoch, offset = partition.last_fetched_epoch, partition.fetch_offset
-    epoch, end_offset = partition_log.epochs.end_offset_for(last_epoch, leader_epoch, partition_log.log_end_offset)
+    epoch, end_offset = partition_log.epochs.end_offset_for(
+        last_epoch, found.machine.leader_epoch, partition_log.log_end_offset
+    )
     if epoch == UNKNOWN_EPOCH:
         raise OffsetOutOfRange(f"leader epoch {last_epoch} of {partition_log.topic_partition} is not known here")
     if offset < partition_log.log_start_offset or (epoch == last_epoch and end_offset >= offset):
@@ -317,17 +328,17 @@ def _diverging_epoch(
 
 def _failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> PartitionData:
     """An error; one about the offset also says which offsets there are."""
-    partition_log = None
+    found = None
     number = wanted.partition.partition
     if isinstance(error, OffsetOutOfRange):
         image = find_topic(broker, wanted.topic, wanted.topic_id)
-        partition_log = broker.logs.get(image.name, number)
+        found = broker.replicas.get(image.name, number)
     return PartitionData(
         partition_index=number,
         error_code=error.code,
-        high_watermark=-1 if partition_log is None else partition_log.high_watermark,
+        high_watermark=-1 if found is None else found.high_watermark,
         last_stable_offset=-1,
-        log_start_offset=-1 if partition_log is None else partition_log.log_start_offset,
+        log_start_offset=-1 if found is None else found.log_start_offset,
         aborted_transactions=(),
         records=b"",
     )
@@ -340,20 +351,19 @@ class _Parked:
     which of them have moved, so that a record for one of a thousand partitions makes it read that one.
     """
 
-    __slots__ = ("_fetch", "_is_woken", "_logs", "_read", "_timer", "answer")
+    __slots__ = ("_fetch", "_is_woken", "_read", "_replicas", "_timer", "answer")
 
     def __init__(self, fetch: _Fetch, read: _Read, answer: "asyncio.Future[FetchResponse]") -> None:
         self._fetch = fetch
         self._read = read
         self._is_woken = False
         self._timer = asyncio.get_running_loop().call_later(fetch.request.max_wait_ms / 1000, self._finish)
-        self._logs = [partition_log for partition_log, _ in read.found.values()]
-        self._logs += cast(list[PartitionLog], fetch.turn.quiet_logs())
+        self._replicas = [*read.found.values(), *cast(list[Replica], fetch.turn.quiet_logs())]
         self.answer = answer
         self.answer.add_done_callback(self._leave)
         wake = self._wake
-        for partition_log in self._logs:
-            partition_log.wait_for_data(wake)
+        for replica in self._replicas:
+            replica.wait_for_data(wake)
 
     def _wake(self) -> None:
         """Something arrived: look once at the end of this turn of the loop, whatever else arrives in it."""
@@ -386,8 +396,8 @@ class _Parked:
     def _leave(self, _answer: "asyncio.Future[FetchResponse]") -> None:
         self._timer.cancel()
         wake = self._wake
-        for partition_log in self._logs:
-            partition_log.stop_waiting(wake)
+        for replica in self._replicas:
+            replica.stop_waiting(wake)
 
 
 def _moved(read: _Read) -> list[int]:
@@ -395,8 +405,8 @@ def _moved(read: _Read) -> list[int]:
     partitions = read.partitions
     return [
         number
-        for number, (partition_log, _) in read.found.items()
-        if partition_log.high_watermark != partitions[number].high_watermark or partition_log.closed
+        for number, found in read.found.items()
+        if found.high_watermark != partitions[number].high_watermark or found.log.closed or not found.machine.leads
     ]
 
 

@@ -8,11 +8,13 @@ DescribeGroups 0-6 (6: an unknown group is an error). DeleteGroups 0-2.
 Only classic groups exist. FindCoordinator refuses transaction and share keys: their coordinators are not built yet.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tidemill.broker import administration_log
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.endpoints import own_endpoint
+from tidemill.broker.endpoints import Endpoint, reachable
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, partition_of
 from tidemill.broker.groups.events import (
     DeleteGroup,
     GroupView,
@@ -49,14 +51,15 @@ GROUP_TYPE = "classic"
 async def find_coordinator(
     broker: BrokerServices, request: FindCoordinatorRequest, ctx: RequestContext
 ) -> FindCoordinatorResponse:
-    """Where a group is coordinated: here, unless what it says could not be kept."""
+    """Where a group is coordinated: where its partition is led, unless what it says could not be kept there."""
     keys = request.coordinator_keys if ctx.api_version >= 4 else (request.key,)
     if request.key_type != GROUP_KEY:
         text = f"key type {request.key_type}: this broker coordinates consumer groups (key type 0) only"
         found = [_refused(key, ErrorCode.INVALID_REQUEST, text) for key in keys]
     else:
         await _ensure_offsets_topic(broker)
-        found = [_coordinator(broker, ctx, key) for key in keys]
+        endpoints = reachable(broker, ctx)
+        found = [_coordinator(broker, endpoints, key) for key in keys]
     if ctx.api_version >= 4:
         return FindCoordinatorResponse(coordinators=tuple(found))
     (only,) = found
@@ -76,12 +79,19 @@ async def _ensure_offsets_topic(broker: BrokerServices) -> None:
         raise CoordinatorNotAvailable(str(error)) from error
 
 
-def _coordinator(broker: BrokerServices, ctx: RequestContext, key: str) -> Coordinator:
-    trouble = broker.groups.trouble(key)
-    if trouble is not None:
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, trouble)
-    own = own_endpoint(broker, ctx)
-    return Coordinator(key=key, node_id=own.node_id, host=own.host, port=own.port, error_message=None)
+def _coordinator(broker: BrokerServices, endpoints: Mapping[int, Endpoint], key: str) -> Coordinator:
+    """Whoever leads the partition that keeps the group."""
+    topic = broker.controller.image.topics.get(OFFSETS_TOPIC)
+    leader = -1 if topic is None else topic.partitions[partition_of(key, len(topic.partitions))].leader
+    if topic is None or leader == broker.node_id:
+        trouble = broker.groups.trouble(key)
+        if trouble is not None:
+            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, trouble)
+    found = endpoints.get(leader)
+    if found is None:
+        text = f"broker {leader}, which keeps the group, cannot be reached" if leader >= 0 else "nobody keeps the group"
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    return Coordinator(key=key, node_id=found.node_id, host=found.host, port=found.port, error_message=None)
 
 
 def _refused(key: str, error: ErrorCode, text: str) -> Coordinator:

@@ -29,9 +29,9 @@ from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH
 from tidemill.broker.log.lookup import Found, first_at_or_after, with_max_timestamp
 from tidemill.broker.log.lookup_queue import Question
-from tidemill.broker.log.partition import PartitionLog
-from tidemill.broker.partitions import find_log, find_topic
-from tidemill.core.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.replication.replica import Replica
+from tidemill.core.errors import InvalidRequest, KafkaError, LeaderNotAvailable, OffsetNotAvailable, UnsupportedVersion
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -45,6 +45,9 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _NOTHING = (-1, -1)
+_OF_THE_START = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)  # which every leader knows
+
+NOT_AVAILABLE_FROM = 5  # as in Kafka: before, clients did not know the error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +55,13 @@ class _Asked:
     """A partition that a search has to be made for."""
 
     partition: int
-    log: PartitionLog
-    leader_epoch: int
+    replica: Replica
     question: Question
 
     def answer(self, found: Found) -> ListOffsetsPartitionResponse:
         """The row of the response."""
         timestamp, offset = found or _NOTHING
-        return _found(self.partition, self.log, self.leader_epoch, timestamp, offset)
+        return _found(self.partition, self.replica, timestamp, offset)
 
 
 def handle(
@@ -100,7 +102,7 @@ class _Response:
                 self._done.append(row)
                 continue
             try:
-                self._current = self._broker.logs.look_up(row.log, row.question)
+                self._current = self._broker.logs.look_up(row.replica.log, row.question)
             except KafkaError as error:
                 self._done.append(_failed(row.partition, error))
                 continue
@@ -148,47 +150,53 @@ def _row(
     try:
         if len(named) > 1:
             raise InvalidRequest(f"{topic}-{partition} is named {len(named)} times")
-        partition_log, led = find_log(broker, find_topic(broker, topic), partition, asked.current_leader_epoch)
-        place = _place(partition_log, asked.timestamp, ctx.api_version)
+        replica = find_replica(broker, find_topic(broker, topic), partition, asked.current_leader_epoch)
+        place = _place(replica, asked.timestamp, ctx.api_version)
     except KafkaError as error:
         return _failed(partition, error)
     if callable(place):
-        return _Asked(partition=partition, log=partition_log, leader_epoch=led.leader_epoch, question=place)
-    return _found(partition, partition_log, led.leader_epoch, -1, place)
+        return _Asked(partition=partition, replica=replica, question=place)
+    return _found(partition, replica, -1, place)
 
 
-def _found(
-    partition: int, partition_log: PartitionLog, leader_epoch: int, timestamp: int, offset: int
-) -> ListOffsetsPartitionResponse:
+def _found(partition: int, replica: Replica, timestamp: int, offset: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
         partition_index=partition,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=_epoch_at(partition_log, offset, leader_epoch) if offset >= 0 else -1,
+        leader_epoch=_epoch_at(replica, offset) if offset >= 0 else -1,
     )
 
 
-def _epoch_at(partition_log: PartitionLog, offset: int, leader_epoch: int) -> int:
+def _epoch_at(replica: Replica, offset: int) -> int:
     """The epoch that wrote `offset`; a log in which nothing was ever written is the current leader's."""
-    epoch = partition_log.epochs.epoch_at(offset)
-    return leader_epoch if epoch == UNKNOWN_EPOCH else epoch
+    epoch = replica.log.epochs.epoch_at(offset)
+    return replica.machine.leader_epoch if epoch == UNKNOWN_EPOCH else epoch
 
 
-def _place(partition_log: PartitionLog, timestamp: int, api_version: int) -> int | Question:
+def _place(replica: Replica, timestamp: int, api_version: int) -> int | Question:
     """The offset that was asked for where it is a place, -1 where there is none; for a record what will find it."""
     if api_version < _FIRST_VERSION.get(timestamp, 0):
         raise UnsupportedVersion(f"timestamp {timestamp} has no meaning in version {api_version}")
+    if timestamp not in _OF_THE_START and not replica.machine.is_settled:
+        raise _not_settled(replica, api_version)
     if timestamp >= 0:
         return partial(first_at_or_after, timestamp=timestamp)
     if timestamp == LATEST:
-        return partition_log.high_watermark
+        return replica.high_watermark
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return partition_log.log_start_offset
+        return replica.log_start_offset
     if timestamp == MAX_TIMESTAMP:
         return with_max_timestamp
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1
     raise UnsupportedVersion(f"timestamp {timestamp} has no meaning")
+
+
+def _not_settled(replica: Replica, api_version: int) -> KafkaError:
+    """What the leader before has shown may not be known to be committed here yet (KIP-207)."""
+    reason = f"the high watermark of {replica.log.topic_partition} is not known yet: its leader is new"
+    return OffsetNotAvailable(reason) if api_version >= NOT_AVAILABLE_FROM else LeaderNotAvailable(reason)
 
 
 def error_response(request: ListOffsetsRequest, error: KafkaError, _api_version: int) -> ListOffsetsResponse:

@@ -17,7 +17,7 @@ import structlog
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.turns import Turns
-from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.partitions import find_replica, find_topic
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.disk_space import DiskSpace, disk_space
@@ -112,7 +112,7 @@ def _error_of_move(broker: BrokerServices, path: str, topic: str, partition: int
     if path != _folder(broker):
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:
-        find_log(broker, find_topic(broker, topic), partition)
+        find_replica(broker, find_topic(broker, topic), partition)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

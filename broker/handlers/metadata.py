@@ -6,6 +6,7 @@ versions: 0-13
   3  throttle time
   4  allow_auto_topic_creation
   5  offline replicas
+  6  a leader without the listener that the client uses is LISTENER_NOT_FOUND, before it is not available
   7  leader epoch
   8  authorized operations: all, since there are no ACLs
   9  flexible
@@ -18,10 +19,12 @@ already has it: the client need not come back to find the leader. A topic that i
 id wins over a name.
 """
 
+from collections.abc import Mapping
+
 import structlog
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.endpoints import own_endpoint
+from tidemill.broker.endpoints import Endpoint, controller_id, leader_of, offline, reachable
 from tidemill.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidemill.broker.partitions import find_topic
 from tidemill.broker.quorum.image import INTERNAL_TOPICS, PartitionImage, TopicImage
@@ -43,26 +46,34 @@ log = structlog.get_logger("tidemill.broker.metadata")
 
 TOP_LEVEL_ERROR_VERSION = 13
 NULL_NAME_VERSION = 12
+LISTENER_NOT_FOUND_VERSION = 6
 NEVER_CREATED = INTERNAL_TOPICS | {"__cluster_metadata"}
 
 
 async def handle(broker: BrokerServices, request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """The part of the cluster that was asked for."""
-    topics: list[MetadataResponseTopic]
+    topics: list[MetadataResponseTopic | TopicImage]
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
-        image = broker.controller.image
-        topics = [_describe(topic, operations) for _, topic in sorted(image.topics.items())]
+        topics = [topic for _, topic in sorted(broker.controller.image.topics.items())]
     else:
         may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
         named = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics}
         topics = [await _find(broker, wanted, may_create, operations, ctx.api_version) for wanted in named.values()]
-    own = own_endpoint(broker, ctx)
+    endpoints = reachable(broker, ctx)
     return MetadataResponse(
-        brokers=(MetadataResponseBroker(node_id=own.node_id, host=own.host, port=own.port, rack=own.rack),),
+        brokers=tuple(
+            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in endpoints.values()
+        ),
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        topics=tuple(topics),
+        controller_id=controller_id(broker, endpoints),
+        topics=tuple(
+            topic
+            if isinstance(topic, MetadataResponseTopic)
+            else _describe(broker, topic, endpoints, operations, ctx.api_version)
+            for topic in topics
+        ),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
@@ -71,11 +82,11 @@ async def handle(broker: BrokerServices, request: MetadataRequest, ctx: RequestC
 
 async def _find(
     broker: BrokerServices, wanted: MetadataRequestTopic, may_create: bool, operations: int, api_version: int
-) -> MetadataResponseTopic:
+) -> MetadataResponseTopic | TopicImage:
     name = wanted.name if wanted.topic_id == ZERO_UUID else None
     try:
         try:
-            topic = find_topic(broker, name, wanted.topic_id)
+            return find_topic(broker, name, wanted.topic_id)
         except UnknownTopicOrPartition:
             if name is None or name in NEVER_CREATED:
                 raise
@@ -84,6 +95,7 @@ async def _find(
                 raise
             topic = await broker.controller.ensure_topic(NewTopic(name=name))
             log.info("topic created for a client that asked for it", topic=name)
+            return topic
     except KafkaError as error:
         return MetadataResponseTopic(
             error_code=error.code,
@@ -91,27 +103,41 @@ async def _find(
             topic_id=wanted.topic_id,
             topic_authorized_operations=NOT_ASKED if name is None else operations,
         )
-    return _describe(topic, operations)
 
 
-def _describe(topic: TopicImage, operations: int) -> MetadataResponseTopic:
+def _describe(
+    broker: BrokerServices, topic: TopicImage, endpoints: Mapping[int, Endpoint], operations: int, api_version: int
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=tuple(_describe_partition(partition) for partition in topic.partitions),
+        partitions=tuple(
+            _describe_partition(broker, partition, endpoints, api_version) for partition in topic.partitions
+        ),
         topic_authorized_operations=operations,
     )
 
 
-def _describe_partition(partition: PartitionImage) -> MetadataResponsePartition:
+def _describe_partition(
+    broker: BrokerServices, partition: PartitionImage, endpoints: Mapping[int, Endpoint], api_version: int
+) -> MetadataResponsePartition:
+    leader, error = leader_of(broker, endpoints, partition)
+    replicas, isr, gone = partition.replicas, partition.isr, offline(endpoints, partition)
+    if api_version == 0 and gone:  # it has no room for those that are away, and names none that it does not list
+        replicas = tuple(each for each in replicas if each in endpoints)
+        isr = tuple(each for each in isr if each in endpoints)
+        error = ErrorCode.REPLICA_NOT_AVAILABLE if error is ErrorCode.NONE else error
+    if error is ErrorCode.LISTENER_NOT_FOUND and api_version < LISTENER_NOT_FOUND_VERSION:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=error,
         partition_index=partition.partition,
-        leader_id=partition.leader,
+        leader_id=leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
-        isr_nodes=partition.isr,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=gone,
     )
 
 

@@ -13,7 +13,7 @@ may be behind that of the one before; told of it, a consumer would take records 
 """
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.partitions import find_log, find_topic
+from tidemill.broker.partitions import find_replica, find_topic
 from tidemill.core.errors import KafkaError
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.offset_for_leader_epoch import (
@@ -44,11 +44,11 @@ def handle(
 def _answer(broker: BrokerServices, topic: OffsetForLeaderTopic, partition: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         image = find_topic(broker, topic.topic)
-        partition_log, led = find_log(broker, image, partition.partition, partition.current_leader_epoch)
+        replica = find_replica(broker, image, partition.partition, partition.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=partition.partition, error_code=error.code)
-    epoch, end_offset = partition_log.epochs.end_offset_for(
-        partition.leader_epoch, led.leader_epoch, partition_log.log_end_offset
+    epoch, end_offset = replica.log.epochs.end_offset_for(
+        partition.leader_epoch, replica.machine.leader_epoch, replica.log.log_end_offset
     )
     return EpochEndOffset(partition=partition.partition, leader_epoch=epoch, end_offset=end_offset)
 

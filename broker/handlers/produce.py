@@ -10,13 +10,15 @@ versions: 3-13, advertised from 0 (see `api_versions`)
   13 topic ids for names
 
 acks=0 gets no response; if such a request fails the connection is closed, which is all that can be said. acks=1 and
-acks=all wait for the disk under `flush.policy=group`. All batches are appended when the handler is called, in the order
-of the requests on the connection; what comes later is only the answer. The exception are batches whose records have to
-be looked at first: they and what follows them in their partitions are appended later, in the same order
-(`tidemill.broker.admission`, which all ways to read a request share). A batch that was stored before (same producer,
-same sequence numbers) is answered with its original offset, once that is durable.
+acks=all wait for the disk under `flush.policy=group`, acks=all for the other replicas in sync as well. All batches are
+appended when the handler is called, in the order of the requests on the connection; what comes later is only the
+answer. The exception are batches whose records have to be looked at first: they and what follows them in their
+partitions are appended later, in the same order (`tidemill.broker.admission`, which all ways to read a request share).
+A batch that was stored before (same producer, same sequence numbers) is answered with its original offset, once that
+is acknowledged.
 
-Not here: transactions, quotas, `timeout_ms` (nothing but the local disk is waited for), and the short ways that most
+Not here: transactions, quotas, `timeout_ms` (the local disk does not take that long, and who holds up the others in
+sync is no longer one of them), and the short ways that most
 requests take (`produce_memo`, `produce_several`).
 """
 
@@ -24,11 +26,11 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tidemill.broker.admission import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Outcome, find_place
+from tidemill.broker.admission import Outcome, find_place
 from tidemill.broker.dispatch import BrokerServices, DropConnection, RequestContext, Route
 from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_later, produce_response
 from tidemill.broker.handlers.produce_memo import ProduceMemo
-from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Replica
 from tidemill.core.errors import InvalidRequiredAcks, KafkaError, TransactionalIdAuthorizationFailed
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -43,24 +45,24 @@ def handle(
     if request.transactional_id is not None:
         raise TransactionalIdAuthorizationFailed("transactions are not available on this broker")
     now_ms = broker.clock.now_ms()
-    logs: list[PartitionLog | None] = []
+    places: list[Replica | None] = []
     outcomes: list[Outcome | asyncio.Future[Outcome]] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
                 place = find_place(broker, topic.name, topic.topic_id, data.index)
             except KafkaError as error:
-                logs.append(None)
+                places.append(None)
                 outcomes.append(error)
             else:
                 batch = data.records if data.records is not None else b""
-                logs.append(place.log)
+                places.append(place)
                 outcomes.append(broker.admission.admit(place, batch, request.acks, now_ms, ctx.api_version))
     asked = list(_asked(request))
     if request.acks == ACKS_NONE:
-        later = answer_later((), outcomes, lambda settled: _check_nothing_failed(asked, settled))
+        later = answer_later((), outcomes, ACKS_NONE, lambda settled: _check_nothing_failed(asked, settled))
     else:
-        later = answer_later(logs, outcomes, lambda settled: produce_response(asked, logs, settled))
+        later = answer_later(places, outcomes, request.acks, lambda settled: produce_response(asked, places, settled))
     return later.result() if later.done() else later
 
 
@@ -72,15 +74,17 @@ def _asked(request: ProduceRequest) -> Iterator[AskedTopic]:
 def _check_nothing_failed(asked: Sequence[AskedTopic], outcomes: Sequence[Outcome]) -> None:
     """The answer to acks=0 is no answer, or the end of the connection."""
     names = ((name or topic_id, index) for name, topic_id, indexes in asked for index in indexes)
+    codes = [outcome.code for outcome in outcomes if isinstance(outcome, KafkaError)]
     for (topic, index), outcome in zip(names, outcomes, strict=True):
         if isinstance(outcome, KafkaError):
-            raise DropConnection(f"acks=0 produce to {topic}-{index} failed: {outcome}")
+            raise DropConnection(f"acks=0 produce to {topic}-{index} failed: {outcome}", codes)
 
 
 def error_response(request: ProduceRequest, error: KafkaError, _api_version: int) -> ProduceResponse:
     """The same error for every partition of the request."""
     if request.acks == ACKS_NONE:
-        raise DropConnection(f"acks=0 produce failed: {error}")
+        codes = [error.code for _, _, indexes in _asked(request) for _ in indexes]
+        raise DropConnection(f"acks=0 produce failed: {error}", codes)
     return all_failed(_asked(request), error)
 
 

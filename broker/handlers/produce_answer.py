@@ -4,8 +4,9 @@ versions: 3-13, as in `produce`
   8  which records of a refused batch are at fault (KIP-467)
 
 Every batch of a request comes to an outcome: where it is stored, or the error that says why it is not. The answer is
-due when all outcomes are known and, unless the producer wants no answer, what was stored is durable. A round of fsync
-covers everything that was appended before it began, so the first log that has something to wait for speaks for all.
+due when all outcomes are known and, unless the producer wants no answer, what was stored is acknowledged as it asked.
+A round of fsync covers everything that was appended before it began, so where nobody but this broker counts the first
+partition that has something to wait for speaks for all.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from typing import Any, cast
 
 from tidemill.broker.admission import Outcome
 from tidemill.broker.dispatch import Exchange
-from tidemill.broker.log.partition import AppendResult, PartitionLog
+from tidemill.broker.log.partition import AppendResult
+from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import KafkaError
 from tidemill.core.records.validate import RECORD_ERRORS_MAX
 from tidemill.core.types import ZERO_UUID
@@ -33,8 +35,8 @@ from tidemill.core.wire.produce_frame import TOPIC_ID_FROM
 AskedTopic = tuple[str, uuid.UUID, Sequence[int]]
 """Name, topic id and partitions as a request has them; the response says them back."""
 
-Logs = Sequence[PartitionLog | None]
-"""Of each batch of a request, the log it was for; None where none was found."""
+Places = Sequence[Replica | None]
+"""Of each batch of a request, the replica it was for; None where none was found."""
 
 Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]
 
@@ -46,7 +48,7 @@ def named(topic: bytes, version: int) -> tuple[str, uuid.UUID]:
     return topic.decode(), ZERO_UUID
 
 
-def produce_response(topics: Iterable[AskedTopic], logs: Logs, outcomes: Sequence[Outcome]) -> ProduceResponse:
+def produce_response(topics: Iterable[AskedTopic], places: Places, outcomes: Sequence[Outcome]) -> ProduceResponse:
     """The response that says all `outcomes`, of which there is one for each partition that `topics` name."""
     responses = []
     number = 0
@@ -54,7 +56,7 @@ def produce_response(topics: Iterable[AskedTopic], logs: Logs, outcomes: Sequenc
     for name, topic_id, indexes in topics:
         rows = []
         for index in indexes:
-            rows.append(_partition_response(index, logs[number], outcomes[number], room))
+            rows.append(_partition_response(index, places[number], outcomes[number], room))
             room -= len(rows[-1].record_errors)
             number += 1
         responses.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=tuple(rows)))
@@ -68,9 +70,7 @@ def all_failed(topics: Iterable[AskedTopic], error: KafkaError) -> ProduceRespon
     return produce_response(asked, [None] * count, [error] * count)
 
 
-def _partition_response(
-    index: int, partition_log: PartitionLog | None, outcome: Outcome, room: int
-) -> PartitionProduceResponse:
+def _partition_response(index: int, place: Replica | None, outcome: Outcome, room: int) -> PartitionProduceResponse:
     if isinstance(outcome, AppendResult):
         return PartitionProduceResponse(
             index=index,
@@ -84,7 +84,7 @@ def _partition_response(
         error_code=outcome.code,
         base_offset=-1,
         # as Kafka has it: the log was found and is fine, records were not
-        log_start_offset=partition_log.log_start_offset if faults and partition_log is not None else -1,
+        log_start_offset=place.log_start_offset if faults and place is not None else -1,
         record_errors=tuple(
             BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=reason)
             for number, reason in faults[:room]
@@ -93,28 +93,22 @@ def _partition_response(
     )
 
 
-def durable(logs: Logs, outcomes: Sequence[Outcome]) -> "asyncio.Future[None] | None":
-    """What to wait for before these outcomes may be said; None if they may be at once. Raises KafkaStorageError."""
-    for partition_log, outcome in zip(logs, outcomes, strict=True):
-        if partition_log is not None and isinstance(outcome, AppendResult):
-            pending = partition_log.pending(outcome.last_offset)
-            if pending is not None:
-                return pending
-    return None
-
-
 class _Later:
     """One answer that is due later, a future of its own request: the client may go away.
 
     Then the batches that are not stored yet are not wanted any more; see `tidemill.broker.admission`.
     """
 
-    __slots__ = ("_logs", "_outcomes", "_respond", "_room", "_waiting", "answer")
+    __slots__ = ("_acks", "_known", "_outcomes", "_places", "_respond", "_room", "_waiting", "answer")
 
-    def __init__(self, logs: Logs, outcomes: Outcomes, respond: Callable[[Sequence[Outcome]], Any]) -> None:
-        self._logs = logs
+    def __init__(
+        self, places: Places, outcomes: Outcomes, acks: int, respond: Callable[[Sequence[Outcome]], Any]
+    ) -> None:
+        self._places = places
         self._outcomes = outcomes
+        self._acks = acks
         self._respond = respond
+        self._known: list[Outcome] = []
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting = [outcome for outcome in outcomes if asyncio.isfuture(outcome)]
         self.answer.add_done_callback(self._left)
@@ -152,49 +146,72 @@ class _Later:
         if self.answer.done():
             return
         try:
-            outcomes = [
+            self._known = [
                 outcome.result() if isinstance(outcome, asyncio.Future) else outcome for outcome in self._outcomes
             ]
-            pending = durable(self._logs, outcomes) if self._logs else None
-            if pending is None:
-                self.answer.set_result(self._respond(outcomes))
-            else:
-                pending.add_done_callback(partial(self._durable, outcomes))
+            self._acknowledge(0)
         except Exception as error:
             self.answer.set_exception(error)
 
-    def _durable(self, outcomes: Sequence[Outcome], pending: "asyncio.Future[None]") -> None:
+    def _acknowledge(self, first: int) -> None:
+        """Wait for what is not acknowledged yet, one after the other from number `first` on, then answer."""
+        for number in range(first, len(self._places)):
+            place, outcome = self._places[number], self._known[number]
+            if place is not None and isinstance(outcome, AppendResult):
+                try:
+                    pending = place.pending(outcome.last_offset, self._acks)
+                except KafkaError as error:
+                    self._known[number] = error
+                    continue
+                if pending is not None:
+                    pending.add_done_callback(partial(self._look_again, number))
+                    return
+        self.answer.set_result(self._respond(self._known))
+
+    def _look_again(self, number: int, pending: "asyncio.Future[None]") -> None:
         if self.answer.done():
             return
         try:
-            pending.result()
-            self.answer.set_result(self._respond(outcomes))
+            if isinstance(error := pending.exception(), KafkaError):
+                self._known[number] = error
+            elif error is not None:
+                raise error
+            self._acknowledge(number)
         except Exception as error:
             self.answer.set_exception(error)
 
 
 def answer_exchange(
-    exchange: Exchange, logs: Logs, outcomes: Outcomes, respond: Callable[[Sequence[Outcome]], ProduceResponse]
+    exchange: Exchange,
+    places: Places,
+    outcomes: Outcomes,
+    acks: int,
+    respond: Callable[[Sequence[Outcome]], ProduceResponse],
 ) -> None:
-    """Answer a request of which not everything is stored, at once if that can be."""
-    if any(map(asyncio.isfuture, outcomes)):
-        exchange.pending = answer_later(logs, outcomes, respond)
+    """Answer a request of which not everything is stored, or not by everybody, at once if that can be."""
+    if any(map(asyncio.isfuture, outcomes)) or not all(place is None or place.machine.alone for place in places):
+        exchange.pending = answer_later(places, outcomes, acks, respond)
         return
     settled = cast(Sequence[Outcome], outcomes)
     header = exchange.header
     chunks = encode_response(header.api_key, header.api_version, header.correlation_id, respond(settled))
-    pending = durable(logs, settled)
-    if pending is None:
-        exchange.chunks = chunks
-    else:
-        exchange.after, exchange.due = pending, chunks
+    exchange.errors = [outcome.code for outcome in settled if isinstance(outcome, KafkaError)]
+    for place, outcome in zip(places, settled, strict=True):
+        if place is not None and isinstance(outcome, AppendResult):
+            pending = place.pending(outcome.last_offset, acks)
+            if pending is not None:  # a round of fsync, and what was appended before it began is in it
+                exchange.after, exchange.due = pending, chunks
+                return
+    exchange.chunks = chunks
 
 
-def answer_later(logs: Logs, outcomes: Outcomes, respond: Callable[[Sequence[Outcome]], Any]) -> "asyncio.Future[Any]":
-    """What `respond` makes of all outcomes, once they are known and what was stored is durable.
+def answer_later(
+    places: Places, outcomes: Outcomes, acks: int, respond: Callable[[Sequence[Outcome]], Any]
+) -> "asyncio.Future[Any]":
+    """What `respond` makes of all outcomes, once they are known and what was stored is acknowledged.
 
-    Without `logs` nothing has to be. The future has an error if that could not be made durable.
+    Without `places` nothing has to be. What is not acknowledged after all has the error that says why.
     """
-    later = _Later(logs, outcomes, respond)
+    later = _Later(places, outcomes, acks, respond)
     later.begin()
     return later.answer

@@ -15,12 +15,20 @@ transactional ids, unknown topics. A request with several batches goes to `produ
 import struct
 from collections.abc import Sequence
 
-from tidemill.broker.admission import ACKS_ALL, ACKS_LEADER, Outcome, Place, find_place
+from tidemill.broker.admission import Outcome, find_place
 from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange
-from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_exchange, named, produce_response
+from tidemill.broker.handlers.produce_answer import (
+    AskedTopic,
+    all_failed,
+    answer_exchange,
+    answer_later,
+    named,
+    produce_response,
+)
 from tidemill.broker.handlers.produce_several import SeveralBatches
 from tidemill.broker.log.partition import AppendResult
 from tidemill.broker.quorum.image import ClusterImage
+from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, Replica
 from tidemill.core.errors import KafkaError
 from tidemill.core.types import new_tuple
 from tidemill.core.wire.api import ApiKey
@@ -52,7 +60,7 @@ class KnownPrefix:
 
     __slots__ = ("_asked", "_head", "_pack", "_size", "_tail", "_with_start", "acks", "image", "place")
 
-    def __init__(self, image: ClusterImage, place: Place, frame: ProduceFrame, version: int) -> None:
+    def __init__(self, image: ClusterImage, place: Replica, frame: ProduceFrame, version: int) -> None:
         self.image = image
         self.place = place
         self.acks = frame.acks
@@ -82,7 +90,7 @@ class KnownPrefix:
 
     def response(self, outcomes: Sequence[Outcome]) -> ProduceResponse:
         """The response to a batch of any outcome."""
-        return produce_response(self._asked, (self.place.log,), outcomes)
+        return produce_response(self._asked, (self.place,), outcomes)
 
     @staticmethod
     def error_response(known: "KnownPrefix", error: KafkaError, _api_version: int) -> ProduceResponse:
@@ -125,15 +133,18 @@ class ProduceMemo:
         header = self._header(frame)
         exchange = Exchange(header, known, KnownPrefix.error_response)
         if type(outcome) is not AppendResult:
-            answer_exchange(exchange, (known.place.log,), (outcome,), known.response)
+            answer_exchange(exchange, (known.place,), (outcome,), known.acks, known.response)
             return exchange
         base_offset, last_offset, append_time_ms, log_start_offset, _ = outcome
         chunks: Chunks = [known.respond(header[2], base_offset, append_time_ms, log_start_offset)]
-        pending = known.place.log.pending(last_offset)
+        replica = known.place
+        pending = replica.pending(last_offset, known.acks)
         if pending is None:
             exchange.chunks = chunks
-        else:
+        elif replica.machine.alone:
             exchange.after, exchange.due = pending, chunks
+        else:
+            exchange.pending = answer_later((replica,), (outcome,), known.acks, known.response)
         return exchange
 
     def _header(self, frame: memoryview) -> RequestHeader:

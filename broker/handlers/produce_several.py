@@ -13,12 +13,12 @@ batch that is then refused has its error in the response, beside the others.
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from tidemill.broker.admission import Outcome, Place, find_place
+from tidemill.broker.admission import Outcome, find_place
 from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange
 from tidemill.broker.handlers.produce_answer import (
     AskedTopic,
-    Logs,
     Outcomes,
+    Places,
     all_failed,
     answer_exchange,
     named,
@@ -26,6 +26,7 @@ from tidemill.broker.handlers.produce_answer import (
 )
 from tidemill.broker.log.partition import AppendResult
 from tidemill.broker.quorum.image import ClusterImage
+from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import KafkaError
 from tidemill.core.wire.framing import RequestHeader
 from tidemill.core.wire.messages.produce import ProduceResponse
@@ -45,7 +46,7 @@ class SeveralBatches:
         self._admit = broker.admission.admit
         self._version = version
         self._image: ClusterImage | None = None
-        self._places: dict[tuple[bytes, int], Place] = {}
+        self._places: dict[tuple[bytes, int], Replica] = {}
 
     def __call__(self, frame: memoryview, found: ProduceFrame, header: RequestHeader) -> Exchange | None:
         """Serve the request whose parts are `found`, acks being 1 or all; None leaves it to the general handler."""
@@ -61,34 +62,40 @@ class SeveralBatches:
         exchange = Exchange(header, found, _all_failed)
         stored = _stored(found, outcomes)
         if stored is None:
-            self._answer_otherwise(exchange, found, [place.log for place in places], outcomes)
+            self._answer_otherwise(exchange, found, places, outcomes)
             return exchange
-        chunks: Chunks = [encode_stored(version, header.correlation_id, stored)]
+        after: asyncio.Future[None] | None = None
         for place, outcome in zip(places, outcomes, strict=True):
-            pending = place.log.pending(outcome.last_offset)  # type: ignore[union-attr]  # all are stored
-            if pending is not None:
-                exchange.after, exchange.due = pending, chunks
-                return exchange
-        exchange.chunks = chunks
+            if after is None or not place.machine.alone:  # else it waits for the same round
+                pending = place.pending(outcome.last_offset, acks)  # type: ignore[union-attr]  # all are stored
+                if pending is not None and not place.machine.alone:
+                    self._answer_otherwise(exchange, found, places, outcomes)
+                    return exchange
+                after = after or pending
+        chunks: Chunks = [encode_stored(version, header.correlation_id, stored)]
+        if after is None:
+            exchange.chunks = chunks
+        else:
+            exchange.after, exchange.due = after, chunks
         return exchange
 
-    def _answer_otherwise(self, exchange: Exchange, found: ProduceFrame, logs: Logs, outcomes: Outcomes) -> None:
-        """Where some batch is refused, or its turn has not come."""
+    def _answer_otherwise(self, exchange: Exchange, found: ProduceFrame, places: Places, outcomes: Outcomes) -> None:
+        """Where some batch is refused, or its turn has not come, or others have to have it too."""
         version = self._version
 
         def respond(settled: Sequence[Outcome]) -> ProduceResponse:
-            return produce_response(_asked(found, version), logs, settled)
+            return produce_response(_asked(found, version), places, settled)
 
-        answer_exchange(exchange, logs, outcomes, respond)
+        answer_exchange(exchange, places, outcomes, found.acks, respond)
 
-    def _look_through(self, found: ProduceFrame) -> list[Place] | None:
+    def _look_through(self, found: ProduceFrame) -> list[Replica] | None:
         """A place for every batch; None if there is none for one of them."""
         image = self._broker.controller.image
         if image is not self._image:
             self._image = image
             self._places.clear()
         known = self._places
-        places: list[Place] = []
+        places: list[Replica] = []
         for topic, spans in found.topics:
             for index, _, _ in spans:
                 place = known.get((topic, index)) or self._look_up(topic, index)
@@ -97,7 +104,7 @@ class SeveralBatches:
                 places.append(place)
         return places
 
-    def _look_up(self, topic: bytes, index: int) -> Place | None:
+    def _look_up(self, topic: bytes, index: int) -> Replica | None:
         try:
             place = find_place(self._broker, *named(topic, self._version), index)
         except KafkaError:

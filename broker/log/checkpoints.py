@@ -1,11 +1,12 @@
 """The small text files of a log folder, in Kafka's formats
 
-`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and `cleaner-offset-checkpoint` (where the part that
-was never compacted begins) hold one offset per partition: the version 0, the number of lines, then `topic partition
-offset`. `leader-epoch-checkpoint` of a partition has the same frame around `epoch start_offset`. `.kafka_cleanshutdown`
-says that everything before it was closed in order. All are replaced atomically; a file that cannot be read is reported
-and treated as missing, which only means more work at start. Without the cleaner's a start expects gaps wherever the
-cleaner may have been at work, so a file that says nothing of a partition is not the same as none: see `find_offsets`.
+`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`, `replication-offset-checkpoint` (the high watermarks)
+and `cleaner-offset-checkpoint` (where the part that was never compacted begins) hold one offset per partition: the
+version 0, the number of lines, then `topic partition offset`. `leader-epoch-checkpoint` of a partition has the same
+frame around `epoch start_offset`. `.kafka_cleanshutdown` says that everything before it was closed in order. All are
+replaced atomically; a file that cannot be read is reported and treated as missing, which only means more work at start.
+Without the cleaner's a start expects gaps wherever the cleaner may have been at work, so a file that says nothing of a
+partition is not the same as none: see `find_offsets`.
 """
 
 import json
@@ -20,6 +21,7 @@ log = structlog.get_logger("tidemill.broker.log")
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -25,6 +25,7 @@ import structlog
 from tidemill.core.errors import KafkaError
 from tidemill.core.records.batch import HEADER_BYTES, plausible_size, read_header
 from tidemill.core.runtime.clock import Clock
+from tidemill.core.runtime.threads import OS_THREADS
 from tidemill.core.types import TopicPartition
 
 from . import swap
@@ -72,7 +73,7 @@ class LogCleaner:
         self._pace = Pacer(settings.io_bytes_per_second_max, clock.monotonic)
         self._changed = asyncio.Event()
         self._reported: Mapping[TopicPartition, CleaningFailure] | None = None  # as the folder has it
-        self._thread = thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-cleaner")
+        self._thread = thread or OS_THREADS.pool("cleaner")
 
     @property
     def settings(self) -> CleanerSettings:
@@ -99,9 +100,9 @@ class LogCleaner:
         """Clean whatever is due, look again after `log.cleaner.backoff.ms`, until cancelled."""
         try:
             while True:
+                self._changed.clear()  # before the look, so that a change in the middle of it is seen after it
                 while await self.clean_dirtiest():
                     pass
-                self._changed.clear()
                 pause_s = max(self._settings.backoff_ms, LOOK_PAUSE_MS_MIN) / 1000
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
@@ -151,7 +152,7 @@ class LogCleaner:
         store, key, config = self._store, partition_log.topic_partition, partition_log.config
         log_start_offset, cleaned_offset = partition_log.log_start_offset, store.cleaned_offset(key)
         stable_offset = min(
-            partition_log.last_stable_offset, partition_log.settled_offset, store.checkpointed_offset(key)
+            partition_log.committed_offset, partition_log.settled_offset, store.checkpointed_offset(key)
         )
         first_dirty, states = cleaned_offset or 0, list[SegmentState]()
         needs_times = config.min_compaction_lag_ms > 0 or config.max_compaction_lag_ms < LONG_MAX

@@ -23,12 +23,15 @@ from .segment_files import SNAPSHOT_SUFFIX, segment_name
 
 
 class LogPosition(NamedTuple):
-    """An offset, where its batch begins, or will, and the largest timestamp before it in that segment (-1: none)."""
+    """An offset, where its batch begins, or will, and the largest timestamp before it in that segment.
+
+    That is -1 where there is none, and None where nobody has looked.
+    """
 
     offset: int
     segment_base: int
     position: int
-    latest: int
+    latest: int | None
 
 
 class FlushPlan:

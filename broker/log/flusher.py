@@ -66,6 +66,8 @@ class Disk:
         self._sync_everything = sync_everything
         self._file_cost = 0.0
         self._whole_cost = 0.0
+        self.syncs = 0
+        self.sync_s = 0.0
 
     def sync(self, work: Iterable[FlushWork]) -> None:
         """Do all of `work`."""
@@ -79,12 +81,15 @@ class Disk:
         begun = self._monotonic()
         if self._sync_everything is not None and self._whole_is_cheaper(len(files)):
             self._sync_everything()
-            self._whole_cost = self._monotonic() - begun
-            return
-        for file in files:
-            file.sync()
-        self._file_cost = (self._monotonic() - begun) / len(files)
-        self._whole_cost *= _COST_FADES
+            took_s = self._whole_cost = self._monotonic() - begun
+        else:
+            for file in files:
+                file.sync()
+            took_s = self._monotonic() - begun
+            self._file_cost = took_s / len(files)
+            self._whole_cost *= _COST_FADES
+        self.syncs += 1
+        self.sync_s += took_s
 
     def _whole_is_cheaper(self, count: int) -> bool:
         return count >= WHOLE_FROM_FILES and self._whole_cost <= count * self._file_cost
@@ -111,6 +116,11 @@ class Flusher:
         self._round_logs: list[Flushable] = []
         self.failure: OSError | None = None
         self.rounds = 0
+
+    @property
+    def syncs(self) -> tuple[int, float]:
+        """Rounds in which something was made durable, and the seconds that they waited for the disk in all."""
+        return self._disk.syncs, self._disk.sync_s
 
     def add(self, flushable: Flushable) -> None:
         """Have `flushable` in the next round."""

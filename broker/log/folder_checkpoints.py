@@ -1,10 +1,10 @@
 """What a folder's checkpoints say, and how that is kept true
 
-Three files tell a start what it need not find out again: how far each log is durable, where it begins, and how far the
-cleaner has been. Written in the file thread only, where the making of partitions happens too: a checkpoint that was
-asked for before a partition was made again never follows it with what was true of the old one. The logs are asked in
-that thread as well, so that writing costs the event loop nothing; what they say only ever grows, and a newer answer is
-as good as an older one.
+Four files tell a start what it need not find out again: how far each log is durable, where it begins, how far it was
+known to be committed (the high watermark), and how far the cleaner has been. Written in the file thread only, where the
+making of partitions happens too: a checkpoint that was asked for before a partition was made again never follows it
+with what was true of the old one. The logs are asked in that thread as well, so that writing costs the event loop
+nothing; what they say only ever grows, and a newer answer is as good as an older one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from tidemill.core.runtime.disk import Directory
 from tidemill.core.types import TopicPartition
 
-from .checkpoints import CLEANED, LOG_STARTS, RECOVERY_POINTS, find_offsets, read_offsets, write_offsets
+from .checkpoints import (
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    find_offsets,
+    read_offsets,
+    write_offsets,
+)
 from .partition import PartitionLog
 
 Offsets = dict[TopicPartition, int]
@@ -26,6 +34,7 @@ class FolderCheckpoints:
     directory: Directory
     points: Offsets = field(default_factory=dict)
     starts: Offsets = field(default_factory=dict)
+    high_watermarks: Offsets = field(default_factory=dict)
     cleaned: Offsets = field(default_factory=dict)
     _in_doubt: set[str] = field(default_factory=set)  # files that may have what could not be written after all
 
@@ -33,6 +42,7 @@ class FolderCheckpoints:
         """Read all of them; False if the cleaner's is missing, so that it may have been anywhere."""
         self.points = read_offsets(self.directory, RECOVERY_POINTS)
         self.starts = read_offsets(self.directory, LOG_STARTS)
+        self.high_watermarks = read_offsets(self.directory, HIGH_WATERMARKS)
         cleaned = find_offsets(self.directory, CLEANED)
         self.cleaned = cleaned or {}
         return cleaned is not None
@@ -49,20 +59,24 @@ class FolderCheckpoints:
             self.write(logs)
 
     def write(self, logs: Iterable[PartitionLog]) -> None:
-        """Write down how far `logs` are durable and where they begin."""
-        points, starts = {}, {}
+        """Write down how far `logs` are durable and committed, and where they begin."""
+        points, starts, high_watermarks = {}, {}, {}
         for each in logs:
             points[each.topic_partition] = each.recovery_point
             starts[each.topic_partition] = each.log_start_offset
-        self._write(points, starts)
+            high_watermarks[each.topic_partition] = each.committed_offset
+        self._write(points, starts, high_watermarks)
 
-    def _write(self, points: Offsets, starts: Offsets) -> None:
+    def _write(self, points: Offsets, starts: Offsets, high_watermarks: Offsets) -> None:
         if points != self.points or RECOVERY_POINTS in self._in_doubt:
             self._replace(RECOVERY_POINTS, points)
             self.points = points
         if starts != self.starts or LOG_STARTS in self._in_doubt:
             self._replace(LOG_STARTS, starts)
             self.starts = starts
+        if high_watermarks != self.high_watermarks or HIGH_WATERMARKS in self._in_doubt:
+            self._replace(HIGH_WATERMARKS, high_watermarks)
+            self.high_watermarks = high_watermarks
 
     def forget(self, gone: Collection[TopicPartition]) -> None:
         """Take out what is said of earlier partitions of the same names.
@@ -70,8 +84,9 @@ class FolderCheckpoints:
         After a crash their offsets would hide records of the new ones, or pass what was never durable for durable.
         """
         stale = set(gone)
-        if self._in_doubt or not stale.isdisjoint(self.points) or not stale.isdisjoint(self.starts):
-            self._write(_without(self.points, stale), _without(self.starts, stale))
+        known = (self.points, self.starts, self.high_watermarks)
+        if self._in_doubt or not all(stale.isdisjoint(each) for each in known):
+            self._write(*(_without(each, stale) for each in known))
         if CLEANED in self._in_doubt or not stale.isdisjoint(self.cleaned):
             self._write_cleaned(_without(self.cleaned, stale))
 

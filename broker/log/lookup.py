@@ -51,7 +51,7 @@ class LogView:
 
     The high watermark lies in the segment with the base offset `last_base`, or at its end. Of that segment only the
     bytes below `last_end` are visible, and `last_latest` is the largest timestamp in them, whatever the segment has
-    grown to.
+    grown to, or None if that is not known.
     """
 
     segments: tuple[Segment, ...]
@@ -59,7 +59,7 @@ class LogView:
     high_watermark: int
     last_base: int
     last_end: int
-    last_latest: int
+    last_latest: int | None
     changes: int  # what the log's own `changes` was when the view was taken
 
     def visible_segments(self) -> tuple[Segment, ...]:

@@ -10,7 +10,7 @@ memory, of `message.max.bytes`, and its records, of at most `DECOMPRESSED_BYTES_
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 
 from tidemill.core.errors import KafkaStorageError
@@ -82,9 +82,9 @@ class _Lookup:
 class LookupQueue:
     """The searches in work; used on the event loop only."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], thread: Executor) -> None:
         self._monotonic = monotonic
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-lookup")
+        self._thread = thread
         self._waiting: deque[_Lookup] = deque()
         self._is_busy = False
 

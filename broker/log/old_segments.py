@@ -138,7 +138,7 @@ class OldSegments:
         """The oldest segments that are to go, some of them if there are many; None if all stay."""
         config = partition_log.config
         surplus_bytes = partition_log.size_bytes - config.retention_bytes
-        durable_offset = partition_log.recovery_point
+        durable_offset = min(partition_log.recovery_point, partition_log.committed_offset)
         oldest = list(pairwise(partition_log.segments[: SEGMENTS_AT_ONCE + 1]))
         # Of what is not durable yet the index files may say less than the log has, and so a wrong age.
         segments = [segment for segment, following in oldest if following.base_offset <= durable_offset]

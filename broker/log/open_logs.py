@@ -8,15 +8,16 @@ from collections.abc import Iterator
 
 from tidemill.core.types import TopicPartition
 
-from .partition import PartitionLog
+from .partition import PartitionLog, Traffic
 
 
 class OpenLogs:
     """Every partition stored in one folder; iterating goes over those that are there when it begins."""
 
-    __slots__ = ("_by_partition", "_by_topic")
+    __slots__ = ("_by_partition", "_by_topic", "removed_traffic")
 
     def __init__(self) -> None:
+        self.removed_traffic = Traffic(0, 0, 0)  # of logs that were here
         self._by_partition: dict[TopicPartition, PartitionLog] = {}
         self._by_topic: dict[str, dict[TopicPartition, PartitionLog]] = {}
 
@@ -49,7 +50,8 @@ class OpenLogs:
         self._by_topic.setdefault(key.topic, {})[key] = partition_log
 
     def remove(self, partition_log: PartitionLog) -> None:
-        """Let go of a log."""
+        """Let go of a log, into which nothing goes any more."""
+        self.removed_traffic = Traffic(*map(sum, zip(self.removed_traffic, partition_log.traffic, strict=True)))
         key = partition_log.topic_partition
         del self._by_partition[key]
         of_topic = self._by_topic[key.topic]

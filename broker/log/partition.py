@@ -2,16 +2,18 @@
 
 Offsets of interest, never out of order:
 
-    log_start_offset <= high_watermark <= log_end_offset
+    log_start_offset <= committed <= held <= log_end_offset
 
-What lies below the log start has been deleted, what lies at or beyond the high watermark is not shown to consumers.
-Under `flush.policy=group` the high watermark is what is durable: a consumer (or a mirror) never sees a record that a
-power cut could still take back. Under `os` it follows the log end, as on an Apache Kafka node without replicas.
+What lies below the log start has been deleted. `held` is what this copy counts as having: under `flush.policy=group`
+what is durable, so that nobody relies on a record that a power cut could still take back, under `os` everything, as on
+an Apache Kafka node. `committed` is what is never cut off again; whoever owns the log says so (`commit`), and nothing
+beyond is cleaned, deleted or searched. A log that nobody owns commits what it holds.
 
 An append judges the header and CRC of a batch, asks the producer states whether it is new, stamps offset and leader
 epoch into the caller's bytes and writes them. Nothing is changed when it raises. Where records have to be looked at
-(`examination`) somebody may do so elsewhere between the judging and the storing. Not here: who may append, acks,
-waiting for replicas.
+(`examination`) somebody may do so elsewhere between the judging and the storing. A follower's batches come with their
+offsets and epochs (`append_at`). Not here: who may append, what consumers see, acknowledgement
+(`tidemill.broker.replication`).
 """
 
 import asyncio
@@ -54,6 +56,14 @@ HOT_BYTES = 64 * 2**20  # of the newest data; a consumer within once or twice of
 INDEXES_KEPT_MAX = 4  # of sealed segments: as many consumers that are behind read without loading indexes in turn
 
 
+class Traffic(NamedTuple):
+    """What has gone into logs and out of them to clients since this process has them open."""
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+
+
 class AppendResult(NamedTuple):
     """Where a batch went; for a duplicate, where the original is."""
 
@@ -75,7 +85,7 @@ class PartitionLog:
         directory: Directory,
         config: LogConfig,
         flusher: Flusher,
-        durable_before_visible: bool,
+        held_when_durable: bool,
         segments: list[Segment],
         epochs: LeaderEpochs,
         producers: ProducerStates,
@@ -94,23 +104,26 @@ class PartitionLog:
         self.closed = False
         self._bases = [segment.base_offset for segment in segments]
         self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
-        self._flusher = flusher
-        self._durable_before_visible = durable_before_visible
+        self.flusher = flusher
+        self._held_when_durable = held_when_durable
         self._on_failure = on_failure
         self.log_end_offset = self._active.next_offset
         _ = self._active.times  # from now on its indexes are in memory and know the largest timestamp
-        self._durable = self._visible = self._end()
+        self._durable = self.held = self.committed = self._end()  # to be read only
         self._plan = FlushPlan(self._durable)  # of the next round ...
         self._begun = self._plan  # ... and of the last one that began
         self._flush_due_ms = LONG_MAX
         self._hot_from = self._hot_next = self.log_end_offset  # from here on everything is surely in memory
-        self._hot_bytes = 0  # appended since `_hot_next`
+        self._bytes_in = self._bytes_in_before = 0  # appended since it was opened, and of that before `_hot_next`
+        self._bytes_out = 0
+        self._opened_at = self.log_end_offset
         self._indexed: list[Segment] = []
         self.changes = 0  # of segments that were there: how often some were removed or replaced
         self.replacing = False  # segments are being replaced by cleaned ones: none may be removed meanwhile
-        self._disk_full = False
+        self.disk_full = False  # the last append found no room
+        self.appends_refused = 0  # for that reason
         self._reported_missing: frozenset[int] = frozenset()  # base offsets of segments, so that each is said once
-        self._waiting: set[Callable[[], None]] = set()
+        self._owner: Callable[[], None] | None = None
 
     # -- state
 
@@ -128,14 +141,14 @@ class PartitionLog:
         self._plan_roll()
 
     @property
-    def high_watermark(self) -> int:
-        """First offset that consumers do not see."""
-        return self._visible.offset
+    def held_offset(self) -> int:
+        """First offset that this copy does not count as having."""
+        return self.held.offset
 
     @property
-    def last_stable_offset(self) -> int:
-        """First offset that read-committed consumers do not see; equal to the high watermark without transactions."""
-        return self._visible.offset
+    def committed_offset(self) -> int:
+        """First offset that might be cut off again."""
+        return self.committed.offset
 
     @property
     def recovery_point(self) -> int:
@@ -156,6 +169,16 @@ class PartitionLog:
     def leader_epoch(self) -> int:
         """The epoch of the last append; -1 when there was none."""
         return self.epochs.latest
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was appended and read so far; it does not change any more once the log is closed."""
+        return Traffic(self.log_end_offset - self._opened_at, self._bytes_in, self._bytes_out)
+
+    def note_read(self, records: bytes | memoryview) -> None:
+        """A client is sent these records of this log."""
+        if not self.closed:
+            self._bytes_out += len(records)
 
     def _end(self) -> LogPosition:
         active = self._active
@@ -179,7 +202,7 @@ class PartitionLog:
         self, data: ByteBuffer, now_ms: int, leader_epoch: int = 0, produce_version: int = 13
     ) -> AppendResult | Examination:
         """The same, but if the batch's records have to be looked at first nothing is stored and this is returned."""
-        if self.closed or self._flusher.failure is not None:
+        if self.closed or self.flusher.failure is not None:
             self._check_open()
         config = self._config
         batch = validate_produced_batch(data, config.max_message_bytes, produce_version)
@@ -217,8 +240,8 @@ class PartitionLog:
     def _check_open(self) -> None:
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
-        if self._flusher.failure is not None:
-            raise KafkaStorageError(f"the log folder failed: {self._flusher.failure}")
+        if self.flusher.failure is not None:
+            raise KafkaStorageError(f"the log folder failed: {self.flusher.failure}")
 
     def _store(self, data: ByteBuffer, batch: BatchHeader, now_ms: int, leader_epoch: int) -> AppendResult:
         """Give a batch that has been judged the next offsets and write it, unless it is there already."""
@@ -267,8 +290,8 @@ class PartitionLog:
             active.append(data, max_timestamp, last_offset, config.index_interval_bytes)
         except OSError as error:
             raise self._storage_error(error) from error
-        if self._disk_full:
-            self._disk_full = False
+        if self.disk_full:
+            self.disk_full = False
             log.info("there is room again: appends go on", partition=str(self.topic_partition))
         if active.first_append_ms is None:
             active.first_append_ms = now_ms
@@ -276,8 +299,9 @@ class PartitionLog:
     def _storage_error(self, error: OSError) -> KafkaStorageError:
         """A full disk is waited out; any other error ends the folder."""
         if error.errno in DISK_FULL:
-            if not self._disk_full:
-                self._disk_full = True
+            self.appends_refused += 1
+            if not self.disk_full:
+                self.disk_full = True
                 log.warning("disk full: refusing appends, reads go on", partition=str(self.topic_partition))
             return KafkaStorageError(f"no space left in {self.directory.path}: free some, appends go on by themselves")
         log.critical("write failed", partition=str(self.topic_partition), error=str(error))
@@ -296,7 +320,7 @@ class PartitionLog:
         self._bases.append(segment.base_offset)
         self._active = segment
         self._plan_roll()
-        self._flusher.add(self)
+        self.flusher.add(self)
 
     def _plan_roll(self) -> None:
         self._roll_after_ms = self._config.roll_after_ms(f"{self.topic_partition}@{self._active.base_offset}")
@@ -304,31 +328,31 @@ class PartitionLog:
     def _advance(self, log_end_offset: int, size_bytes: int) -> None:
         """`size_bytes` more have been written, and the log ends there now."""
         self.log_end_offset = log_end_offset
-        self._hot_bytes += size_bytes
-        if self._hot_bytes >= HOT_BYTES:
-            self._hot_from, self._hot_next, self._hot_bytes = self._hot_next, log_end_offset, 0
-        if self._durable_before_visible:
-            self._flusher.add(self)
+        self._bytes_in += size_bytes
+        if self._bytes_in - self._bytes_in_before >= HOT_BYTES:
+            self._hot_from, self._hot_next, self._bytes_in_before = self._hot_next, log_end_offset, self._bytes_in
+        if self._held_when_durable:
+            self.flusher.add(self)
             return
         if log_end_offset - self._begun.end.offset >= self._config.flush_messages:
-            self._flusher.add(self)
-        self._show(self._end())
+            self.flusher.add(self)
+        self._hold(self._end())
 
     # -- durability
 
     def pending(self, last_offset: int) -> "asyncio.Future[None] | None":
-        """What to wait for before the record at `last_offset` is acknowledged; None when it may be at once.
+        """What to wait for before this copy holds the record at `last_offset`; None when it does.
 
         The future is shared: shield it where the waiter can be cancelled. Raises KafkaStorageError on a closed log.
         """
-        if not self._durable_before_visible or last_offset < self._durable.offset:
+        if last_offset < self.held.offset:
             return None
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
-        return self._flusher.next_round()
+        return self.flusher.next_round()
 
     async def durable(self, last_offset: int) -> None:
-        """Return when the record at `last_offset` may be acknowledged; raises KafkaStorageError if it never may."""
+        """Return when this copy holds the record at `last_offset`; raises KafkaStorageError if it never will."""
         while (pending := self.pending(last_offset)) is not None:
             await asyncio.shield(pending)
 
@@ -342,63 +366,79 @@ class PartitionLog:
         return self._begun.work(self.directory, self.epochs, self._active)
 
     def end_flush(self) -> None:
-        """What `begin_flush` froze is durable: let consumers see it."""
+        """What `begin_flush` froze is durable."""
         self._begun.leave_to(self._plan)
         if self.closed:
             return
         self._durable = self._begun.end
-        if self._durable_before_visible:
-            self._show(self._durable)
+        if self._held_when_durable:
+            self._hold(self._durable)
 
-    def _show(self, position: LogPosition) -> None:
-        self._visible = position
-        if self._waiting:
-            for wake in tuple(self._waiting):
-                wake()
+    def _hold(self, position: LogPosition) -> None:
+        self.held = position
+        if self._owner is None:
+            self.committed = position
+        else:
+            self._owner()
 
-    def wait_for_data(self, wake: Callable[[], None]) -> None:
-        """Call `wake` whenever the high watermark moves or the log is closed, until `stop_waiting`."""
-        self._waiting.add(wake)
+    # -- the owner
 
-    def stop_waiting(self, wake: Callable[[], None]) -> None:
-        """Undo `wait_for_data`."""
-        self._waiting.discard(wake)
+    def own(self, on_change: Callable[[], None]) -> None:
+        """From now on `on_change` is called when more is held and when the log is closed, and its owner commits."""
+        self._owner = on_change
 
-    @property
-    def waiting(self) -> int:
-        """How many wait for data."""
-        return len(self._waiting)
+    def position_of(self, offset: int) -> LogPosition:
+        """Where `offset`, which is held, lies, or the batch that has it; raises CorruptMessage, KafkaStorageError."""
+        held = self.held
+        if offset >= held.offset:
+            assert offset == held.offset
+            return held
+        segment = self.segments[max(bisect_right(self._bases, offset) - 1, 0)]
+        try:
+            found = segment.locate(offset)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot read {self.directory.path}: {error.strerror}") from error
+        position = segment.size_bytes if found is None else found[0]
+        return LogPosition(offset, segment.base_offset, position, None)
+
+    def commit(self, position: LogPosition) -> None:
+        """Nothing below this position, which is of an offset that is held, is ever cut off again."""
+        assert position.offset <= self.held.offset
+        self.committed = position
 
     # -- reading
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes | memoryview:
-        """Whole batches from the one that has `offset`, up to the high watermark and within one segment.
+    def read(
+        self, offset: int, max_bytes: int, end: LogPosition | None = None, *, at_least_one: bool = True
+    ) -> bytes | memoryview:
+        """Whole batches from the one that has `offset`, up to `end`, or what is committed, and within one segment.
 
-        Empty at the high watermark, or when the first batch is larger than `max_bytes` and `at_least_one` is not set.
+        Empty at the end, or when the first batch is larger than `max_bytes` and `at_least_one` is not set.
         Raises OffsetOutOfRange, and CorruptMessage when the batch at `offset` is damaged.
         """
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
-        visible = self._visible
-        if not self.log_start_offset <= offset <= visible.offset:
+        if end is None:
+            end = self.committed
+        if not self.log_start_offset <= offset <= end.offset:
             raise OffsetOutOfRange(
-                f"offset {offset} of {self.topic_partition} is not in [{self.log_start_offset}, {visible.offset}]"
+                f"offset {offset} of {self.topic_partition} is not in [{self.log_start_offset}, {end.offset}]"
             )
-        if offset == visible.offset or (max_bytes <= 0 and not at_least_one):
+        if offset == end.offset or (max_bytes <= 0 and not at_least_one):
             return b""
         try:
-            return self._read(offset, max_bytes, visible, at_least_one)
+            return self._read(offset, max_bytes, end, at_least_one)
         except OSError as error:
             log.error("read failed", partition=str(self.topic_partition), error=str(error))
             raise KafkaStorageError(f"cannot read {self.directory.path}: {error.strerror}") from error
 
-    def _read(self, offset: int, max_bytes: int, visible: LogPosition, at_least_one: bool) -> bytes | memoryview:
+    def _read(self, offset: int, max_bytes: int, end: LogPosition, at_least_one: bool) -> bytes | memoryview:
         number = bisect_right(self._bases, offset) - 1
         while number < len(self.segments):
             segment = self.segments[number]
-            is_last = segment.base_offset == visible.segment_base
-            end = visible.position if is_last else segment.size_bytes
-            data = segment.read(offset, max_bytes, end, at_least_one=at_least_one)
+            is_last = segment.base_offset == end.segment_base
+            position = end.position if is_last else segment.size_bytes
+            data = segment.read(offset, max_bytes, position, at_least_one=at_least_one)
             self._keep_few_indexes(segment)
             if data:
                 return data
@@ -425,7 +465,7 @@ class PartitionLog:
 
         What was appended last is taken to be in memory.
         """
-        if self.closed or offset >= self._hot_from or not self.log_start_offset <= offset < self._visible.offset:
+        if self.closed or offset >= self._hot_from or not self.log_start_offset <= offset < self.committed.offset:
             return None
         segment = self.segments[bisect_right(self._bases, offset) - 1]
         try:
@@ -447,8 +487,8 @@ class PartitionLog:
             self._indexed.pop(0).indexes.forget()
 
     def view(self) -> LogView:
-        """What is visible now, for a search by time in another thread; it holds until `changes` changes."""
-        visible = self._visible
+        """What is committed now, for a search by time in another thread; it holds until `changes` changes."""
+        visible = self.committed
         return LogView(
             segments=tuple(self.segments),
             log_start=self.log_start_offset,
@@ -462,9 +502,9 @@ class PartitionLog:
     # -- deleting
 
     def advance_log_start(self, offset: int) -> bool:
-        """Hide everything below `offset`, which must not be beyond the high watermark; True if anything changed."""
-        if offset > self.high_watermark:
-            raise OffsetOutOfRange(f"offset {offset} is beyond the high watermark {self.high_watermark}")
+        """Hide everything below `offset`, which must not be beyond what is committed; True if anything changed."""
+        if offset > self.committed.offset:
+            raise OffsetOutOfRange(f"offset {offset} is beyond the high watermark {self.committed.offset}")
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
@@ -491,7 +531,7 @@ class PartitionLog:
     def settled_offset(self) -> int:
         """Base offset of the first segment that is still of interest to appends, to rounds of fsync or to the limits of
         reads; those below it never change, unless `replace_segments` does it."""
-        return min(self._visible.segment_base, self._durable.segment_base)
+        return min(self.committed.segment_base, self._durable.segment_base)
 
     def replace_segments(self, old: list[Segment], new: list[Segment]) -> bool:
         """Put `new` in the place of `old`, settled segments next to one another; False if they are not there any more.
@@ -525,11 +565,10 @@ class PartitionLog:
         return now_ms >= self._flush_due_ms
 
     def detach(self) -> None:
-        """Refuse everything from now on: the log is being deleted or closed. Whoever waits for data is woken."""
+        """Refuse everything from now on: the log is being deleted or closed."""
         self.closed = True
-        for wake in tuple(self._waiting):
-            wake()
-        self._waiting.clear()
+        if self._owner is not None:
+            self._owner()
 
     def finish(self) -> None:
         """Write what is only in memory; the log must be detached and all of it durable."""

@@ -11,7 +11,7 @@ Everything here blocks and belongs to a thread: making to the file thread, retir
 import errno
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 
 from tidemill.core.errors import KafkaStorageError
@@ -20,7 +20,7 @@ from tidemill.core.types import TopicPartition
 
 from .identity import PARTITION_METADATA, write_topic_id
 from .segment import Segment
-from .threads import CREATE_THREADS
+from .threads import OS_MAKERS
 
 DELETE_SUFFIX = "-delete"
 METADATA_FOLDER = "__cluster_metadata-0"  # looks like a partition, but the metadata quorum looks after it itself
@@ -57,8 +57,14 @@ def name_of_deleted(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
 class PartitionFolders:
     """Makes and retires the folders of partitions in one data folder."""
 
-    def __init__(self, directory: Directory, forget: Callable[[Sequence[TopicPartition]], None]) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        forget: Callable[[Sequence[TopicPartition]], None],
+        makers: Callable[[], Executor] = OS_MAKERS,
+    ) -> None:
         self._directory = directory
+        self._makers = makers
         self._forget = forget
         self._undeleted: set[str] = set()  # folders of deleted partitions that still have their names
 
@@ -83,7 +89,7 @@ class PartitionFolders:
     def _make_all(self, keys: Sequence[TopicPartition], topic_id: uuid.UUID) -> list[tuple[Directory, Segment]]:
         if len(keys) == 1:
             return [self._make_one(keys[0], topic_id)]
-        with ThreadPoolExecutor(max_workers=CREATE_THREADS) as pool:  # their syncs share the disk's journal
+        with self._makers() as pool:  # their syncs share the disk's journal
             return list(pool.map(partial(self._make_one, topic_id=topic_id), keys))
 
     def _make_one(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> tuple[Directory, Segment]:

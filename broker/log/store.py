@@ -14,8 +14,9 @@ and by `flush.messages` and `flush.ms`.
 import asyncio
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -34,7 +35,7 @@ from .lookup import Found
 from .lookup_queue import LookupQueue, Question
 from .old_segments import OldSegments
 from .open_logs import OpenLogs
-from .partition import PartitionLog
+from .partition import PartitionLog, Traffic
 from .partition_folders import PartitionFolders, find_partition_folders, name_of_deleted
 from .producers import ProducerStates
 from .recovery import LoadedLog, load
@@ -52,6 +53,13 @@ AT_ONCE = 16  # files written, or folders renamed, between two rounds of fsync: 
 CLOSED_AT_ONCE = 256  # files
 
 
+class Opening(NamedTuple):
+    """How far `open_all` has come: partitions that are open, of those found in the folder."""
+
+    opened: int
+    found: int
+
+
 class LogStore:
     """All partitions of one data folder."""
 
@@ -66,12 +74,14 @@ class LogStore:
         on_failure: Callable[[OSError], None] = lambda _error: None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         threads: LogThreads | None = None,
+        unlock: Callable[[], None] = lambda: None,
     ) -> None:
         if flush_policy not in FLUSH_POLICIES:
             raise ValueError(f"flush.policy {flush_policy!r} is not one of {', '.join(FLUSH_POLICIES)}")
         self.directory = directory
         self.producer_id_expiration_ms = 86_400_000  # may be changed at any time
         self.failure: OSError | None = None
+        self.opening = Opening(0, 0)  # replaced as it goes; may be read by any thread
         self.identity = claim(directory, node_id, cluster_id, new_id())
         self._clock = clock
         self._group_commit = flush_policy == "group"
@@ -84,10 +94,10 @@ class LogStore:
             monotonic=clock.monotonic,
             sync_everything=directory.file_system_sync(),
         )
-        self._lookups = LookupQueue(clock.monotonic)
+        self._lookups = LookupQueue(clock.monotonic, threads.lookups)
         self._logs = OpenLogs()
         self._checkpoints = FolderCheckpoints(directory)
-        self._folders = PartitionFolders(directory, self._checkpoints.forget)
+        self._folders = PartitionFolders(directory, self._checkpoints.forget, threads.makers)
         self._removals = DelayedRemovals(threads.files)
         self._exchange = SegmentExchange(self.flusher, self._removals, self._failed)
         self._old_segments = OldSegments(
@@ -100,7 +110,7 @@ class LogStore:
             folder_failed=lambda: self.failure is not None,
         )
         self._making = asyncio.Lock()  # folders of one name are made and deleted one after the other
-        self._lock: int | None = None
+        self._unlock = unlock  # once
         self._closed = False
         self._opened: bool | None = None  # what was in the folder; None if nobody asked for it
 
@@ -109,12 +119,10 @@ class LogStore:
         """A store in the folder `path`, locked for this process; raises FolderRefused with a one-line reason."""
         directory, descriptor = lock_folder(path)
         try:
-            store = cls(directory, **settings)  # type: ignore[arg-type]
+            return cls(directory, unlock=partial(os.close, descriptor), **settings)  # type: ignore[arg-type]
         except BaseException:
             os.close(descriptor)
             raise
-        store._lock = descriptor
-        return store
 
     @property
     def cluster_id(self) -> str:
@@ -143,13 +151,16 @@ class LogStore:
         self._opened = False
         clean = take_clean_shutdown(self.directory)
         cleaner_known = self._checkpoints.read()
-        for topic_partition, folder in find_partition_folders(self.directory):
+        folders = list(find_partition_folders(self.directory))
+        for number, (topic_partition, folder) in enumerate(folders):
+            self.opening = Opening(number, len(folders))
             config = configs(topic_partition.topic)
             if not cleaner_known and config.compacted:
                 # It may have been cleaned to any point: gaps are no sign of a torn log.
                 self._checkpoints.cleaned[topic_partition] = 0
             loaded = self._load(topic_partition, folder, config, clean=clean)
             self._logs.add(self._partition(topic_partition, folder, config, loaded))
+        self.opening = Opening(len(folders), len(folders))
         if not clean:
             self.directory.sync()  # a killed process may have made folders whose names are in memory only
         self._opened = True
@@ -193,7 +204,7 @@ class LogStore:
             directory=folder,
             config=config,
             flusher=self.flusher,
-            durable_before_visible=self._group_commit,
+            held_when_durable=self._group_commit,
             segments=loaded.segments,
             epochs=loaded.epochs,
             producers=loaded.producers,
@@ -222,9 +233,7 @@ class LogStore:
         self._threads.shutdown()
         for partition_log in logs:
             partition_log.close_files()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._unlock()
 
     async def _close_in_order(self, logs: Sequence[PartitionLog]) -> None:
         for partition_log in logs:
@@ -300,6 +309,11 @@ class LogStore:
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(self._logs)
 
+    @property
+    def removed_traffic(self) -> Traffic:
+        """Of the logs that have been deleted since the start; together with those here it never goes back."""
+        return self._logs.removed_traffic
+
     async def delete(self, topic: str) -> None:
         """Remove all partitions of `topic`: at once from sight, its files a little later.
 
@@ -320,9 +334,9 @@ class LogStore:
         gone, turns = [], Turns(self._clock.monotonic)
         for partition_log in self._logs.of_topic(topic):
             if not partition_log.closed:  # two may delete the same topic
+                partition_log.detach()
                 self._logs.remove(partition_log)
                 self.flusher.remove(partition_log)
-                partition_log.detach()
                 gone.append(partition_log)
             await turns.give_way()
         return gone
@@ -408,6 +422,11 @@ class LogStore:
     def cleaned_offset(self, topic_partition: TopicPartition) -> int | None:
         """Where the part of a log begins that was never compacted; None if the cleaner has never been at work on it."""
         return self._checkpoints.cleaned.get(topic_partition)
+
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """As the folder has them: at a start, how far each log was known to be committed, which may be beyond it."""
+        return self._checkpoints.high_watermarks
 
     def checkpointed_offset(self, topic_partition: TopicPartition) -> int:
         """The recovery point as the folder has it: what a start after a crash takes to be durable."""

@@ -1,5 +1,6 @@
 """Every administrative act is one line in the log."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from structlog.testing import capture_logs
@@ -7,6 +8,7 @@ from structlog.testing import capture_logs
 from tests.broker.broker_world import broker_and_client
 from tidemill.broker.administration_log import NAMES_SHOWN, tell
 from tidemill.broker.dispatch import RequestContext
+from tidemill.broker.principals import Principal
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tidemill.core.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -33,6 +35,13 @@ def test_a_line_names_the_first_few_and_counts_the_rest() -> None:
     (line,) = lines
     assert line["names"].endswith(f"t{NAMES_SHOWN - 1} and {100_000 - NAMES_SHOWN} more")
     assert len(str(line)) < 500
+
+
+def test_who_has_shown_a_certificate_is_told_by_name() -> None:
+    with capture_logs() as lines:
+        tell("topics deleted", ["a"], CONTEXT)
+        tell("topics deleted", ["a"], replace(CONTEXT, principal=Principal("User", "alice")))
+    assert [line.get("principal") for line in lines] == [None, "User:alice"]
 
 
 def test_nothing_done_is_no_line() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.broker.cli import gather
+from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.core.config import ConfigError
 
 READY = re.compile(
@@ -124,6 +125,19 @@ def test_a_file_where_the_folder_should_be_is_refused_in_one_line(tmp_path: Path
 
 
 @pytest.mark.integration
+def test_a_file_of_the_folder_that_cannot_be_used_is_named_in_one_line(tmp_path: Path) -> None:
+    with started("--data", str(tmp_path), "--listen", "127.0.0.1:0") as (process, _ready):
+        process.terminate()
+        process.wait(20)
+    mark = tmp_path / CLEAN_SHUTDOWN
+    mark.unlink()
+    mark.mkdir()  # root removes any file, but not this one
+    status, err = refused("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--log-level", "error")
+    assert status == 1
+    assert re.fullmatch(rf"tidemill broker: cannot use {re.escape(str(mark))}: Is a directory; .*owner.*\n", err)
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -132,7 +146,11 @@ def test_a_file_where_the_folder_should_be_is_refused_in_one_line(tmp_path: Path
         (("--listen", "nowhere"), "Expected HOST:PORT"),
         (("--config", "/nonexistent.properties"), "cannot read /nonexistent.properties: No such file"),
         (("--log-format", "xml"), "is not one of"),
-        (("--set", "ssl.keystore.location=x"), "TLS is not available yet"),
+        (
+            ("--set", "metrics.listener=9404"),
+            "Invalid value '9404' for configuration metrics.listener: expected HOST:PORT",
+        ),
+        (("--set", "ssl.keystore.location=x"), "no listener has the protocol SSL"),
     ],
 )
 def test_settings_that_cannot_be_used_are_status_2_and_one_line(arguments: tuple[str, ...], says: str) -> None:
@@ -141,6 +159,17 @@ def test_settings_that_cannot_be_used_are_status_2_and_one_line(arguments: tuple
     assert says in err
     assert err.startswith("tidemill broker: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.integration
+def test_a_wrong_variable_is_status_2_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_BROKER_LOG_RETENTION", "1")
+    status, err = refused()
+    assert status == 2
+    assert err == (
+        "tidemill broker: Unknown variable TIDEMILL_BROKER_LOG_RETENTION: "
+        "did you mean TIDEMILL_BROKER_LOG_RETENTION_MS?\n"
+    )
 
 
 def test_settings_are_shown_as_they_take_effect(tmp_path: Path) -> None:
@@ -180,9 +209,12 @@ def test_what_a_broker_does_not_use_is_not_in_its_memory() -> None:
     code = (
         "import sys, tidemill.broker.node, tidemill.cli\n"
         "try: tidemill.cli.main(['broker', 'start', '--set', 'nonsense'])\n"
-        "finally: print([m for m in ('typer', 'pydantic', 'cramjam') if m in sys.modules])"
+        "finally: print([m for m in sys.argv[1:] if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    unused = ("typer", "pydantic", "cramjam", "http.server", "prometheus_client")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *unused], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 2
     assert "Expected key=value" in done.stderr
     assert done.stdout == "[]\n"

@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from tidemill.broker.config import ListenAddress
 from tidemill.broker.dispatch import RequestContext
 from tidemill.broker.endpoints import own_endpoint
+from tidemill.broker.listeners import ListenAddress
 
 
 def broker(advertised: dict[str, ListenAddress]) -> Any:
@@ -27,6 +27,11 @@ def test_the_advertised_address_wins() -> None:
 def test_an_advertised_port_of_0_is_the_real_one() -> None:
     told = own_endpoint(broker({"PLAINTEXT": ListenAddress("PLAINTEXT", "public", 0)}), context())
     assert told == (4, "public", 9092, "r1")
+
+
+def test_an_advertised_port_of_0_is_that_of_the_listener_that_was_asked() -> None:
+    advertised = {"PLAINTEXT": ListenAddress("PLAINTEXT", "public", 0)}
+    assert own_endpoint(broker(advertised), context(server_port=9094)) == (4, "public", 9094, "r1")
 
 
 def test_else_the_client_is_told_what_it_connected_to() -> None:

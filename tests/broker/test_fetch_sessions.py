@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, Source, next_epoch
-from tidemill.broker.quorum.image import ClusterImage, apply_batch
+from tidemill.broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, Marks, next_epoch
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage, apply_batch
 from tidemill.broker.quorum.records import (
     ConfigRecord,
     PartitionChangeRecord,
@@ -324,12 +324,11 @@ def test_names_that_no_topic_can_have_are_not_remembered() -> None:
     assert (len(cache), cache.partitions) == (0, 0)
 
 
-def sources(logs: dict[int, "Log"], numbers: Sequence[int] = (), image: ClusterImage = IMAGE) -> dict[int, Source]:
+def sources(logs: dict[int, "Log"], numbers: Sequence[int] = (), image: ClusterImage = IMAGE) -> dict[int, Marks]:
     """Where the rows of an answer come from, which are of partitions `numbers`."""
-    led = image.topics["t"].partitions
-    return {
-        place: (logs[number], led[number]) for place, number in enumerate(numbers or logs) if not logs[number].error
-    }
+    for number, log in logs.items():
+        log.image = image.topics["t"].partitions[number]
+    return {place: logs[number] for place, number in enumerate(numbers or logs) if not logs[number].error}
 
 
 def quietened(cache: FetchSessions, logs: dict[int, "Log"], image: ClusterImage = IMAGE) -> int:
@@ -481,6 +480,7 @@ class Log:
     stable: int = 0
     error: int = 0
     led_elsewhere: bool = False  # which the log itself does not know
+    image: PartitionImage | None = None
 
     @property
     def high_watermark(self) -> int:
@@ -543,8 +543,10 @@ class Client:
             offsets = {(each.topic, each.partition.partition): each.partition.fetch_offset for each in kept}
             assert wanted.items() <= offsets.items() == self.offsets.items(), "the session is what the client wants"
         data = [logs[place].data(place[1], offset) for place, offset in wanted.items()]
-        read: dict[int, Source] = {
-            number: (logs[place], image.topics[place[0]].partitions[place[1]])
+        for place in wanted:
+            logs[place].image = image.topics[place[0]].partitions[place[1]]
+        read: dict[int, Marks] = {
+            number: logs[place]
             for number, (place, row) in enumerate(zip(wanted, data, strict=True))
             if not row.error_code
         }

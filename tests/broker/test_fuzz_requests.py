@@ -45,7 +45,7 @@ def serves(fed: Fed) -> None:
     assert answer.brokers
     for log in fed.broker.logs:
         offset = log.log_start_offset
-        while offset < log.high_watermark:
+        while offset < log.committed_offset:
             for view in iter_batches(bytes(log.read(offset, 1 << 20))):
                 assert view.verify_crc()
                 assert view.base_offset == offset

@@ -8,7 +8,6 @@ import os
 import shutil
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,6 +25,7 @@ from tidemill.broker.node import StartRefused, open_broker
 from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef, apply_batch
 from tidemill.broker.quorum.records import PartitionRecord, TopicRecord
 from tidemill.broker.quorum.store import FILE, FOLDER
+from tidemill.broker.surroundings import Surroundings
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaStorageError
 from tidemill.core.records.batch import iter_batches
@@ -302,7 +302,7 @@ async def test_a_full_disk_at_start_keeps_the_earlier_registration(
 async def test_identities_come_from_the_given_source(tmp_path: Path) -> None:
     numbers = itertools.count(1)
     config = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
-    async with open_broker(config, new_uuid=lambda: uuid.UUID(int=next(numbers))) as broker:
+    async with open_broker(config, around=Surroundings(new_uuid=lambda: uuid.UUID(int=next(numbers)))) as broker:
         (first,) = await broker.controller.create_topics([NewTopic(name="a")])
         (second,) = await broker.controller.create_topics([NewTopic(name="b")])
         assert second.topic_id.int > first.topic_id.int
@@ -330,7 +330,7 @@ async def test_a_setting_that_is_about_all_topics_reaches_them_in_short_turns(
 
 async def test_the_jobs_have_names(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
-        assert {job.id for job in broker.jobs.get_jobs()} == {
+        assert set(broker.jobs.names()) == {
             "log-retention",
             "log-checkpoint",
             "group-expiry",
@@ -362,6 +362,6 @@ async def test_a_job_that_runs_when_the_broker_stops_is_no_failure(
     with monkeypatch.context() as patched:
         patched.setattr(LogStore, "enforce_retention", lambda self, _now_ms: endless(self))
         async with running_broker(tmp_path) as broker:
-            broker.jobs.modify_job("log-retention", next_run_time=datetime.now(UTC))
+            broker.jobs.run_now("log-retention")
             await begun.wait()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

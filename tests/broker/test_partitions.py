@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.broker_world import running_broker
 from tests.broker.handlers.data_path import make_topic
-from tidemill.broker.partitions import find_log, find_partition, find_topic
+from tidemill.broker.partitions import find_partition, find_replica, find_topic
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage, TopicImage
 from tidemill.core.errors import (
     FencedLeaderEpoch,
@@ -30,7 +30,9 @@ def cluster(leader: int = 1) -> Any:
     topic = TopicImage(name="t", topic_id=ID, partitions=(partition,))
     image = ClusterImage(topics={"t": topic}, topic_names={ID: "t"})
     return SimpleNamespace(
-        node_id=1, controller=SimpleNamespace(image=image), logs=SimpleNamespace(get=lambda _topic, _partition: None)
+        node_id=1,
+        controller=SimpleNamespace(image=image),
+        replicas=SimpleNamespace(get=lambda _topic, _partition: None),
     )
 
 
@@ -59,10 +61,13 @@ def test_partitions_that_are_not_there(partition: int) -> None:
 def test_why_there_is_no_log(leader: int, believed: int, error: type[KafkaError]) -> None:
     broker = cluster(leader)
     with pytest.raises(error):
-        find_log(broker, find_topic(broker, "t"), 0, believed)
+        find_replica(broker, find_topic(broker, "t"), 0, believed)
 
 
-async def test_the_log_and_its_image(tmp_path: Path) -> None:
+async def test_a_replica_that_leads(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         topic = await make_topic(broker)
-        assert find_log(broker, topic, 0) == (broker.logs.get("t", 0), topic.partitions[0])
+        replica = find_replica(broker, topic, 0, 0)
+        assert (replica.log, replica.image) == (broker.logs.get("t", 0), topic.partitions[0])
+        with pytest.raises(UnknownLeaderEpoch):
+            find_replica(broker, topic, 0, 1)

@@ -92,7 +92,7 @@ def outcome(what: str) -> HeartbeatResponse:
     if what == "refused":
         raise NotCoordinator
     if what == "dropped":
-        raise DropConnection("nothing can be said")
+        raise DropConnection("nothing can be said", ())
     return HeartbeatResponse(error_code=NOT_A_NUMBER if what == "unencodable" else 0)
 
 

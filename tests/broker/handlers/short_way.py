@@ -15,6 +15,7 @@ from tidemill.broker.dispatch import Exchange
 from tidemill.broker.handlers.produce_memo import ProduceMemo
 from tidemill.broker.node import Broker, open_broker
 from tidemill.broker.routes import ROUTES
+from tidemill.broker.surroundings import Surroundings
 from tidemill.core.runtime.clock import ManualClock
 
 TOPICS: dict[str, dict[str, str]] = {
@@ -54,10 +55,8 @@ async def one(folder: Path, served: Served | None, policy: str = "os") -> AsyncI
     raw = {"log.dirs": str(folder), "listeners": "PLAINTEXT://127.0.0.1:0", "flush.policy": policy}
     numbers = itertools.count(1)
     config = BrokerConfig.parse(raw)
-    opened = open_broker(
-        config, clock=ManualClock(), new_uuid=lambda: uuid.UUID(int=next(numbers) << 64), routes=routes
-    )
-    async with opened as broker, wire_client(broker) as client:
+    around = Surroundings(clock=ManualClock(), new_uuid=lambda: uuid.UUID(int=next(numbers) << 64))
+    async with open_broker(config, around=around, routes=routes) as broker, wire_client(broker) as client:
         for name, settings in TOPICS.items():
             await make_topic(broker, name, partitions=2, **settings)
         yield broker, client

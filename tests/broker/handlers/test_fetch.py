@@ -29,9 +29,10 @@ from tidemill.broker.handlers import fetch as fetch_module
 from tidemill.broker.handlers.fetch import FetchShortcut, serve
 from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.node import Broker, open_broker
-from tidemill.broker.partitions import find_log
+from tidemill.broker.partitions import find_replica
 from tidemill.broker.quorum.metadata import TopicRef
 from tidemill.broker.routes import ROUTES
+from tidemill.broker.surroundings import Surroundings
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.runtime.clock import ManualClock
 from tidemill.core.runtime.disk import MAPPED_READ_BYTES_MIN, OsFile
@@ -91,9 +92,9 @@ async def test_a_parked_fetch_is_answered_by_the_first_record_and_holds_up_nobod
         response = await asyncio.wait_for(parked, 5)
         values = [[record.value for record in decoded(data)] for data in response.responses[0].partitions]
         assert values == [[], [b"hello"], []]
-        log = broker.logs.get("t", 1)
-        assert log is not None
-        assert not log.waiting, "nothing is left behind"
+        replica = broker.replicas.get("t", 1)
+        assert replica is not None
+        assert not replica.waiting, "nothing is left behind"
 
 
 async def test_a_parked_fetch_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
@@ -139,8 +140,7 @@ async def test_min_bytes_may_come_from_several_partitions_one_after_the_other(tm
         data = response.responses[0].partitions
         assert [len(decoded(each)) for each in data] == [1, 2, 0, 1]
         assert [each.high_watermark for each in data] == [1, 2, 0, 1]
-        logs = [broker.logs.get("t", partition) for partition in range(4)]
-        assert not any(log is None or log.waiting for log in logs), "nothing is left behind"
+        assert not any(replica.waiting for replica in broker.replicas), "nothing is left behind"
 
 
 async def test_what_is_not_in_memory_is_read_by_a_thread_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ async def test_what_is_not_visible_yet_is_waited_for_and_not_out_of_range(tmp_pa
         log = broker.logs.get("t", 0)
         assert log is not None
         end = log.append(records(b"a", b"b"), now_ms=broker.clock.now_ms(), leader_epoch=0).last_offset + 1
-        assert log.high_watermark == 0
+        assert log.held_offset == 0
         served = [
             serve(broker, fetch_request(topic, {0: offset}, 12, max_wait_ms=0), 12) for offset in (1, end, end + 1)
         ]
@@ -425,9 +425,9 @@ async def test_a_session_of_quiet_partitions_wakes_for_each_of_them_and_reads_on
 
         def noted(broker: Any, image: Any, partition: int, epoch: int = -1) -> Any:
             looked.append(partition)
-            return find_log(broker, image, partition, epoch)
+            return find_replica(broker, image, partition, epoch)
 
-        monkeypatch.setattr(fetch_module, "find_log", noted)
+        monkeypatch.setattr(fetch_module, "find_replica", noted)
         batch = records(b"x" * 100)
         nothing = FetchRequest(max_wait_ms=30_000, min_bytes=2 * len(batch), session_id=session_id, session_epoch=1)
         parked = asyncio.ensure_future(client.ask(ApiKey.FETCH, 12, nothing))
@@ -440,7 +440,7 @@ async def test_a_session_of_quiet_partitions_wakes_for_each_of_them_and_reads_on
         assert [data.partition_index for data in response.responses[0].partitions] == [7]
         assert len(decoded(response.responses[0].partitions[0])) == 2
         assert set(looked) == {7}
-        assert not any(log.waiting for log in broker.logs), "nothing is left behind"
+        assert not any(replica.waiting for replica in broker.replicas), "nothing is left behind"
 
 
 async def test_a_moved_log_start_is_told_of_quiet_partitions_too(tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ async def one(folder: Path, served: Served | None) -> AsyncIterator[tuple[Broker
     numbers = itertools.count(1)
     new_uuid = lambda: uuid.UUID(int=next(numbers) << 64)  # noqa: E731
     async with (
-        open_broker(config, clock=ManualClock(), new_uuid=new_uuid, routes=routes) as broker,
+        open_broker(config, around=Surroundings(clock=ManualClock(), new_uuid=new_uuid), routes=routes) as broker,
         wire_client(broker) as client,
     ):
         broker.fetch_sessions = FetchSessions(1000, itertools.count(1).__next__)

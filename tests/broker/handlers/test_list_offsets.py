@@ -1,13 +1,13 @@
 """ListOffsets over the wire"""
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.broker.broker_world import WireClient, broker_and_client
 from tests.broker.handlers.data_path import make_topic, produce, records, unknown_topic
+from tests.loop_watch import watched_loop
 from tidemill.broker.dispatch import RequestContext
 from tidemill.broker.handlers import list_offsets
 from tidemill.broker.quorum.image import TopicImage
@@ -99,30 +99,6 @@ async def test_a_partition_that_is_named_twice_is_refused_once(tmp_path: Path) -
         assert answers == [(0, ErrorCode.INVALID_REQUEST), (1, 0)]
 
 
-class Ticker:
-    """How long the event loop was away, at the longest."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-
-    async def __aenter__(self) -> "Ticker":
-        self._task = asyncio.get_running_loop().create_task(self._tick())
-        await asyncio.sleep(0.01)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.sleep(0.01)  # it shall see the last turn too
-        self._task.cancel()
-
-    async def _tick(self) -> None:
-        before = time.monotonic()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.monotonic()
-            self.longest_s = max(self.longest_s, now - before)
-            before = now
-
-
 RECORDS = 200_000
 
 
@@ -135,10 +111,10 @@ async def test_searches_in_large_batches_hold_up_nobody(tmp_path: Path) -> None:
             assert (await produce(client, topic, batch, partition=partition)).error_code == 0
         rows = tuple(ListOffsetsPartition(partition_index=n, timestamp=T0 + RECORDS - 1) for n in range(4))
         request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic.name, partitions=rows),))
-        async with Ticker() as ticker:
+        async with watched_loop() as watch:
             response = await client.ask(ApiKey.LIST_OFFSETS, 7, request)
         assert [row.offset for row in response.topics[0].partitions] == [RECORDS - 1] * 4
-        assert ticker.longest_s < 0.05
+        assert watch.longest_own_ms < 50
 
 
 async def test_a_client_that_goes_away_takes_its_search_along(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def test_an_epoch_ends_where_the_log_does_and_not_where_it_is_visible(tmp_
         log = broker.logs.get("t", 0)
         assert log is not None
         log.append(records(b"a", b"b"), now_ms=broker.clock.now_ms(), leader_epoch=0)
-        assert (log.high_watermark, log.log_end_offset) == (0, 2)
+        assert (log.committed_offset, log.log_end_offset) == (0, 2)
         row = OffsetForLeaderPartition(partition=0, leader_epoch=0, current_leader_epoch=-1)
         request = OffsetForLeaderEpochRequest(
             replica_id=replica_id, topics=(OffsetForLeaderTopic(topic="t", partitions=(row,)),)

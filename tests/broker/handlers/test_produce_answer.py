@@ -10,6 +10,7 @@ from tests.broker.broker_world import broker_and_client
 from tests.broker.handlers.data_path import make_topic, produce, produce_request, records
 from tidemill.broker.handlers import produce_answer
 from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_later, produce_response
+from tidemill.broker.replication.replica import ACKS_ALL
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import InvalidRecord, KafkaStorageError
 from tidemill.core.records.builder import build_batch
@@ -42,7 +43,7 @@ async def test_what_waits_for_the_rest_of_its_request_names_so_many_records_and_
     monkeypatch.setattr(produce_answer, "RECORD_ERRORS_MAX", 5)
     errors = [refused(3) for _ in range(5)]
     waiting = [asyncio.get_running_loop().create_future() for _ in range(4)]
-    answer = answer_later((), [errors[0], *waiting], list)
+    answer = answer_later((), [errors[0], *waiting], ACKS_ALL, list)
     for number in (3, 1, 2):
         waiting[number].set_result(errors[number + 1])
         await asyncio.sleep(0)
@@ -62,7 +63,7 @@ def test_all_failed_is_said_for_every_partition() -> None:
 
 async def test_an_answer_that_cannot_be_made_is_an_error_of_its_own() -> None:
     waiting = asyncio.get_running_loop().create_future()
-    answer = answer_later((), [waiting], lambda _outcomes: 1 // 0)
+    answer = answer_later((), [waiting], ACKS_ALL, lambda _outcomes: 1 // 0)
     waiting.set_result(refused(1))
     with pytest.raises(ZeroDivisionError):
         await answer
@@ -70,7 +71,7 @@ async def test_an_answer_that_cannot_be_made_is_an_error_of_its_own() -> None:
 
 async def test_whoever_leaves_takes_what_waits_with_him() -> None:
     waiting = asyncio.get_running_loop().create_future()
-    answer = answer_later((), [refused(1), waiting], list)
+    answer = answer_later((), [refused(1), waiting], ACKS_ALL, list)
     answer.cancel()
     await asyncio.sleep(0)
     assert waiting.cancelled()

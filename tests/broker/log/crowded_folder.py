@@ -1,11 +1,4 @@
-"""A data folder with thousands of segments, written as an orderly stop leaves it, and a watch over the event loop"""
-
-import asyncio
-import contextlib
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+"""A data folder with thousands of segments, written as an orderly stop leaves it"""
 
 from tests.broker.log.log_world import NOW_MS, batch
 from tidemill.broker.log.checkpoints import LOG_STARTS, RECOVERY_POINTS, write_clean_shutdown, write_offsets
@@ -43,40 +36,3 @@ def write_clean_stop(directory: Directory, topics: dict[str, tuple[int, int]]) -
     write_offsets(directory, RECOVERY_POINTS, points)
     write_offsets(directory, LOG_STARTS, dict.fromkeys(points, 0))
     write_clean_shutdown(directory)
-
-
-@dataclass(slots=True)
-class LoopWatch:
-    """The longest time between two turns of the event loop."""
-
-    longest_ms: float = 0.0
-    """As the clock on the wall has it: everything that kept others waiting, the machine's other work too."""
-
-    longest_busy_ms: float = 0.0
-    """As the loop's own thread was at work meanwhile: what the code is to blame for, on a busy machine too."""
-
-
-@asynccontextmanager
-async def watched_loop() -> AsyncIterator[LoopWatch]:
-    """Tick every millisecond while the block runs."""
-    watch = LoopWatch()
-
-    async def tick() -> None:
-        wall, busy = time.perf_counter(), time.thread_time()
-        while True:
-            await asyncio.sleep(0.001)
-            now, worked = time.perf_counter(), time.thread_time()
-            watch.longest_ms = max(watch.longest_ms, 1000 * (now - wall))
-            watch.longest_busy_ms = max(watch.longest_busy_ms, 1000 * (worked - busy))
-            wall, busy = now, worked
-
-    ticking = asyncio.ensure_future(tick())
-    await asyncio.sleep(0.005)
-    watch.longest_ms = watch.longest_busy_ms = 0.0
-    try:
-        yield watch
-        await asyncio.sleep(0.002)  # the turn that ended the block counts as well
-    finally:
-        ticking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await ticking

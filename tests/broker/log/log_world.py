@@ -52,7 +52,7 @@ class LogWorld:
             directory=self.directory,
             config=self.config,
             flusher=self.flusher,
-            durable_before_visible=self.group_commit,
+            held_when_durable=self.group_commit,
             segments=loaded.segments,
             epochs=loaded.epochs,
             producers=loaded.producers,

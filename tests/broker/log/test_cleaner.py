@@ -649,6 +649,24 @@ async def test_a_map_that_was_too_small_is_made_larger_and_the_log_tried_at_once
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_a_change_in_the_middle_of_a_look_is_looked_at_too(store: LogStore, clock: ManualClock) -> None:
+    cleaner = cleaner_of(store, clock, backoff_ms=3_600_000)
+    again = asyncio.Event()
+
+    async def look() -> bool:
+        if cleaner.settings.dedupe_buffer_bytes == 2**20:
+            again.set()
+        cleaner.settings = CleanerSettings(backoff_ms=3_600_000, dedupe_buffer_bytes=2**20)
+        return False
+
+    cleaner.clean_dirtiest = look  # type: ignore[method-assign]
+    running = asyncio.ensure_future(cleaner.run())
+    async with asyncio.timeout(10):
+        await again.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_no_backoff_at_all_leaves_the_event_loop_to_others(store: LogStore, clock: ManualClock) -> None:
     cleaner = cleaner_of(store, clock, backoff_ms=0)
     looks = 0

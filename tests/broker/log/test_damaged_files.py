@@ -101,7 +101,7 @@ def serve(image: Image) -> tuple[PartitionLog, list[tuple[int, bytes]], bool]:
         got: list[tuple[int, bytes]] = []
         offset = log.log_start_offset
         refused = False
-        while offset < log.high_watermark:
+        while offset < log.committed_offset:
             try:
                 data = bytes(log.read(offset, 300))
             except CorruptMessage:

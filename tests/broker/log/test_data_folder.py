@@ -1,5 +1,6 @@
 """A data folder belongs to one process and one node"""
 
+import errno
 import os
 import uuid
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.disk import SimulatedDisk
-from tidemill.broker.log.data_folder import claim, lock_folder
+from tidemill.broker.log.data_folder import cannot_use, claim, lock_folder
 from tidemill.broker.log.identity import FolderRefused
 
 ID = uuid.UUID(int=3)
@@ -43,3 +44,17 @@ def test_a_full_disk_and_data_without_an_owner_are_refused() -> None:
     disk.root.subdirectory("t-0")
     with pytest.raises(FolderRefused, match="restore that file"):
         claim(disk.root, 1, None, ID)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.EACCES, "Permission denied", "d/t-0/x.log"), "cannot use d/t-0/x.log: Permission denied; every"),
+        (OSError(errno.EACCES, "Permission denied", b"d/x"), "cannot use d/x: Permission denied; everything in d has"),
+        (OSError(errno.ENOSPC, "No space left on device"), "cannot use d: No space left on device; make room"),
+        (OSError(errno.EIO, "Input/output error", "d/x"), "cannot use d/x: Input/output error; repair the disk"),
+        (OSError("gone"), "cannot use d: gone; everything in d has"),
+    ],
+)
+def test_what_refuses_a_start_is_named_with_what_to_do(error: OSError, says: str) -> None:
+    assert str(cannot_use("d", error)).startswith(says)

@@ -27,10 +27,10 @@ async def test_a_round_covers_what_was_there_when_it_began() -> None:
     log.append(batch(2), now_ms=NOW_MS)
     do(work)
     log.end_flush()
-    assert (log.high_watermark, log.recovery_point, log.log_end_offset) == (3, 3, 5)
+    assert (log.committed_offset, log.recovery_point, log.log_end_offset) == (3, 3, 5)
     do(log.begin_flush())
     log.end_flush()
-    assert log.high_watermark == 5
+    assert log.committed_offset == 5
 
 
 async def test_segments_sealed_during_a_round_are_of_the_next_one() -> None:

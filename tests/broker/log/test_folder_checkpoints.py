@@ -6,7 +6,14 @@ import pytest
 
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
-from tidemill.broker.log.checkpoints import CLEANED, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
+from tidemill.broker.log.checkpoints import (
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_offsets,
+    write_offsets,
+)
 from tidemill.broker.log.folder_checkpoints import FolderCheckpoints
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.core.types import TopicPartition
@@ -25,8 +32,12 @@ async def test_what_logs_say_is_written_and_only_when_it_has_changed() -> None:
     disk = SimulatedDisk()
     checkpoints, log = FolderCheckpoints(disk.root), await log_with(3)
     log.advance_log_start(2)
+    log.own(lambda: None)
+    await log.durable(log.append(batch(1), now_ms=NOW_MS).last_offset)
     checkpoints.write([log])
-    assert read_offsets(disk.root, RECOVERY_POINTS) == {T0: 3} == checkpoints.points
+    assert disk.root.read("replication-offset-checkpoint") == b"0\n1\nt 0 3\n", "as Kafka writes it"
+    assert read_offsets(disk.root, HIGH_WATERMARKS) == {T0: 3} == checkpoints.high_watermarks
+    assert read_offsets(disk.root, RECOVERY_POINTS) == {T0: 4} == checkpoints.points
     assert read_offsets(disk.root, LOG_STARTS) == {T0: 2} == checkpoints.starts
     syncs = disk.syncs
     checkpoints.write([log])
@@ -34,6 +45,7 @@ async def test_what_logs_say_is_written_and_only_when_it_has_changed() -> None:
     again = FolderCheckpoints(disk.root)
     assert not again.read()
     assert (again.points, again.starts, again.cleaned) == (checkpoints.points, checkpoints.starts, {})
+    assert again.high_watermarks == checkpoints.high_watermarks
 
 
 async def test_a_checkpoint_beyond_the_end_of_its_log_is_corrected_at_start() -> None:
@@ -49,12 +61,12 @@ async def test_a_checkpoint_beyond_the_end_of_its_log_is_corrected_at_start() ->
 
 def test_an_earlier_partition_of_the_same_name_is_forgotten_everywhere() -> None:
     disk = SimulatedDisk()
-    for name in (RECOVERY_POINTS, LOG_STARTS, CLEANED):
+    for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED):
         write_offsets(disk.root, name, {T0: 5, T1: 6})
     checkpoints = FolderCheckpoints(disk.root)
     assert checkpoints.read()
     checkpoints.forget([T1])
-    for name in (RECOVERY_POINTS, LOG_STARTS, CLEANED):
+    for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED):
         assert read_offsets(disk.root, name) == {T0: 5}
     checkpoints.note_cleaned(T1, 7, lambda key: key == T1)
     assert read_offsets(disk.root, CLEANED) == {T1: 7} == checkpoints.cleaned

@@ -118,11 +118,11 @@ def test_the_largest_visible_timestamp_through_rolls_flushes_and_deletions(
             elif event == "roll":
                 log.roll()
             elif event == "delete":
-                log.advance_log_start((log.log_start_offset + log.high_watermark + 1) // 2)
+                log.advance_log_start((log.log_start_offset + log.committed_offset + 1) // 2)
             else:
                 log.append(build_batch([NewRecord(BASE + time, None, b"v") for time in event]), now_ms=NOW_MS)
                 records += [(BASE + time, len(records) + number) for number, time in enumerate(event)]
-            visible = records[log.log_start_offset : log.high_watermark]
+            visible = records[log.log_start_offset : log.committed_offset]
             expected = max(visible, key=lambda record: (record[0], -record[1]), default=None)
             assert run(with_max_timestamp(log.view())) == expected
 

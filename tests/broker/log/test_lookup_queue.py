@@ -14,11 +14,12 @@ from tidemill.broker.log.lookup import Found, LogView, Search, first_at_or_after
 from tidemill.broker.log.lookup_queue import SLICE_S, LookupQueue
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.core.errors import KafkaStorageError
+from tidemill.core.runtime.threads import OsThreads
 
 
 @pytest.fixture
 def queue() -> Iterator[LookupQueue]:
-    made = LookupQueue(time.monotonic)
+    made = LookupQueue(time.monotonic, OsThreads().pool("lookup"))
     yield made
     made.close()
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.log.crowded_folder import LoopWatch, watched_loop, write_clean_stop
+from tests.broker.log.crowded_folder import write_clean_stop
 from tests.broker.log.log_world import NOW_MS
+from tests.loop_watch import LoopWatch, watched_loop
 from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.store import LogStore

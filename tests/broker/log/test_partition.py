@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.log.log_world import NOW_MS, LogWorld, batch, look_up, payload, read_all
+from tests.broker.log.log_world import NOW_MS, LogWorld, batch, look_up, payload, read_all, run
 from tests.sim.disk import SimulatedDisk, SimulatedFile
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.lookup import with_max_timestamp
 from tidemill.broker.log.partition import INDEXES_KEPT_MAX, PartitionLog
 from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.errors import (
@@ -61,12 +62,12 @@ async def test_offsets_follow_one_another_and_batches_come_back_as_they_were(wor
 async def test_what_is_not_durable_is_not_visible(world: LogWorld, disk: SimulatedDisk) -> None:
     log = world.open()
     result = log.append(batch(3), now_ms=NOW_MS)
-    assert (log.log_end_offset, log.high_watermark) == (3, 0)
+    assert (log.log_end_offset, log.committed_offset) == (3, 0)
     assert log.read(0, 1000) == b""
     syncs = disk.syncs
     await log.durable(result.last_offset)
     assert disk.syncs > syncs
-    assert log.high_watermark == 3
+    assert log.committed_offset == 3
     assert [view.record_count for view in read_all(log)] == [3]
 
 
@@ -75,7 +76,7 @@ async def test_under_the_policy_os_appends_are_visible_at_once_and_not_synced(di
     syncs = disk.syncs
     result = log.append(batch(3), now_ms=NOW_MS)
     assert log.pending(result.last_offset) is None
-    assert (log.high_watermark, disk.syncs) == (3, syncs)
+    assert (log.committed_offset, disk.syncs) == (3, syncs)
 
 
 async def test_flush_messages_makes_the_policy_os_sync_in_the_background(disk: SimulatedDisk) -> None:
@@ -246,7 +247,7 @@ async def test_a_failed_fsync_ends_the_folder(world: LogWorld, disk: SimulatedDi
     disk.fail_sync = None  # the next fsync would succeed and prove nothing
     with pytest.raises(KafkaStorageError):
         log.append(batch(1), now_ms=NOW_MS)
-    assert log.high_watermark == 1
+    assert log.committed_offset == 1
     assert [failure.errno for failure in world.failures] == [errno.EIO]
 
 
@@ -279,7 +280,7 @@ async def test_damage_is_never_served_and_the_rest_still_is(world: LogWorld, dis
         with pytest.raises(CorruptMessage):
             log.read(offset, 10_000)
     assert [view.base_offset for view in iter_batches(bytes(log.read(8, 10_000)))] == list(range(8, 2 * in_first, 2))
-    assert log.high_watermark == 40
+    assert log.committed_offset == 40
     assert log.append(batch(1), now_ms=NOW_MS).base_offset == 40
 
 
@@ -320,27 +321,41 @@ async def test_the_newest_bytes_are_never_looked_at_for_being_cold(
     assert 1000 <= (44 - cold[-1]) * len(batch(1, value_bytes=60)) <= 2200
 
 
-async def test_waiters_are_woken_when_the_high_watermark_moves(world: LogWorld) -> None:
+async def test_an_owner_hears_of_what_is_held_and_commits(world: LogWorld) -> None:
     log = world.open()
-    woken: list[int] = []
-
-    def wake() -> None:
-        woken.append(log.high_watermark)
-
-    log.wait_for_data(wake)
+    heard: list[int] = []
+    log.own(lambda: heard.append(log.held_offset))
     await append(log, batch(2))
-    assert woken == [2]
-    log.stop_waiting(wake)
     await append(log, batch(2))
-    assert woken == [2]
+    assert (heard, log.held_offset, log.committed_offset) == ([2, 4], 4, 0)
+    assert log.read(0, 1000) == b"", "nothing is committed"
+    log.commit(log.position_of(2))
+    assert [view.base_offset for view in read_all(log)] == [0]
+    assert [view.base_offset for view in iter_batches(log.read(0, 1000, log.held))] == [0, 2], "to any bound"
+    assert log.read(0, 1000, log.position_of(3)) == log.read(0, 1000), "of whole batches only"
+    with pytest.raises(OffsetOutOfRange):
+        log.advance_log_start(3)
 
 
-async def test_a_closed_log_refuses_everything_and_wakes_its_waiters(world: LogWorld) -> None:
+async def test_what_is_not_committed_is_not_searched(world: LogWorld) -> None:
     log = world.open()
-    woken: list[bool] = []
-    log.wait_for_data(lambda: woken.append(True))
+    log.own(lambda: None)
+    for timestamp in (NOW_MS, NOW_MS + 500, NOW_MS + 100):
+        await append(log, batch(1, timestamp=timestamp))
+    log.commit(log.position_of(1))
+    assert run(with_max_timestamp(log.view())) == (NOW_MS, 0)
+    assert look_up(log, NOW_MS + 100) is None
+    log.commit(log.position_of(2))
+    assert run(with_max_timestamp(log.view())) == (NOW_MS + 500, 1)
+    assert look_up(log, NOW_MS + 100) == (NOW_MS + 500, 1)
+
+
+async def test_a_closed_log_refuses_everything_and_tells_its_owner(world: LogWorld) -> None:
+    log = world.open()
+    heard: list[bool] = []
+    log.own(lambda: heard.append(log.closed))
     log.detach()
-    assert woken == [True]
+    assert heard == [True]
     with pytest.raises(KafkaStorageError):
         log.append(batch(1), now_ms=NOW_MS)
     with pytest.raises(KafkaStorageError):

@@ -87,7 +87,7 @@ def collect(log: object) -> list[bytes]:
     assert isinstance(log, PartitionLog)
     got: list[bytes] = []
     offset = log.log_start_offset
-    while offset < log.high_watermark:
+    while offset < log.committed_offset:
         try:
             data = bytes(log.read(offset, 10_000))
         except CorruptMessage:
@@ -149,7 +149,7 @@ async def test_a_clean_start_trusts_the_files_and_finds_the_end() -> None:
     log.detach()
     log.finish()
     log = world.open(clean=True, recovery_point=60)
-    assert (log.log_end_offset, log.high_watermark) == (60, 60)
+    assert (log.log_end_offset, log.committed_offset) == (60, 60)
     assert len(read_all(log)) == 20
 
 

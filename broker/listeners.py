@@ -1,0 +1,327 @@
+"""Listeners: where clients are let in, and on what terms
+
+`listeners`, `advertised.listeners`, `listener.security.protocol.map`, `controller.listener.names` and
+`inter.broker.listener.name` together say which addresses there are, what is spoken there and what others are told. They
+are read by Kafka's rules, with its sentences where it has some. A setting behind `listener.name.<name>.` holds for that
+listener only.
+
+Where Kafka asks for more than one node needs, less is enough: the listener that brokers use among themselves need not
+be named, and without `advertised.listeners` a client is told the address that it has connected to.
+
+Not here: opening sockets (`server`), certificates (`tidemill.core.runtime.tls`).
+"""
+
+import enum
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemill.broker.principals import DEFAULT_RULES, MappingRule, parse_rules
+from tidemill.core.config import ConfigError, Value, nearest
+from tidemill.core.security.tls_settings import SERVER_TLS, TlsSettings, server_tls
+
+DEFAULT_PROTOCOL_MAP = ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT")
+PREFIX = "listener.name."
+_END_POINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+_PORT_MAX = 65_535
+
+
+class SecurityProtocol(enum.Enum):
+    """What is spoken at a listener; the value is its number in Kafka's metadata."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it is encrypted."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether clients log in."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """One `NAME://host:port`; an empty host is every interface."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSpec:
+    """The terms of one listener. `tls` is there if its protocol has it, `sasl` (mechanisms) is not honoured yet.
+
+    `principal_rules` make a principal of the name in a client's certificate.
+    """
+
+    name: str
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    tls: TlsSettings | None = None
+    sasl: tuple[str, ...] = ()
+    principal_rules: tuple[MappingRule, ...] = DEFAULT_RULES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """All that is said about listeners; those of controllers are left out, since one node needs none."""
+
+    listen: tuple[ListenAddress, ...]
+    advertised: Mapping[str, ListenAddress]
+    specs: Mapping[str, ListenerSpec]
+    inter_broker: str
+
+
+def is_prefixed(name: str) -> bool:
+    """Whether a setting is about one listener."""
+    return name.startswith(PREFIX)
+
+
+def prefixed_names(listeners: str) -> Iterator[str]:
+    """Every setting that there may be for one of `listeners`, a list of NAME://host:port."""
+    for text in listeners.split(","):
+        name = text.strip().partition("://")[0].lower()
+        if name:
+            yield from (f"{PREFIX}{name}.{key}" for key in SERVER_TLS.names())
+
+
+def read_listeners(values: Mapping[str, Value], given: Mapping[str, str]) -> Listeners:
+    """What parsed broker settings say; `given` is all that was set, for what has a prefix. Raises ConfigError."""
+    names = _Names(values, given)
+    everyone = names.end_points("listeners", distinct_ports=True)
+    advertised = {each.name: each for each in names.end_points("advertised.listeners", distinct_ports=False)}
+    problems = list(_contradictions(names, everyone, advertised))
+    listen = tuple(each for each in everyone if each.name not in names.controllers)
+    if not listen and everyone:
+        problems.append("Configuration listeners names no listener for clients: add PLAINTEXT://host:port")
+    problems += _prefix_problems(given, [each.name for each in everyone])
+    specs = {}
+    for each in listen:
+        try:
+            specs[each.name] = _spec(each, names.protocol(each.name), values, given)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    problems += _unused(given, specs.values())
+    if problems:
+        raise ConfigError(problems)
+    return Listeners(
+        listen=listen,
+        advertised={name: each for name, each in advertised.items() if name not in names.controllers},
+        specs=specs,
+        inter_broker=names.inter_broker or _first_of(listen),
+    )
+
+
+class _Names:
+    """Which listener names there are, and what is spoken at each."""
+
+    def __init__(self, values: Mapping[str, Value], given: Mapping[str, str]) -> None:
+        self._values = values
+        self.controllers = tuple(name.upper() for name in _strings(values["controller.listener.names"]))
+        self._map = self._protocols(explicit="listener.security.protocol.map" in given)
+        self.inter_broker = str(values["inter.broker.listener.name"] or "").upper()
+        protocol = values["security.inter.broker.protocol"]
+        if self.inter_broker and protocol is not None:
+            raise ConfigError(
+                ["Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."]
+            )
+        if protocol is not None:
+            self.inter_broker = str(protocol).upper()
+        if self.inter_broker and self.inter_broker not in self._map:
+            raise ConfigError(
+                [
+                    f"Listener with name {self.inter_broker} defined in inter.broker.listener.name not found in "
+                    "listener.security.protocol.map."
+                ]
+            )
+
+    def _protocols(self, *, explicit: bool) -> dict[str, SecurityProtocol]:
+        found: dict[str, SecurityProtocol] = {}
+        for pair in _strings(self._values["listener.security.protocol.map"]):
+            name, sign, protocol = pair.rpartition(":")
+            kind = SecurityProtocol.__members__.get(protocol.strip().upper())
+            if not sign or kind is None:
+                raise ConfigError(
+                    [
+                        f"Error parsing configuration property 'listener.security.protocol.map': {pair!r} is not "
+                        f"NAME:PROTOCOL with one of {', '.join(SecurityProtocol.__members__)}"
+                    ]
+                )
+            found[name.strip().upper()] = kind
+        if not explicit:
+            secure = {name for name, kind in found.items() if kind is not SecurityProtocol.PLAINTEXT}
+            listed = (text.partition("://")[0].upper() for text in _strings(self._values["listeners"]))
+            if secure.isdisjoint((*listed, *self.controllers)):
+                for name in self.controllers:
+                    found.setdefault(name, SecurityProtocol.PLAINTEXT)
+        return found
+
+    def protocol(self, name: str) -> SecurityProtocol:
+        return self._map[name]
+
+    def end_points(self, key: str, *, distinct_ports: bool) -> list[ListenAddress]:
+        """The addresses that `key` lists; raises ConfigError."""
+        texts = _strings(self._values[key])
+        found = [self._end_point(key, text) for text in texts]
+        shown = ",".join(texts)
+        if len({each.name for each in found}) < len(found):
+            raise ConfigError([f"Each listener must have a different name, {key}: {shown}"])
+        if distinct_ports:
+            _check_ports(found, f"{key}: {shown}")
+        return found
+
+    def _end_point(self, key: str, text: str) -> ListenAddress:
+        match = _END_POINT.fullmatch(text)
+        if match is None:
+            raise ConfigError(
+                [f"Invalid value {text!r} for configuration {key}: expected NAME://host:port with a number as port"]
+            )
+        name, host, port = match[1].upper(), match[2], int(match[3])
+        if not 0 <= port <= _PORT_MAX:
+            raise ConfigError([f"Invalid value {text!r} for configuration {key}: port {port} is not in 0..{_PORT_MAX}"])
+        if name not in self._map:
+            raise ConfigError(
+                [
+                    f"No security protocol defined for listener {name}: add {name}:PLAINTEXT or {name}:SSL to "
+                    "listener.security.protocol.map"
+                ]
+            )
+        return ListenAddress(name, host, port)
+
+
+def _check_ports(found: Sequence[ListenAddress], where: str) -> None:
+    """Two listeners may have one port only if one of them is IPv4 and the other IPv6 (KIP-797)."""
+    by_port: dict[int, list[ListenAddress]] = {}
+    for each in found:
+        if each.port:
+            by_port.setdefault(each.port, []).append(each)
+    for port, several in by_port.items():
+        if len(several) < 2:
+            continue
+        families = [_ip_version(each.host) for each in several]
+        if None in families:
+            raise ConfigError([f"Each listener must have a different port, {where}"])
+        if sorted(filter(None, families)) != [4, 6]:
+            raise ConfigError(
+                [f"If you have two listeners on the same port then one needs to be IPv4 and the other IPv6, {where}, "
+                 f"port: {port}"]
+            )  # fmt: skip
+
+
+def _ip_version(host: str) -> int | None:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).version
+    except ValueError:
+        return None
+
+
+def _contradictions(
+    names: _Names, everyone: Sequence[ListenAddress], advertised: Mapping[str, ListenAddress]
+) -> Iterator[str]:
+    listening = [each.name for each in everyone]
+    options = ",".join(listening)
+    if names.controllers and not set(names.controllers) & set(listening):
+        yield (
+            "controller.listener.names must contain at least one value appearing in the 'listeners' configuration "
+            f"when running the KRaft controller role: it has {','.join(names.controllers)}, listeners {options}"
+        )
+    strangers = [name for name in advertised if name not in listening]
+    if strangers:
+        yield (
+            "advertised.listeners listener names must be equal to or a subset of the ones defined in listeners. Found "
+            f"{','.join(strangers)}. The valid options based on the current configuration are {options}"
+        )
+    for each in advertised.values():
+        if each.host in ("0.0.0.0", "::"):
+            yield (
+                f"advertised.listeners cannot use the nonroutable meta-address {each.host}. Use a routable IP address."
+            )
+        elif not each.host:
+            yield f"advertised.listeners {each.name} has no host that a client could connect to"
+    if not names.inter_broker:
+        return
+    if names.inter_broker in names.controllers:
+        yield (
+            "controller.listener.names must not contain an explicitly set inter.broker.listener.name configuration "
+            "value when process.roles contains the broker role"
+        )
+    told = [name for name in advertised or listening if name not in names.controllers]
+    if names.inter_broker not in told:
+        yield (
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners. The valid options "
+            f"based on currently configured listeners are {','.join(told)}"
+        )
+
+
+def _prefix_problems(given: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
+    """Settings for one listener that are for none, or that cannot be had for one."""
+    for setting in filter(is_prefixed, given):
+        name, _, key = setting.removeprefix(PREFIX).partition(".")
+        if name.upper() not in names or name != name.lower():
+            yield f"Configuration {setting!r} is for a listener that there is not: listeners has {','.join(names)}"
+        elif key.startswith("sasl."):
+            yield f"Configuration {setting!r} cannot be honoured: SASL is not available yet"
+        elif key not in SERVER_TLS:
+            near = nearest(key, SERVER_TLS.names())
+            hint = "" if near is None else f": did you mean {PREFIX}{name}.{near}?"
+            yield f"Configuration {setting!r} cannot be honoured for one listener{hint}"
+
+
+def _spec(
+    address: ListenAddress, protocol: SecurityProtocol, values: Mapping[str, Value], given: Mapping[str, str]
+) -> ListenerSpec:
+    if protocol.has_sasl:
+        raise ConfigError(
+            [f"Listener {address} asks for {protocol.name}: SASL is not available yet, only PLAINTEXT and SSL are"]
+        )
+    if not protocol.has_tls:
+        return ListenerSpec(name=address.name, protocol=protocol)
+    prefix = f"{PREFIX}{address.name.lower()}."
+    own = {name.removeprefix(prefix): text for name, text in given.items() if name.startswith(prefix)}
+    try:
+        mine = SERVER_TLS.parse(own, ignore_unknown=True)
+        merged = {name: mine[name] if name in own else values[name] for name in SERVER_TLS.names()}
+        return ListenerSpec(
+            name=address.name,
+            protocol=protocol,
+            tls=server_tls(merged),
+            principal_rules=parse_rules(str(merged["ssl.principal.mapping.rules"])),
+        )
+    except ConfigError as error:
+        raise ConfigError([f"Listener {address}: {problem}" for problem in error.problems]) from None
+    except ValueError as error:
+        raise ConfigError([f"Listener {address}: ssl.principal.mapping.rules: {error}"]) from None
+
+
+def _unused(given: Mapping[str, str], specs: Iterable[ListenerSpec]) -> Iterator[str]:
+    """Settings of TLS that nobody would notice the lack of."""
+    encrypted = {spec.name.lower() for spec in specs if spec.tls is not None}
+    for setting in given:
+        name, _, key = setting.removeprefix(PREFIX).partition(".") if is_prefixed(setting) else ("", "", setting)
+        if key not in SERVER_TLS or name in encrypted or (not name and encrypted):
+            continue
+        which = f"listener {name.upper()} has" if name else "no listener has"
+        what = "not the protocol SSL" if name else "the protocol SSL"
+        yield f"Configuration {setting!r} has no effect: {which} {what}; give one SSL://host:port in listeners"
+
+
+def _first_of(listen: Sequence[ListenAddress]) -> str:
+    """The listener for brokers where none is named: that of Kafka's default if there is one, else the first."""
+    plain = [each.name for each in listen if each.name == "PLAINTEXT"]
+    return plain[0] if plain else listen[0].name
+
+
+def _strings(value: Value) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()

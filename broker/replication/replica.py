@@ -1,0 +1,215 @@
+"""One partition as this broker serves it: a log, its rules, those who wait
+
+Handlers read, append and wait here. `high_watermark` is where consumers' reads end, `pending` what a producer's answer
+waits for; both follow from the machine, which hears of the log whenever that holds more. While the machine says that
+nobody else counts, a producer waits for the round of fsync that all partitions share, and for nothing of this
+partition's own.
+
+Used on the event loop only. Not here: the rules (`partition`), and who asks the controller or fetches (`Outlet`).
+"""
+
+import asyncio
+from bisect import insort
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+import structlog
+
+from tidemill.broker.log.flush_plan import LogPosition
+from tidemill.broker.log.partition import AppendResult, PartitionLog
+from tidemill.broker.quorum.image import PartitionImage
+from tidemill.broker.replication.actions import Action, Follow, ProposeIsr, RefuseWaiting, Truncate
+from tidemill.broker.replication.partition import PartitionMachine
+from tidemill.core.errors import CorruptMessage, KafkaError, KafkaStorageError, error_for_code
+from tidemill.core.runtime.disk import ByteBuffer
+
+log = structlog.get_logger("tidemill.broker.replication")
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+
+
+Wish: TypeAlias = ProposeIsr | Follow | Truncate
+
+Outlet: TypeAlias = "Callable[[Replica, Wish], None]"
+"""Where goes what a partition wants of others; it is done later, nothing of the replica changes meanwhile."""
+
+
+class _Waiter(NamedTuple):
+    offset: int
+    number: int  # so that no two are compared any further
+    answer: "asyncio.Future[None]"
+
+
+class Replica:
+    """One partition; made by `tidemill.broker.replication.replicas`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_next_round",
+        "_numbers",
+        "_outlet",
+        "_waiters",
+        "_wakes",
+        "high_watermark",
+        "image",
+        "log",
+        "machine",
+        "visible",
+    )
+
+    def __init__(self, partition_log: PartitionLog, machine: PartitionMachine, outlet: Outlet) -> None:
+        self.log = partition_log
+        self.machine = machine
+        self.image: PartitionImage | None = None  # the last that the machine was told
+        self._outlet = outlet
+        self._next_round = partition_log.flusher.next_round
+        self._wakes: set[Callable[[], None]] = set()
+        self._waiters: list[_Waiter] = []  # by offset
+        self._numbers = 0
+        self.high_watermark = -1  # to be read only, as is ...
+        self.visible = LogPosition(-1, 0, 0, None)  # ... where it lies in the log; the first image says it
+        partition_log.own(self._log_changed)
+
+    # -- what holds now
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that is there."""
+        return self.log.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset that read-committed consumers do not see; the high watermark, as there are no transactions."""
+        return self.high_watermark
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is of no use any more."""
+        return self.log.closed
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of what is appended here: never one that is older than the log's own."""
+        return max(self.machine.leader_epoch, self.log.leader_epoch)
+
+    # -- what happens
+
+    def assign(self, image: PartitionImage, *, now_ms: int) -> None:
+        """The image says this of the partition now."""
+        if image is self.image:
+            return
+        self.image = image
+        led = self.machine.leads
+        self.take(self.machine.assigned(image, log_end=self.log.log_end_offset, now_ms=now_ms))
+        if led and not self.machine.leads:
+            self._wake()
+
+    def configure(self, *, lag_max_ms: int) -> None:
+        """The log's settings may be others."""
+        min_in_sync = self.log.config.min_insync_replicas
+        self.take(
+            self.machine.configured(min_in_sync=min_in_sync, lag_max_ms=lag_max_ms, log_end=self.log.log_end_offset)
+        )
+
+    def take(self, actions: Iterable[Action]) -> None:
+        """Do what the machine said, and show what has become of it."""
+        for action in actions:
+            if isinstance(action, RefuseWaiting):
+                self._refuse(error_for_code(action.error))
+            else:
+                self._outlet(self, action)
+        self._show(self.machine.high_watermark)
+
+    def _log_changed(self) -> None:
+        if self.log.closed:
+            self._refuse(KafkaStorageError(f"{self.log.topic_partition} is closed"))
+            self._wake()
+            return
+        self.machine.stored(self.log.held.offset)
+        self._show(self.machine.high_watermark)
+
+    def _show(self, high_watermark: int) -> None:
+        if high_watermark == self.high_watermark:
+            return
+        held = self.log.held
+        try:
+            self.visible = held if high_watermark == held.offset else self.log.position_of(high_watermark)
+        except (CorruptMessage, KafkaStorageError) as error:
+            log.error("high watermark stays", partition=str(self.log.topic_partition), reason=str(error))
+            return
+        self.high_watermark = high_watermark
+        self.log.commit(self.visible)
+        if self._wakes:
+            self._wake()
+        if self._waiters:
+            self._acknowledge(high_watermark)
+
+    # -- appending
+
+    def append_own(self, data: ByteBuffer, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+        """Store a batch of one of this broker's coordinators; raises KafkaError."""
+        self.machine.check_leads()
+        return self.log.append_own(data, now_ms=now_ms, leader_epoch=max(leader_epoch, self.leader_epoch))
+
+    def pending(self, last_offset: int, acks: int = ACKS_ALL) -> "asyncio.Future[None] | None":
+        """What to wait for before the record at `last_offset` is acknowledged; None when it may be at once.
+
+        The future is shared: shield it where the waiter can be cancelled. Raises KafkaError where it never will be.
+        """
+        if last_offset < self.high_watermark:
+            return None
+        if self.log.closed:
+            raise KafkaStorageError(f"{self.log.topic_partition} is closed")
+        if self.machine.alone:
+            return self._next_round()
+        if acks == ACKS_LEADER:
+            return self.log.pending(last_offset)
+        return self._acknowledgement(last_offset)
+
+    def _acknowledgement(self, last_offset: int) -> "asyncio.Future[None]":
+        self.machine.check_leads()
+        for waiter in self._waiters:
+            if waiter.offset == last_offset:
+                return waiter.answer
+        self._numbers += 1
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        insort(self._waiters, _Waiter(last_offset, self._numbers, answer))
+        return answer
+
+    def _acknowledge(self, high_watermark: int) -> None:
+        waiters = self._waiters
+        count = next((number for number, each in enumerate(waiters) if each.offset >= high_watermark), len(waiters))
+        done, self._waiters = waiters[:count], waiters[count:]
+        for waiter in done:
+            if not waiter.answer.done():
+                waiter.answer.set_result(None)
+
+    def _refuse(self, error: KafkaError) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.answer.done():
+                waiter.answer.set_exception(error)
+                waiter.answer.exception()  # nobody may be waiting; that is not worth a warning
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes | memoryview:
+        """Whole batches from the one that has `offset`, up to the high watermark: see `PartitionLog.read`."""
+        return self.log.read(offset, max_bytes, self.visible, at_least_one=at_least_one)
+
+    def wait_for_data(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever the high watermark moves or the log is closed, until `stop_waiting`."""
+        self._wakes.add(wake)
+
+    def stop_waiting(self, wake: Callable[[], None]) -> None:
+        """Undo `wait_for_data`."""
+        self._wakes.discard(wake)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for data."""
+        return len(self._wakes)
+
+    def _wake(self) -> None:
+        for wake in tuple(self._wakes):
+            wake()

@@ -1,0 +1,86 @@
+"""All partitions of one broker, as it serves them
+
+There is a replica for every partition that the image gives this broker and that has a log. It is told of every image
+that changes its topic, and it ends with its log. What partitions want of others goes to the outlet; with one broker
+nobody else is there, and nothing is ever wanted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tidemill.broker.log.store import LogStore
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.replication.partition import PartitionMachine
+from tidemill.broker.replication.replica import Outlet, Replica, Wish
+from tidemill.core.types import TopicPartition
+
+LAG_MAX_MS = 30_000
+"""Kafka's replica.lag.time.max.ms."""
+
+
+def nobody_else(_replica: Replica, _wish: Wish) -> None:
+    """The outlet of a broker that is the only one: whom it could follow or ask is not there."""
+
+
+class Replicas:
+    """By partition; changes on the event loop only."""
+
+    def __init__(
+        self,
+        node_id: int,
+        logs: LogStore,
+        monotonic: Callable[[], float],
+        *,
+        outlet: Outlet = nobody_else,
+        lag_max_ms: int = LAG_MAX_MS,
+    ) -> None:
+        self._node_id = node_id
+        self._logs = logs
+        self._monotonic = monotonic
+        self._outlet = outlet
+        self._lag_max_ms = lag_max_ms
+        self._by_partition: dict[TopicPartition, Replica] = {}
+        self._by_topic: dict[str, list[TopicPartition]] = {}
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(list(self._by_partition.values()))
+
+    def get(self, topic: str, partition: int) -> Replica | None:
+        """The replica of a partition, None if it is not served here."""
+        return self._by_partition.get((topic, partition))  # type: ignore[call-overload,no-any-return]
+
+    def assign(self, topic: TopicImage, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Tell the replicas of `topic` what the image and its settings say; make those that have a log and are new.
+
+        `high_watermarks` are those of a start: what the folder's checkpoint says.
+        """
+        now_ms = int(self._monotonic() * 1000)
+        for partition in topic.partitions:
+            key = TopicPartition(topic.name, partition.partition)
+            replica = self._by_partition.get(key)
+            if replica is None or replica.closed:
+                replica = self._make(key, (high_watermarks or {}).get(key, 0))
+            if replica is not None:
+                replica.assign(partition, now_ms=now_ms)
+                replica.configure(lag_max_ms=self._lag_max_ms)
+
+    def _make(self, key: TopicPartition, high_watermark: int) -> Replica | None:
+        partition_log = self._logs.get(*key)
+        if partition_log is None or partition_log.closed:
+            return None
+        machine = PartitionMachine(
+            self._node_id,
+            held=partition_log.held_offset,
+            high_watermark=max(high_watermark, partition_log.log_start_offset),
+            min_in_sync=partition_log.config.min_insync_replicas,
+            lag_max_ms=self._lag_max_ms,
+        )
+        replica = Replica(partition_log, machine, self._outlet)
+        if key not in self._by_partition:
+            self._by_topic.setdefault(key.topic, []).append(key)
+        self._by_partition[key] = replica
+        return replica
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone; whoever waits for data is woken when its logs are closed."""
+        for key in self._by_topic.pop(topic, ()):
+            del self._by_partition[key]

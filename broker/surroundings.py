@@ -1,0 +1,44 @@
+"""What a node stands on: disk, clock, threads, chance and scheduled jobs
+
+All that a broker needs of the machine it runs on, in one place, as constructor arguments. The values here are those of
+the operating system; a simulated world puts its own in their place, and the node runs in it unchanged. The network is
+the event loop's.
+"""
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from tidemill.broker.log.data_folder import lock_folder
+from tidemill.core.runtime.clock import Clock, SystemClock
+from tidemill.core.runtime.disk import Directory
+from tidemill.core.runtime.jobs import Jobs, ScheduledJobs
+from tidemill.core.runtime.threads import OS_THREADS, Threads
+
+
+class OpenFolder(NamedTuple):
+    """A data folder that is this process's alone until it is unlocked."""
+
+    directory: Directory
+    unlock: Callable[[], None]
+
+
+def open_folder(path: str) -> OpenFolder:
+    """The folder `path` of the operating system, made if missing; raises FolderRefused when it is in use."""
+    directory, descriptor = lock_folder(path)
+    return OpenFolder(directory, partial(os.close, descriptor))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Where one node runs."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    threads: Threads = OS_THREADS
+    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
+    """All the chance that a node needs."""
+    open_folder: Callable[[str], OpenFolder] = open_folder
+    new_jobs: Callable[[], Jobs] = ScheduledJobs

@@ -1,0 +1,172 @@
+"""A replica on a real log: what is shown, what is waited for, who is woken"""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.broker.log.log_world import NOW_MS, LogWorld, batch
+from tests.broker.replication.replica_world import image, led
+from tests.sim.disk import SimulatedDisk
+from tidemill.broker.replication.actions import Follow, ProposeIsr, Truncate
+from tidemill.broker.replication.replica import ACKS_LEADER, Replica
+from tidemill.core.errors import (
+    KafkaStorageError,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+)
+from tidemill.core.records.batch import iter_batches
+
+
+def world(*, group_commit: bool = True) -> LogWorld:
+    return LogWorld(SimulatedDisk().root, group_commit=group_commit)
+
+
+def append(replica: Replica, count: int = 1) -> int:
+    """So many batches of two records; the last offset."""
+    for _ in range(count):
+        result = replica.log.append(batch(2), now_ms=NOW_MS)
+    return result.last_offset
+
+
+async def durable(replica: Replica) -> None:
+    await replica.log.durable(replica.log.log_end_offset - 1)
+
+
+def offsets(replica: Replica) -> list[int]:
+    return [view.base_offset for view in iter_batches(replica.read(0, 10**6))]
+
+
+def fetched(replica: Replica, follower: int, offset: int) -> None:
+    """A follower holds everything below `offset`."""
+    end = replica.log.log_end_offset
+    replica.take(
+        replica.machine.fetched(follower, offset, leader_epoch=replica.machine.leader_epoch, log_end=end, now_ms=0)
+    )
+
+
+# --- by itself
+
+
+async def test_alone_it_shows_what_is_durable_and_waits_for_the_round() -> None:
+    replica = led(world().open())
+    woken: list[int] = []
+    wake: Callable[[], None] = lambda: woken.append(replica.high_watermark)  # noqa: E731
+    replica.wait_for_data(wake)
+    last = append(replica)
+    assert (replica.high_watermark, replica.last_stable_offset, offsets(replica)) == (0, 0, [])
+    pending = replica.pending(last)
+    assert pending is replica.log.flusher.next_round(), "which all partitions share"
+    await pending
+    assert (replica.high_watermark, offsets(replica), woken) == (2, [0], [2])
+    assert replica.pending(last) is None
+    replica.stop_waiting(wake)
+    append(replica)
+    await durable(replica)
+    assert (woken, replica.waiting, replica.log.committed_offset) == ([2], 0, 4)
+
+
+async def test_from_the_page_cache_everything_is_shown_at_once() -> None:
+    replica = led(world(group_commit=False).open())
+    assert replica.pending(append(replica)) is None
+    assert (replica.high_watermark, offsets(replica)) == (2, [0])
+
+
+async def test_what_was_there_before_is_shown_from_the_start() -> None:
+    place = world()
+    log = place.open()
+    await log.durable(log.append(batch(2), now_ms=NOW_MS).last_offset)
+    assert led(place.open()).high_watermark == 2
+
+
+async def test_a_closed_log_wakes_and_refuses() -> None:
+    replica = led(world().open())
+    last = append(replica)
+    woken: list[bool] = []
+    replica.wait_for_data(lambda: woken.append(replica.closed))
+    replica.log.detach()
+    assert woken == [True]
+    with pytest.raises(KafkaStorageError):
+        replica.pending(last)
+    with pytest.raises(KafkaStorageError):
+        replica.read(0, 1)
+
+
+# --- with others
+
+
+async def test_what_others_in_sync_do_not_hold_is_neither_shown_nor_acknowledged() -> None:
+    replica = led(world().open(), image(isr=(1, 2), version=1))
+    last = append(replica, 2)
+    leader_only = replica.pending(last, ACKS_LEADER)
+    first, second = replica.pending(1), replica.pending(last)
+    assert leader_only is not None and first is not None and second is not None
+    assert replica.pending(last) is second, "one for all that wait for the same"
+    await leader_only
+    assert (replica.pending(last, ACKS_LEADER), replica.high_watermark, second.done()) == (None, 0, False)
+    fetched(replica, 2, 2)
+    assert (first.done(), second.done(), offsets(replica)) == (True, False, [0])
+    with pytest.raises(OffsetOutOfRange):
+        replica.read(3, 100)
+    fetched(replica, 2, 4)
+    assert (second.done(), offsets(replica), replica.log.committed_offset) == (True, [0, 2], 4)
+
+
+async def test_a_high_watermark_inside_of_a_batch_shows_none_of_it() -> None:
+    replica = led(world().open(), image(isr=(1, 2), version=1))
+    append(replica, 2)
+    await durable(replica)
+    fetched(replica, 2, 3)
+    assert (replica.high_watermark, offsets(replica)) == (3, [0])
+
+
+async def test_who_leads_no_more_refuses_those_who_wait_and_wakes_those_who_read() -> None:
+    wishes: list[ProposeIsr | Follow | Truncate] = []
+    replica = led(world().open(), image(isr=(1, 2), version=1), wishes)
+    last = append(replica)
+    pending = replica.pending(last)
+    assert pending is not None
+    woken: list[bool] = []
+    replica.wait_for_data(lambda: woken.append(True))
+    replica.assign(image(leader=2, isr=(1, 2), epoch=1, version=2), now_ms=0)
+    with pytest.raises(NotLeaderOrFollower):
+        await pending
+    assert (woken, wishes) == ([True], [Follow(leader=2, leader_epoch=1)])
+    for refused in (lambda: replica.pending(last), lambda: replica.append_own(batch(1), now_ms=NOW_MS)):
+        with pytest.raises(NotLeaderOrFollower):
+            refused()
+
+
+async def test_an_isr_that_becomes_too_small_refuses_those_who_wait() -> None:
+    replica = led(world().open(), image(isr=(1, 2), version=1))
+    replica.log.config = replica.log.config.__class__(min_insync_replicas=2)
+    replica.configure(lag_max_ms=1000)
+    pending = replica.pending(append(replica))
+    assert pending is not None
+    replica.assign(image(isr=(1,), version=2), now_ms=0)
+    with pytest.raises(NotEnoughReplicasAfterAppend):
+        await pending
+
+
+async def test_a_round_that_was_waited_for_keeps_its_word_while_somebody_joins() -> None:
+    wishes: list[ProposeIsr | Follow | Truncate] = []
+    replica = led(world().open(), image(version=1), wishes)
+    last = append(replica)
+    pending = replica.pending(last)
+    fetched(replica, 2, 0)
+    fetched(replica, 2, 2)  # of what is not durable here yet
+    assert (replica.machine.alone, wishes) == (False, [])
+    later = replica.pending(append(replica))
+    assert pending is not None and later is not None and later is not pending
+    await asyncio.shield(pending)
+    await durable(replica)
+    assert (replica.high_watermark, later.done()) == (2, False)
+    fetched(replica, 2, 2)
+    assert [wish.isr for wish in wishes if isinstance(wish, ProposeIsr)] == [(1, 2)]
+
+
+async def test_what_a_coordinator_appends_has_the_newest_epoch() -> None:
+    replica = led(world().open(), image(isr=(1,), epoch=4, version=1))
+    replica.append_own(batch(1), now_ms=NOW_MS)
+    assert (replica.log.leader_epoch, replica.leader_epoch) == (4, 4)
