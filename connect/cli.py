@@ -1,9 +1,10 @@
 """`tidemill connect`: run a Connect worker in the foreground
 
-Settings come from the file, then from environment variables (`TIDEMILL_CONNECT_GROUP_ID=…`), then from `--set`,
-`--bootstrap-server` and `--rest`; the last one wins. Where none of them names a cluster, `TIDEMILL_BOOTSTRAP` does.
-The readiness line on standard output says where the REST API answers; everything else goes to standard error. SIGTERM
-and Ctrl-C stop the worker in order: no new requests, every task stopped and its offsets stored, statuses written.
+Settings come from the file, then from environment variables (`TIDEMILL_CONNECT_GROUP_ID=…`, see
+`tidemill.core.environment`), then from `--set`, `--bootstrap-server` and `--rest`; the last one wins. Where none of
+them names a cluster, `TIDEMILL_BOOTSTRAP` does. The readiness line on standard output says where the REST API answers;
+everything else goes to standard error. SIGTERM and Ctrl-C stop the worker in order: no new requests, every task
+stopped and its offsets stored, statuses written.
 
 Exit status: 0 after a stop, 1 when the worker could not start or lost its topics, 2 for settings that cannot be used.
 """
@@ -18,13 +19,16 @@ from typing import Annotated, NoReturn
 import structlog
 import typer
 
-from tidemill.connect.config import WORKER, Address, WorkerConfig, parse_worker
+from tidemill.connect.config import WORKER, Address, WorkerConfig, known_names, parse_worker
 from tidemill.connect.loggers import configure_levels
-from tidemill.core.config import ConfigError, environment_overrides, parse_assignments, parse_config_text
+from tidemill.core import environment
+from tidemill.core.config import ConfigError
+from tidemill.core.runtime.main_loop import run_process
 
 log = structlog.get_logger("tidemill.connect.cli")
 
 ENVIRONMENT_PREFIX = "TIDEMILL_CONNECT_"
+NOT_SETTINGS = ("URL",)  # TIDEMILL_CONNECT_URL tells `tidemill connector` where a worker answers
 CLUSTER_VARIABLE = "TIDEMILL_BOOTSTRAP"  # what every command reads; here a file may say more
 
 app = typer.Typer(help="Run a Kafka Connect worker.", no_args_is_help=True, add_completion=False)
@@ -110,15 +114,7 @@ def gather(
     rest: str | None,
 ) -> dict[str, str]:
     """All settings given, the strongest winning; raises ConfigError."""
-    raw: dict[str, str] = {}
-    if file is not None:
-        try:
-            raw |= parse_config_text(file.read_text(encoding="utf-8"), file.name)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ConfigError([f"cannot read {file}: {reason}"]) from None
-    raw |= environment_overrides(environ, ENVIRONMENT_PREFIX, WORKER)
-    raw |= parse_assignments(settings)
+    raw = environment.gather(file, environ, ENVIRONMENT_PREFIX, known_names, settings, not_settings=NOT_SETTINGS)
     if bootstrap is not None:
         raw["bootstrap.servers"] = bootstrap
     if rest is not None:
@@ -134,10 +130,7 @@ def gather(
 
 def run(config: WorkerConfig) -> int:
     """Serve until stopped; returns the exit status."""
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+    return run_process(_serve(config))
 
 
 async def _serve(config: WorkerConfig) -> int:

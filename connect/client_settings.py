@@ -8,7 +8,9 @@ sentences, class names, units). A setting without counterpart is reported, never
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tidemill.core.security.client_tls import for_librdkafka
 
 
 def _names(text: str) -> frozenset[str]:
@@ -24,31 +26,36 @@ SAME = _names(
     queue.buffering.max.kbytes queue.buffering.max.messages reconnect.backoff.max.ms reconnect.backoff.ms
     request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms sasl.kerberos.service.name sasl.mechanism
     sasl.password sasl.username security.protocol session.timeout.ms socket.connection.setup.timeout.ms
-    ssl.ca.location ssl.certificate.location ssl.cipher.suites ssl.endpoint.identification.algorithm ssl.key.location
-    ssl.key.password ssl.keystore.location ssl.keystore.password transaction.timeout.ms transactional.id
+    transaction.timeout.ms transactional.id
     """
 )
 """Settings both families spell alike, with librdkafka's own spelling of what Java keeps elsewhere."""
+
+TLS = _names(
+    """
+    enable.ssl.certificate.verification ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem
+    ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.key.location ssl.key.password
+    ssl.key.pem ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.protocol ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+    ssl.truststore.type
+    """
+)
+"""Settings of TLS that something comes of, by either family's name."""
 
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "max.request.size": "message.max.bytes",
-    "ssl.truststore.location": "ssl.ca.location",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.truststore.certificates": "ssl.ca.pem",
 }
-"""Java's spelling to librdkafka's."""
+"""Java's spelling to librdkafka's; that of TLS has a module of its own (`tidemill.core.security.client_tls`)."""
 
 WITHOUT_EFFECT = _names(
     """
     allow.auto.create.topics auto.include.jmx.reporter client.dns.lookup default.api.timeout.ms exclude.internal.topics
     interceptor.classes key.deserializer key.serializer max.block.ms max.poll.records metadata.max.idle.ms
     metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-    partitioner.class socket.connection.setup.timeout.max.ms ssl.enabled.protocols ssl.keystore.type ssl.protocol
-    ssl.truststore.password ssl.truststore.type value.deserializer value.serializer
+    partitioner.class socket.connection.setup.timeout.max.ms value.deserializer value.serializer
     """
 )
 """Java settings that have nothing to act on here."""
@@ -68,17 +75,21 @@ class Translation:
 
     settings: Mapping[str, str]
     unknown: tuple[str, ...]
+    reasons: Mapping[str, str] = field(default_factory=dict)  # of those that are unknown for a particular one
 
 
 def translate(java: Mapping[str, str]) -> Translation:
     """Put settings of a Java client into librdkafka's words.
 
     >>> translate({"fetch.max.wait.ms": "100", "key.serializer": "x", "nonsense": "1"})
-    Translation(settings={'fetch.wait.max.ms': '100'}, unknown=('nonsense',))
+    Translation(settings={'fetch.wait.max.ms': '100'}, unknown=('nonsense',), reasons={})
     """
-    settings: dict[str, str] = {}
-    unknown = []
+    tls = for_librdkafka({name: value for name, value in java.items() if name in TLS})
+    settings: dict[str, str] = {**tls.settings}
+    unknown = [*tls.refused]
     for name, value in java.items():
+        if name in TLS:
+            continue
         if name in SAME:
             settings[name] = value
         elif name in RENAMED:
@@ -88,7 +99,7 @@ def translate(java: Mapping[str, str]) -> Translation:
             settings.update(pairs)
             if not pairs:
                 unknown.append(name)
-    return Translation(settings=settings, unknown=tuple(unknown))
+    return Translation(settings=settings, unknown=tuple(unknown), reasons=tls.refused)
 
 
 def _special(name: str, value: str) -> Iterator[tuple[str, str]]:

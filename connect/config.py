@@ -18,7 +18,16 @@ from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from tidemill.connect.api import ConverterSpec
-from tidemill.connect.client_settings import SECURITY_PREFIXES, security_settings, translate, with_prefix
+from tidemill.connect.client_settings import (
+    RENAMED,
+    SAME,
+    SECURITY_PREFIXES,
+    TLS,
+    WITHOUT_EFFECT,
+    security_settings,
+    translate,
+    with_prefix,
+)
 from tidemill.connect.references import references
 from tidemill.connect.topic_log import TopicSpec
 from tidemill.core.config import (
@@ -297,8 +306,25 @@ def parse_worker(raw: Mapping[str, str]) -> WorkerConfig:
     producer, consumer = (translate(with_prefix(rest, prefix)) for prefix in ("producer.", "consumer."))
     ignored = [f"{name} has no effect" for name in rest if name in WORKER_WITHOUT_EFFECT]
     for prefix, translation in (("", client), ("producer.", producer), ("consumer.", consumer)):
-        ignored += [f"{prefix}{name} has no counterpart in librdkafka" for name in translation.unknown]
+        refused = translation.reasons
+        problems += [f"{prefix}{name} cannot be honoured: {reason}" for name, reason in refused.items()]
+        left = (name for name in translation.unknown if name not in refused)
+        ignored += [f"{prefix}{name} has no counterpart in librdkafka" for name in left]
+    if problems:
+        raise ConfigError(problems)
     return _worker_config(values, raw, rest, client.settings, producer.settings, consumer.settings, tuple(ignored))
+
+
+def known_names(_given: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Every key of a worker that has a fixed name, whatever else was given; families have more (`WORKER_PREFIXES`)."""
+    yield from WORKER.names()
+    yield from WORKER_WITHOUT_EFFECT
+    yield from WORKER_REFUSED
+    for role in ("key", "value"):
+        yield f"{role}.converter.schemas.enable"
+    client = (*SAME, *TLS, *RENAMED, "sasl.jaas.config", "buffer.memory", "partition.assignment.strategy")
+    yield from (name for name in client if name.startswith(SECURITY_PREFIXES))
+    yield from (f"{role}.{name}" for role in ("producer", "consumer") for name in (*client, *WITHOUT_EFFECT))
 
 
 def _is_known(name: str) -> bool:

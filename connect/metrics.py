@@ -10,54 +10,81 @@ Nothing is counted here. A scrape reads the herder's state and the facts that ta
 import re
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
+from tidemill.connect.api import Json
 from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.loader import Plugins, UnknownPlugin
 from tidemill.connect.stores import State
+from tidemill.core.runtime.collected_parts import CollectedParts
 
 TASK_STATES = (State.RUNNING, State.PAUSED, State.FAILED, State.UNASSIGNED, State.DESTROYED, State.RESTARTING)
 
-FACT_GROUPS: Mapping[str, str] = {
-    "source-record-": "source_task",
-    "poll-batch-": "source_task",
-    "sink-record-": "sink_task",
-    "put-batch-": "sink_task",
-    "partition-count": "sink_task",
-    "offset-commit-": "connector_task",
-    "batch-size-": "connector_task",
-    "total-record": "task_error",
-    "total-retries": "task_error",
-    "total-errors": "task_error",
-    "deadletterqueue-": "task_error",
-    "last-error-": "task_error",
+KAFKA_FACTS: Mapping[str, tuple[str, ...]] = {
+    "source_task": (
+        "source-record-poll-total",
+        "source-record-write-total",
+        "source-record-active-count",
+        "source-record-active-count-max",
+        "source-record-active-count-avg",
+        "poll-batch-max-time-ms",
+        "poll-batch-avg-time-ms",
+    ),
+    "sink_task": (
+        "sink-record-read-total",
+        "sink-record-send-total",
+        "sink-record-active-count",
+        "sink-record-active-count-max",
+        "sink-record-active-count-avg",
+        "sink-record-lag-max",
+        "partition-count",
+        "offset-commit-completion-total",
+        "put-batch-max-time-ms",
+        "put-batch-avg-time-ms",
+    ),
+    "connector_task": (
+        "running-ratio",
+        "pause-ratio",
+        "batch-size-max",
+        "batch-size-avg",
+        "offset-commit-max-time-ms",
+        "offset-commit-avg-time-ms",
+    ),
+    "task_error": (
+        "total-record-errors",
+        "total-record-failures",
+        "total-records-skipped",
+        "total-retries",
+        "total-errors-logged",
+        "deadletterqueue-produce-requests",
+        "deadletterqueue-produce-failures",
+        "last-error-timestamp",
+    ),
 }
-"""How the name of a reported fact starts, and the group Connect has it in."""
+"""Reported facts that Kafka Connect has a name for, by the group it has them in."""
+
+_GROUPS = {fact: group for group, facts in KAFKA_FACTS.items() for fact in facts}
+
+STARTUPS = tuple(
+    f"{what}-startup-{count}-total" for what in ("connector", "task") for count in ("attempts", "success", "failure")
+)
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 
 
-class WorkerMetrics(Collector):
+class WorkerMetrics:
     """The metrics of one worker."""
 
     def __init__(self, machine: HerderMachine, plugins: Plugins) -> None:
         self._machine = machine
         self._plugins = plugins
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
+        self._parts = CollectedParts(
+            {"worker": self._worker, "connectors": self._connectors, "tasks": self._tasks, "facts": self._facts}
+        )
 
     def text(self) -> str:
         """Prometheus' text exposition."""
-        return generate_latest(self._registry).decode()
-
-    def collect(self) -> Iterator[Metric]:
-        """Read everything once."""
-        yield from self._worker()
-        yield from self._connectors()
-        yield from self._tasks()
-        yield from self._facts()
+        return self._parts.text().decode()
 
     def _worker(self) -> Iterator[Metric]:
         names = self._machine.state.names()
@@ -70,6 +97,9 @@ class WorkerMetrics(Collector):
             ("kafka_connect_worker_rebalance_rebalancing", "Whether work is being redistributed", 0),
         ):
             yield GaugeMetricFamily(name, doc, value=value)
+        for name in STARTUPS:
+            spelled = "kafka_connect_worker_" + name.replace("-", "_")
+            yield CounterMetricFamily(spelled, f"Kafka Connect's {name}", value=self._machine.startups[name])
 
     def _connectors(self) -> Iterator[Metric]:
         board, state = self._machine.board, self._machine.state
@@ -93,6 +123,9 @@ class WorkerMetrics(Collector):
             )
             for each in TASK_STATES
         }
+        total = GaugeMetricFamily(
+            "kafka_connect_worker_connector_total_task_count", "Tasks of a connector", labels=["connector"]
+        )
         for name in state.names():
             said = board.instance(name)
             status.add_metric([name, said.state.value.lower() if said else "unassigned"], 1)
@@ -102,9 +135,10 @@ class WorkerMetrics(Collector):
             kind.add_metric([name, self._kind(class_name)], 1)
             version.add_metric([name, (said.version if said else None) or "unknown"], 1)
             states = [board.instance(name, task) for task in range(len(state.tasks(name)))]
+            total.add_metric([name], len(states))
             for each, family in counts.items():
                 family.add_metric([name], sum(1 for task in states if task is not None and task.state is each))
-        yield from (status, kind, plugin_class, version, *counts.values())
+        yield from (status, kind, plugin_class, version, total, *counts.values())
 
     def _kind(self, class_name: str) -> str:
         try:
@@ -127,8 +161,8 @@ class WorkerMetrics(Collector):
             "Starts after a kill",
             labels=["connector", "task"],
         )
-        for task_id, count in self._machine.restarts.items():
-            restarts.add_metric([task_id.connector, str(task_id.task)], count)
+        for task_id in self._machine.runs:  # those without any, too: a counter that appears with 1 never increased
+            restarts.add_metric([task_id.connector, str(task_id.task)], self._machine.restarts.get(task_id, 0))
         yield restarts
         waiting = GaugeMetricFamily(
             "tidemill_connect_task_has_problem",
@@ -143,14 +177,26 @@ class WorkerMetrics(Collector):
         families: dict[str, Metric] = {}
         for task, facts in self._machine.facts.items():
             for fact, value in facts.items():
-                if isinstance(value, bool) or not isinstance(value, int | float):
+                number = _number(value)
+                if number is None:
                     continue
                 name = metric_name(fact)
                 family = families.get(name)
                 if family is None:
-                    families[name] = family = Metric(name, f"{fact} of a task", "gauge")
-                family.add_sample(name, {"connector": task.connector, "task": str(task.task)}, value)
+                    kind = "counter" if name.endswith("_total") else "gauge"
+                    families[name] = family = Metric(name.removesuffix("_total"), f"{fact} of a task", kind)
+                family.add_sample(name, {"connector": task.connector, "task": str(task.task)}, number)
         yield from families.values()
+
+
+def _number(value: Json) -> float | None:
+    """A fact that can be told; a plugin may report anything, also a whole number that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def metric_name(fact: str) -> str:
@@ -160,7 +206,5 @@ def metric_name(fact: str) -> str:
     ('kafka_connect_source_task_source_record_poll_total', 'tidemill_connect_task_lag_bytes')
     """
     spelled = _NOT_IN_NAMES.sub("_", fact).strip("_").lower()
-    for start, group in FACT_GROUPS.items():
-        if fact.startswith(start):
-            return f"kafka_connect_{group}_{spelled}"
-    return f"tidemill_connect_task_{spelled}"
+    group = _GROUPS.get(fact)
+    return f"tidemill_connect_task_{spelled}" if group is None else f"kafka_connect_{group}_{spelled}"

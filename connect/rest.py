@@ -383,6 +383,25 @@ async def health(request: Request) -> Response:
     return _answer(Health(status=status, message=message), code)
 
 
+@worker.get("/health/live")
+async def live(request: Request) -> Response:
+    """That the worker's event loop answers, as every Tidemill process tells it."""
+    return JSONResponse({"status": "live"})
+
+
+@worker.get("/health/ready")
+async def ready(request: Request) -> Response:
+    """Whether this worker can do its work, and why not, as every Tidemill process tells it."""
+    status: str = request.app.state.health()
+    if status == "healthy":
+        return JSONResponse({"status": "ready"})
+    why = {
+        "starting": "it is reading connectors, offsets and statuses from its topics",
+        "unhealthy": "it cannot write its topics: see whether the Kafka cluster answers",
+    }[status]
+    return JSONResponse({"status": "not ready", "reasons": [{"what": "worker", "why": why}]}, 503)
+
+
 @worker.get("/admin/loggers")
 async def list_loggers(request: Request) -> Response:
     """Every logger and its level."""

@@ -13,6 +13,7 @@ What records mean is not known here; see `stores` for the bytes.
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -47,6 +48,10 @@ POLL_S = 0.5
 
 MESSAGE_BYTES_MAX = 1_000_000
 """librdkafka's limit where no setting says otherwise."""
+
+CLOSE_TIMEOUT_S = 2.0
+"""How long closing waits for librdkafka's threads. They end when the name look-ups they have begun do, and that of a
+broker that is gone takes up to half a minute; by then nothing is left that could be lost."""
 
 FETCH_RECORDS_MAX = 1_000
 """Records handed to the event loop in one turn: small enough that a long replay does not freeze the REST API."""
@@ -256,10 +261,16 @@ class TopicLog:
 
     async def _close(self) -> None:
         self._closing.set()
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await asyncio.to_thread(producer.flush, POLL_S)
-        await asyncio.to_thread(self._thread.join)
+        threads = [self._thread]
+        if self._producer is not None:
+            # Whoever lets go of a client last waits for its threads: that is to be nobody who has other work.
+            arguments = (self._producer,)
+            threads.append(threading.Thread(target=_let_go, args=arguments, name=f"close {self.topic}", daemon=True))
+            self._producer = None
+            del arguments
+            threads[-1].start()
+        if not await asyncio.to_thread(_all_ended, threads, CLOSE_TIMEOUT_S):
+            log.warning("closed early: the client still looks for its broker", topic=self.topic)
 
     async def failure(self) -> TopicLogError:
         """Wait until the topic can no longer be followed, which normally never happens, and say why."""
@@ -294,17 +305,13 @@ class TopicLog:
                 raise RecordTooLarge(f"a record of {size} bytes is too large for topic {self.topic!r}", key)
 
     async def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        producer = self._producer
-        if producer is None:
-            raise TopicLogError(f"topic {self.topic!r} is closed")
         delivery = _Delivery(len(records), self._loop.create_future())
 
         def send() -> None:
             for key, value in records:
-                self._produce(producer, key, value, delivery)
-            while producer.flush(POLL_S):
-                if self._closing.is_set():
-                    raise TopicLogError(f"topic {self.topic!r} is closed")
+                self._produce(key, value, delivery)
+            while self._open_producer().flush(POLL_S):
+                pass
 
         try:
             await asyncio.to_thread(send)
@@ -314,7 +321,15 @@ class TopicLog:
         await delivery.done
         await self._handed_over(delivery.offsets)
 
-    def _produce(self, producer: Producer, key: bytes, value: bytes | None, delivery: "_Delivery") -> None:
+    def _open_producer(self) -> Producer:
+        """The producer; nobody may keep it beyond a call, or closing would wait for them."""
+        if self._failure is not None:
+            raise self._failure
+        if self._closing.is_set() or self._producer is None:
+            raise TopicLogError(f"topic {self.topic!r} is closed")
+        return self._producer
+
+    def _produce(self, key: bytes, value: bytes | None, delivery: "_Delivery") -> None:
         # Whichever thread flushes gets to hear of everybody's records, so all counting is left to the event loop.
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
@@ -324,12 +339,10 @@ class TopicLog:
 
         while True:
             try:
-                producer.produce(self.topic, key=key, value=value, on_delivery=delivered)
+                self._open_producer().produce(self.topic, key=key, value=value, on_delivery=delivered)
                 return
             except BufferError:  # more records than the client queues: let some leave first
-                producer.poll(POLL_S)
-                if self._closing.is_set():
-                    raise TopicLogError(f"topic {self.topic!r} is closed") from None
+                self._open_producer().poll(POLL_S)
             except KafkaException as error:
                 raise self._refusal(error.args[0], key) from error
 
@@ -453,6 +466,18 @@ class TopicLog:
         for waiter in self._waiters:
             _fail(waiter.applied, self._failure)
         self._waiters.clear()
+
+
+def _let_go(producer: Producer) -> None:
+    producer.flush(POLL_S)
+
+
+def _all_ended(threads: Sequence[threading.Thread], timeout_s: float) -> bool:
+    """Wait for all of them, at most that long; whether they have ended."""
+    until = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 def _read_message(message: Message) -> LogRecord:

@@ -20,6 +20,7 @@ Everything else only changes one side of that comparison and calls it. Rules it 
 Which instances are this worker's is told by `Assigned`; a single worker is assigned everything.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -141,6 +142,7 @@ class HerderMachine:
         self.facts: dict[TaskId, dict[str, Json]] = {}  # what each task last reported
         self.problems: dict[TaskId, Problem] = {}  # what keeps a task of this worker from its work now
         self.restarts: dict[TaskId, int] = {}  # starts after a kill, since this worker began
+        self.startups: Counter[str] = Counter()  # of connectors and tasks, under Kafka Connect's metric names
         self._worker_id = worker_id
         self._life = life
         self._track_topics = track_topics
@@ -361,6 +363,8 @@ class HerderMachine:
         del self._splitting[connector]
         self._split_at[connector] = split.config_offset
         self._versions[connector] = split.version
+        self.startups["connector-startup-attempts-total"] += 1
+        self.startups[f"connector-startup-{'success' if split.trace is None else 'failure'}-total"] += 1
         if split.trace is not None:
             self._fail_connector(connector, split.trace)
         else:
@@ -452,6 +456,7 @@ class HerderMachine:
 
     def _start(self, task: TaskId, config: Config, *, paused: bool, deaths: int) -> None:
         self._incarnation += 1
+        self.startups["task-startup-attempts-total"] += 1
         self.problems.pop(task, None)
         self.runs[task] = TaskRun(
             task=task,
@@ -515,11 +520,13 @@ class HerderMachine:
             return
         match event:
             case TaskStarted() if run.phase is Phase.STARTING:
+                self.startups["task-startup-success-total"] += 1
                 self._enter(run, Phase.RUNNING)
                 self._say_running(run)
             case TaskPaused() | TaskResumed() if run.phase is Phase.RUNNING:
                 self._say_running(run)
             case TaskFailed(trace=trace) if run.phase is not Phase.STOPPING:
+                self._count_failed_start(run)
                 self._enter(run, Phase.FAILED)
                 self._say(run.task.connector, run.task.task, State.FAILED, trace)
                 self._note(ERROR, "task failed", task=str(run.task), trace=abridged(trace))
@@ -546,8 +553,12 @@ class HerderMachine:
     def _say_running(self, run: TaskRun) -> None:
         self._say(run.task.connector, run.task.task, State.PAUSED if run.paused else State.RUNNING)
 
+    def _count_failed_start(self, run: TaskRun) -> None:
+        self.startups["task-startup-failure-total"] += run.phase is Phase.STARTING
+
     def _on_exit(self, run: TaskRun, reason: str, *, killed: bool) -> None:
         task = run.task
+        self._count_failed_start(run)
         self.facts.pop(task, None)
         self._forget_problem(task)
         match run.phase:

@@ -20,6 +20,10 @@ from tidemill.connect.topic_log import Settings, admin_client
 from tidemill.core import errors
 from tidemill.core.client.admin import Admin
 from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.security import dialer_of
+from tidemill.core.config import ConfigError
+from tidemill.core.runtime.net import TcpDialer
+from tidemill.core.security.client_tls import is_security
 from tidemill.core.types import TopicPartition as Partition
 
 TOPIC, PARTITION, OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
@@ -81,20 +85,29 @@ def alter(client: Settings, group: str, wanted: Sequence[TopicPartition], timeou
     admin = admin_client(client)
     moves = [each for each in wanted if each.offset >= 0]
     drops = [Partition(each.topic, each.partition) for each in wanted if each.offset < 0]
-    if drops and client.get("security.protocol", "plaintext").lower() != "plaintext":
-        raise GroupFailed(
-            f"single partitions of group {group} cannot be reset on a cluster that asks for encryption or log-in: "
-            "move them to an offset, or reset all of them"
-        )
+    dialer = _dialer(client, group) if drops else None
     if moves:
         _alter(admin, group, moves, timeout_s)
-    if drops:
-        asyncio.run(_drop(client["bootstrap.servers"], group, drops, timeout_s))
+    if dialer is not None:
+        asyncio.run(_drop(client["bootstrap.servers"], dialer, group, drops, timeout_s))
 
 
-async def _drop(bootstrap: str, group: str, partitions: Sequence[Partition], timeout_s: float) -> None:
+def _dialer(client: Settings, group: str) -> TcpDialer:
+    """How our own client gets there, which asks for what librdkafka cannot; raises GroupFailed."""
     try:
-        async with ClusterClient(bootstrap, call_timeout_ms=int(timeout_s * 1000)) as cluster:
+        return dialer_of({name: str(value) for name, value in client.items() if is_security(name)})
+    except ConfigError as error:
+        raise GroupFailed(
+            f"single partitions of group {group} cannot be reset on this cluster ({error}): move them to an offset, or "
+            "reset all of them"
+        ) from None
+
+
+async def _drop(
+    bootstrap: str, dialer: TcpDialer, group: str, partitions: Sequence[Partition], timeout_s: float
+) -> None:
+    try:
+        async with ClusterClient(bootstrap, dialer=dialer, call_timeout_ms=int(timeout_s * 1000)) as cluster:
             outcomes = await Admin(cluster).delete_offsets(group, partitions)
     except errors.GroupIdNotFound:
         return  # nothing is committed

@@ -40,6 +40,7 @@ COMMAND = (sys.executable, "-P", "-m", "tidemill.cli", "spark")
 READY = "tidemill spark ready:"
 PROGRESS = "tidemill spark progress:"
 COMPLAINT = "tidemill spark: "
+JOB_VARIABLES = "TIDEMILL_SPARK_"
 EXIT_WRONG_FILE, EXIT_NEEDS_DECISION = 2, 3
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0
 HEALTHY_S = 60.0  # a job that ran this long starts over with a short pause
@@ -121,6 +122,10 @@ class SparkSinkSettings(BaseModel):
     restart_backoff_ms: int | None = _setting("restart.backoff.ms", "First pause before a query restarts", "LOW", ge=1)
     restart_backoff_max_ms: int | None = _setting("restart.backoff.max.ms", "Longest such pause", "LOW", ge=1)
 
+    metrics_listener: str | None = _setting(
+        "metrics.listener", "HOST:PORT where the job tells its health and metrics; nowhere by default", "LOW"
+    )
+
     @model_validator(mode="after")
     def _no_unknown(self) -> "SparkSinkSettings":
         known = own_names()
@@ -177,6 +182,11 @@ def write_job_file(folder: Path, settings: Mapping[str, str]) -> Path:
     return file
 
 
+def job_environment() -> dict[str, str]:
+    """This process' environment without a job's settings: here the connector's configuration is all of them."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(JOB_VARIABLES)}
+
+
 def check(settings: SparkSinkSettings) -> None:
     """Let the job program judge the settings, Java and the table's path; raises InvalidConfig."""
     given = settings.model_dump(by_alias=True, exclude_none=True)
@@ -190,6 +200,7 @@ def check(settings: SparkSinkSettings) -> None:
                 text=True,
                 timeout=CHECK_TIMEOUT_S,
                 check=False,
+                env=job_environment(),
             )
         except subprocess.TimeoutExpired:
             raise InvalidConfig("table.path", f"The check took longer than {CHECK_TIMEOUT_S:g} s.") from None
@@ -276,6 +287,7 @@ class _Job:
                 text=True,
                 errors="replace",
                 start_new_session=True,
+                env=job_environment(),
             )
         except OSError as error:
             raise NotConnected(f"the Spark job cannot be started: {error}") from error

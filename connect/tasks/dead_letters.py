@@ -30,7 +30,7 @@ class DeadLetters:
     """Writes dead letters; the producer and the topic are made when the first one comes."""
 
     def __init__(self, spec: TaskSpec, policy: ErrorPolicy) -> None:
-        self.sent = 0
+        self.sent = self.refused = 0
         self._spec = spec
         self._policy = policy
         self._producer: Producer | None = None
@@ -77,6 +77,7 @@ class DeadLetters:
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
+            self.refused += 1
             self._error = error
 
     def _create_topic(self) -> None:

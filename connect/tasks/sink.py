@@ -31,6 +31,7 @@ from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.dead_letters import DeadLetters
 from tidemill.connect.tasks.kafka_clients import ClientLost, consumer_config, explain, kafka_error
 from tidemill.connect.tasks.kafka_watch import KafkaWatch
+from tidemill.connect.tasks.meter import PAUSED, RUNNING, TaskMeter
 from tidemill.connect.tasks.sessions import RETRYING, Sessions
 from tidemill.connect.tasks.topic_selection import TopicSelection
 from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict
@@ -83,9 +84,10 @@ class _Batch:
 class SinkCounters:
     """Totals of the task, across its sessions, under Connect's metric names."""
 
-    __slots__ = ("commit_failures", "commits", "dead_letters", "read", "sent", "skipped", "topics")
+    __slots__ = ("commit_failures", "commits", "dead_letters", "meter", "read", "sent", "skipped", "topics")
 
-    def __init__(self) -> None:
+    def __init__(self, meter: TaskMeter) -> None:
+        self.meter = meter
         self.read = 0
         self.sent = 0
         self.skipped = 0
@@ -104,7 +106,7 @@ class SinkRunner:
         self._spec = spec
         self._control = control
         self._clock = clock
-        self._counters = SinkCounters()
+        self._counters = SinkCounters(TaskMeter(clock))
 
     def run(self) -> None:
         """Return after a stop; raise what makes the task fail."""
@@ -154,6 +156,7 @@ class _Session:
         self._position: dict[Place, int] = {}  # the same since the partitions came
         self._released = False  # the plugin may not be called any more
         self._unanswered = 0  # commits that are on their way
+        self._committing_since = 0.0  # the last of them
         self._pending: _Batch | None = None
         self._retry_at = 0.0
         self._flush_at = 0.0
@@ -183,10 +186,12 @@ class _Session:
         try:
             if self._start():
                 self._control.announce_start()
+                self._counters.meter.enters(RUNNING)
                 self._subscribe()
                 self._loop()
             orderly = True
         finally:
+            self._counters.meter.enters("")
             self._release(orderly)
 
     def _start(self) -> bool:
@@ -232,6 +237,7 @@ class _Session:
             if self._paused:
                 self._flush_and_commit(wait=False)
             self._control.announce_pause(self._paused)
+            self._counters.meter.enters(PAUSED if self._paused else RUNNING)
         if now >= self._flush_at:
             self._flush_at = now + self._spec.offset_flush_interval_ms / 1000
             self._flush_and_commit(wait=False)
@@ -378,10 +384,14 @@ class _Session:
     def _offer(self, batch: _Batch) -> None:
         """Give a batch to the task."""
         if batch.records:
+            meter, began = self._counters.meter, self._clock.monotonic()
+            meter.batch_records.add(len(batch.records))
             try:
                 with self._control.calling("put", WRITING_PATIENCE_S):
                     self._task.put(batch.records)
+                meter.call_ms.add((self._clock.monotonic() - began) * 1000)
             except RetryAfter as retry:
+                meter.retries += 1
                 self._pending = batch
                 self._retry_at = self._clock.monotonic() + retry.seconds
                 self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
@@ -418,6 +428,7 @@ class _Session:
     def _hold_back(self, batch: _Batch, again: Mapping[int, RetryAfter]) -> None:
         """Offer the refused records of a batch once more later; nothing behind them is read meanwhile."""
         attempts = batch.attempts + 1
+        self._counters.meter.retries += 1
         delay_s = self._policy.retry_delay_ms(attempts) / 1000
         self._counters.sent += len(batch.records) - len(again)
         self._pending = _Batch(
@@ -435,7 +446,9 @@ class _Session:
         """Leave a record out as the policy says, or raise."""
         topic, partition, offset = _place_of(message)
         verdict = self._policy.verdict(stage)
-        if verdict is Verdict.FAIL:
+        tolerated = verdict is not Verdict.FAIL
+        self._counters.meter.failed(tolerated=tolerated, logged=tolerated and self._policy.log_enable)
+        if not tolerated:
             raise Fatal(
                 f"{stage}: record {offset} of {topic}-{partition} cannot be processed: {error}; "
                 "errors.tolerance=all would leave it out"
@@ -472,6 +485,7 @@ class _Session:
             self._on_healthy()
         offsets = [TopicPartition(topic, partition, end) for (topic, partition), end in self._taken.items()]
         self._taken.clear()
+        self._committing_since = self._clock.monotonic()
         try:
             # Waiting only where the process is about to let go: an answer that is late must not hold up the sink.
             if wait:
@@ -494,6 +508,7 @@ class _Session:
         self._unanswered = max(0, self._unanswered - 1)
         if error is None:
             self._counters.commits += 1
+            self._counters.meter.commit_ms.add((self._clock.monotonic() - self._committing_since) * 1000)
             return
         self._counters.commit_failures += 1
         log.warning("commit failed", task=str(self._spec.task), error=error.str())
@@ -561,18 +576,22 @@ class _Session:
 
     def _report(self) -> None:
         counters = self._counters
+        active = counters.read - counters.sent - counters.skipped
+        counters.meter.active_records.add(active)
         self._control.report(
             {
                 "sink-record-read-total": counters.read,
                 "sink-record-send-total": counters.sent,
-                "sink-record-active-count": counters.read - counters.sent - counters.skipped,
+                "sink-record-active-count": active,
                 "partition-count": len(self._assigned),
                 "total-records-skipped": counters.skipped,
                 "deadletterqueue-produce-requests": counters.dead_letters,
-                "offset-commit-success-total": counters.commits,
+                "deadletterqueue-produce-failures": self._dead_letters.refused,
+                "offset-commit-completion-total": counters.commits,
                 "offset-commit-failure-total": counters.commit_failures,
                 "sink-record-lag-max": self._lag(),
                 "topics": dict(counters.topics),
+                **counters.meter.facts("put", "sink"),
             }
         )
 

@@ -49,6 +49,7 @@ from tidemill.connect.tasks.kafka_clients import (
     raise_if_lost,
 )
 from tidemill.connect.tasks.kafka_watch import KafkaWatch
+from tidemill.connect.tasks.meter import PAUSED, RUNNING, TaskMeter
 from tidemill.connect.tasks.sessions import RETRYING, Sessions
 from tidemill.connect.tasks.source_offsets import SourceOffsets, load_offsets
 from tidemill.connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
@@ -61,6 +62,7 @@ IN_FLIGHT_BYTES_MAX = 32 << 20  # as much as a Java producer buffers
 IN_FLIGHT_RECORDS_MAX = 200_000  # each costs librdkafka a few hundred bytes beside its payload
 OFFSETS_LOAD_TIMEOUT_S = 30.0
 STALLED_S = 3.0  # without an acknowledgement that is waited for, after which the status says so
+REPORT_INTERVAL_S = 1.0
 IDLE_S = 0.1  # between looks at the wishes while nothing may be polled
 FAREWELL_S = 2.0  # for acknowledgements of records, then of offsets, when the task has failed
 STOP_RESERVE = 0.8  # of the grace period is for draining, the rest for the plugin's own stop
@@ -106,7 +108,7 @@ class SourceRunner:
         self._spec = spec
         self._control = control
         self._clock = clock
-        self._counters = SourceCounters()
+        self._counters = SourceCounters(TaskMeter(clock))
 
     def run(self) -> None:
         """Return after a stop or at the end of the input; raise what makes the task fail."""
@@ -172,6 +174,7 @@ class _Session:
         self._notify = True
         self._paused = False
         self._retry_at = 0.0
+        self._measure_at = 0.0
         self._fatal: KafkaError | None = None
         self._heard = False  # since it was last looked at, the cluster has acknowledged something
         self._heard_at = 0.0
@@ -190,8 +193,10 @@ class _Session:
             try:
                 if self._start():
                     self._control.announce_start()
+                    self._counters.meter.enters(RUNNING)
                     self._loop()
             finally:
+                self._counters.meter.enters("")
                 self._stop_task()
         finally:
             self._release()
@@ -263,9 +268,13 @@ class _Session:
         now = self._clock.monotonic()
         self._serve(0)
         self._do(self._machine.step(machine.Tick(now_ms=int(now * 1000))))
+        if now >= self._measure_at:
+            self._measure_at = now + REPORT_INTERVAL_S
+            self._measure()
         if self._paused != self._control.paused:
             self._paused = self._control.paused
             self._control.announce_pause(self._paused)
+            self._counters.meter.enters(PAUSED if self._paused else RUNNING)
         if self._paused or now < self._retry_at or not self._machine.accepts_more:
             self._serve(IDLE_S)
             return
@@ -283,7 +292,10 @@ class _Session:
             return
         self._works()
         if outputs:
+            self._counters.meter.call_ms.add((self._clock.monotonic() - now) * 1000)
+            polled = self._counters.polled
             self._send(outputs)
+            self._counters.meter.batch_records.add(self._counters.polled - polled)
         self._report()
 
     def _send_batches_again(self) -> None:
@@ -343,6 +355,7 @@ class _Session:
         self._producer.purge()
         self._producer.flush(1.0)
         self._report()
+        self._measure()
 
     # -------------------------------------------------------- acknowledgements
 
@@ -399,12 +412,14 @@ class _Session:
         reason = explain(error, f"the broker refused a record for topic {topic}")
         if error.code() in REFUSED_WITH_ITS_BATCH:
             if not self._singly:
+                self._counters.meter.retries += 1
                 raise RefusedBatch(reason)
             self._quiet_since = self._clock.monotonic()
             if error.code() in NAMES_RECORD and self._sender.tolerates(Stage.KAFKA_PRODUCE):
                 self._sender.leave_out(Stage.KAFKA_PRODUCE, Fatal(reason), topic)
                 self._do(self._machine.step(machine.Delivered(token=token, records=1)))
                 return
+        self._counters.meter.failed(tolerated=False)
         self._do(self._machine.step(machine.DeliveryFailed(token=token, reason=reason)))
 
     def _look_after_flush(self, flush: _Flush) -> None:
@@ -419,8 +434,9 @@ class _Session:
             self._counters.commits += 1
             for key, value in flush.records:
                 self._offsets.take(key, value)
-            took_ms = int((self._clock.monotonic() - flush.started) * 1000)
-            self._control.report({"offset-commit-last-time-ms": took_ms})
+            took_ms = (self._clock.monotonic() - flush.started) * 1000
+            self._counters.meter.commit_ms.add(took_ms)
+            self._control.report({"offset-commit-last-time-ms": int(took_ms)})
             self._do(self._machine.step(machine.OffsetsStored(flush=flush.number)))
         elif (
             not self._flush_late and self._clock.monotonic() - flush.started > self._spec.offset_flush_timeout_ms / 1000
@@ -470,6 +486,11 @@ class _Session:
                 "topics": dict(counters.topics),
             }
         )
+
+    def _measure(self) -> None:
+        meter = self._counters.meter
+        meter.active_records.add(self._machine.in_flight_records)
+        self._control.report(meter.facts("poll", "source"))
 
     # --------------------------------------------------------------- producing
 

@@ -20,6 +20,7 @@ from tidemill.connect.api import EncodedBatch, Fatal, Headers, Json, NotConnecte
 from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.kafka_clients import admin_config, explain, kafka_error, raise_if_lost
+from tidemill.connect.tasks.meter import TaskMeter
 from tidemill.connect.tasks.topic_creation import TopicCreation
 from tidemill.connect.tolerance import ErrorPolicy, Stage, Verdict
 
@@ -74,9 +75,10 @@ class Delivery:
 class SourceCounters:
     """Totals of the task, across its sessions, under Connect's metric names."""
 
-    __slots__ = ("commit_failures", "commits", "polled", "skipped", "topics", "written")
+    __slots__ = ("commit_failures", "commits", "meter", "polled", "skipped", "topics", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, meter: TaskMeter) -> None:
+        self.meter = meter
         self.polled = 0
         self.written = 0
         self.skipped = 0
@@ -205,7 +207,9 @@ class Sender:
 
     def leave_out(self, stage: Stage, error: Exception, topic: str, *, names_record: bool = True) -> None:
         """Leave a record out, or raise when the policy does not allow it."""
-        if self._policy.verdict(stage, names_record=names_record) is Verdict.FAIL:
+        tolerated = self._policy.verdict(stage, names_record=names_record) is not Verdict.FAIL
+        self._counters.meter.failed(tolerated=tolerated, logged=tolerated and self._policy.log_enable)
+        if not tolerated:
             raise error if isinstance(error, Fatal) else Fatal(f"{stage} for topic {topic}: {error}") from error
         self._counters.skipped += 1
         if self._policy.log_enable:

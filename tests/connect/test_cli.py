@@ -42,6 +42,24 @@ def test_the_variable_of_every_command_names_the_cluster_where_nothing_else_does
     assert gather(None, environ, [], "mine:1", None) == {"bootstrap.servers": "mine:1"}
 
 
+def test_variables_of_clients_secrets_and_of_the_other_commands(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    environ = {
+        "TIDEMILL_CONNECT_URL": "http://elsewhere:8083",
+        "TIDEMILL_CONNECT_SASL_PASSWORD_FILE": str(secret),
+        "TIDEMILL_CONNECT_PRODUCER_LINGER_MS": "5",
+        "TIDEMILL_CONNECT_PROPERTIES": "producer.new.setting=1",
+    }
+    assert gather(None, environ, [], None, None) == {
+        "sasl.password": "s3cret",
+        "producer.linger.ms": "5",
+        "producer.new.setting": "1",
+    }
+    with pytest.raises(ConfigError, match="did you mean TIDEMILL_CONNECT_GROUP_ID"):
+        gather(None, {"TIDEMILL_CONNECT_GRUP_ID": "x"}, [], None, None)
+
+
 def test_a_toml_file(tmp_path: Path) -> None:
     file = tmp_path / "worker.toml"
     file.write_text('[offset.storage]\ntopic = "o"\npartitions = 3\n')

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ import httpx
 import pytest
 
 from tidemill import services
+from tidemill.connect import rest
 
 pytestmark = pytest.mark.integration
 
@@ -521,10 +523,22 @@ async def test_the_worker_about_itself(api: httpx.AsyncClient, worker: Worker) -
     assert root["kafka_cluster_id"] != ""
     answer = await api.get("/health")
     assert answer.status_code == 200 and answer.json()["status"] == "healthy"
+    assert (await api.get("/health/live")).json() == {"status": "live"}
+    assert (await api.get("/health/ready")).json() == {"status": "ready"}
     answer = await api.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert re.search(r"^kafka_connect_worker_connector_count 0.0$", answer.text, re.MULTILINE)
     assert (await api.get("/docs")).status_code == 200
+
+
+@pytest.mark.parametrize(("status", "word"), [("starting", "reading"), ("unhealthy", "cannot write")])
+async def test_a_worker_that_is_not_ready_says_why(status: str, word: str) -> None:
+    request: Any = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(health=lambda: status)))
+    answer = await rest.ready(request)
+    told = json.loads(bytes(answer.body))
+    assert (answer.status_code, told["status"]) == (503, "not ready")
+    (reason,) = told["reasons"]
+    assert reason["what"] == "worker" and word in reason["why"]
 
 
 async def test_log_levels(api: httpx.AsyncClient, worker: Worker) -> None:

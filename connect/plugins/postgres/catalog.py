@@ -316,6 +316,13 @@ def read_storage(connection: Connection, tables: Sequence[CatalogTable]) -> list
     return list(connection.execute(_STORAGE, ([each.oid for each in tables],)).fetchall())
 
 
+def read_money_scale(connection: Connection) -> int:
+    """Return how many digits of money stand after the point, in a session with the server's own lc_monetary."""
+    row = _one(connection, "SELECT scale(1::money::numeric)")
+    assert row is not None, "a query without a table has a row"
+    return int(row[0])
+
+
 def read_history(connection: Connection, timeline: int) -> dict[int, int]:
     """Ask on a replication connection where each timeline before `timeline` ended."""
     result = connection.execute(f"TIMELINE_HISTORY {timeline}".encode()).pgresult

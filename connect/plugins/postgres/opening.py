@@ -6,9 +6,10 @@ them; it becomes the one that reads the snapshot.
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, Final
+from dataclasses import replace
+from functools import partial
+from typing import Final
 
-import psycopg
 import structlog
 
 from tidemill.connect.api import Fatal, InvalidConfig, NotConnected
@@ -16,6 +17,7 @@ from tidemill.connect.plugins.postgres import catalog, preflight, slot, viewpoin
 from tidemill.connect.plugins.postgres.assignment import Assignment
 from tidemill.connect.plugins.postgres.connection import connect
 from tidemill.connect.plugins.postgres.life import Entered, Found, Looked, SlotMade
+from tidemill.connect.plugins.postgres.lock_watch import LockWatch
 from tidemill.connect.plugins.postgres.lsn import format_lsn
 from tidemill.connect.plugins.postgres.progress import StoredPosition
 from tidemill.connect.plugins.postgres.publication import ensure_publication, keyless
@@ -23,6 +25,9 @@ from tidemill.connect.plugins.postgres.snapshot import Snapshot, SnapshotTable
 from tidemill.connect.plugins.postgres.table import Shaper
 
 log = structlog.get_logger("tidemill.connect.postgres")
+
+LOCKS: Final = "locks of the database"
+"""The problem of a snapshot that waits for others, or lets others wait."""
 
 PATIENCE_S: Final = 90.0
 """How long the server may wait for the transactions of others before it answers, as in Debezium."""
@@ -35,6 +40,7 @@ class Opening:
         config = assignment.config
         self._assignment = assignment
         self._connection = connect(config)
+        self._watch = LockWatch(config, self._connection.info.backend_pid, partial(assignment.context.problem, LOCKS))
         try:
             self.server = catalog.read_server(self._connection)
             preflight.check_server(self.server, config)
@@ -42,7 +48,7 @@ class Opening:
             self.shaper = Shaper(
                 prefix=config.topic_prefix,
                 selection=config.selection,
-                modes=config.modes,
+                modes=replace(config.modes, money_scale=self._money_scale()),
                 types=catalog.read_types(self._connection),
                 delimiter=config.topic_delimiter,
             )
@@ -56,7 +62,8 @@ class Opening:
         self._view: viewpoint.View | None = None
 
     def close(self) -> None:
-        """Close the connection; more than once does no harm."""
+        """Close the connections; more than once does no harm."""
+        self._watch.close()
         self._connection.close()
 
     def find(self, stored: StoredPosition | None) -> Found:
@@ -114,9 +121,8 @@ class Opening:
     def look(self) -> Looked:
         """Lock the tables and compare what the snapshot shows with what is there now."""
         config = self._assignment.config
-        with closing(connect(config)) as other:
-            blockers = self._blockers(other)
-            self._view, changed = viewpoint.settle(self._connection, config, self._publication, self._waiting(blockers))
+        waiting = self._waiting(self._locked, say=lambda text: None)  # the watch says it
+        self._view, changed = viewpoint.settle(self._connection, config, self._publication, waiting)
         self._assignment.waiting(None)
         if changed is not None:
             log.info("snapshot begins again", changed=changed)
@@ -129,9 +135,7 @@ class Opening:
         self.shaper.types = catalog.read_types(self._connection)
         published = self._publication.by_name
         tables = [
-            SnapshotTable(table=each, published=published.get((each.schema, each.table)))
-            for each in self._view.tables
-            if config.snapshot_selection.accepts(f"{each.schema}.{each.table}")
+            SnapshotTable(table=each, published=published.get((each.schema, each.table))) for each in self._view.tables
         ]
         return Snapshot(
             self._connection,
@@ -142,6 +146,11 @@ class Opening:
             partition=assignment.partition,
             fetch_rows=config.snapshot_fetch_size,
         )
+
+    def _money_scale(self) -> int:
+        """Ask a session without our settings, which set lc_monetary to make all money look the same."""
+        with closing(connect(self._assignment.config, options="")) as plain:
+            return catalog.read_money_scale(plain)
 
     def _publish(self) -> catalog.Publication:
         config = self._assignment.config
@@ -159,14 +168,15 @@ class Opening:
 
     # ----------------------------------------------------------------- waiting
 
-    def _waiting(self, reason: Callable[[], str]) -> slot.Waiting:
+    def _waiting(self, reason: Callable[[], str], say: Callable[[str], None] | None = None) -> slot.Waiting:
         """Return what to do while the server waits for others: say for whom, and lose patience in the end."""
+        say = say or self._assignment.waiting
         context, clock = self._assignment.context, self._assignment.clock
         deadline_s = clock.monotonic() + PATIENCE_S
 
         def waiting() -> None:
             text = reason()
-            self._assignment.waiting(text)
+            say(text)
             if context.stopping() or clock.monotonic() > deadline_s:
                 raise NotConnected(text)
 
@@ -179,12 +189,5 @@ class Opening:
         pids = ", ".join(str(row[0]) for row in rows) or "that are not shown to this user"
         return f"a replication slot can be made once the transactions of processes {pids} have ended"
 
-    def _blockers(self, other: psycopg.Connection[Any]) -> Callable[[], str]:
-        pid = self._connection.info.backend_pid
-
-        def blockers() -> str:
-            row = other.execute("SELECT pg_blocking_pids(%s)", (pid,)).fetchone()
-            pids = ", ".join(str(each) for each in (row[0] if row else ())) or "of others"
-            return f"tables can be read once the transactions of processes {pids}, which change them, have ended"
-
-        return blockers
+    def _locked(self) -> str:
+        return self._watch.told or "the tables to read are being changed"

@@ -21,7 +21,7 @@ from tidemill.connect.plugins.postgres.codegen import NullInRequired, RowCode, g
 from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment
 from tidemill.connect.plugins.postgres.table import CatalogTable, Shaper, relation_of
 from tidemill.connect.plugins.postgres.types.conversion import UNCONVERTIBLE
-from tidemill.connect.plugins.postgres.viewpoint import Viewpoint, leave
+from tidemill.connect.plugins.postgres.viewpoint import Viewpoint, leave, lock_room
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PAGE_ROWS_FIRST: Final = 200
@@ -89,13 +89,14 @@ class Snapshot:
 
     def read(self, now_ms: int) -> EncodedBatch | None:
         """Return the records of the next page, None when all tables are read."""
-        if self._pages is None:
-            self._pages = self._all_pages()
+        with lock_room(self._connection, self.tables_total):  # to read takes those of the indexes
+            if self._pages is None:
+                self._pages = self._all_pages()
+                self._next = next(self._pages, None)
+            page = self._next
+            if page is None:
+                return None
             self._next = next(self._pages, None)
-        page = self._next
-        if page is None:
-            return None
-        self._next = next(self._pages, None)
         return self._encode(page, self._next, now_ms)
 
     @property

@@ -6,12 +6,13 @@ poll returns what came, the offsets that keepalives allow, and the heartbeat tha
 
 from typing import Final
 
+import psycopg
 import structlog
 from psycopg import errors
 
 from tidemill.connect.api import Fatal, SourceOutput
 from tidemill.connect.plugins.postgres.assignment import Assignment
-from tidemill.connect.plugins.postgres.connection import translated
+from tidemill.connect.plugins.postgres.connection import one_line, translated
 from tidemill.connect.plugins.postgres.heartbeats import Heartbeats
 from tidemill.connect.plugins.postgres.lookup import CatalogLookup
 from tidemill.connect.plugins.postgres.lsn import format_lsn
@@ -34,6 +35,10 @@ REPORT_INTERVAL_S: Final = 5.0
 
 SILENCE_TOLD_S: Final = 4.0
 """Silence of the server that is worth a word: it has been asked for a sign by then."""
+
+
+_SERVER_BROKEN: Final = (errors.InternalError_, errors.DataCorrupted, errors.IndexCorrupted)
+"""Class XX of SQLSTATE: what the server itself takes for a fault of its own, or of its files."""
 
 
 class Streaming:
@@ -73,7 +78,20 @@ class Streaming:
         """Return the next changes."""
         if self._transport is None:
             self._transport = self._connect()
-        return [*self._read(self._transport), *self._heartbeats.take(self._progress)]
+        try:
+            return [*self._read(self._transport), *self._heartbeats.take(self._progress)]
+        except _SERVER_BROKEN as error:
+            raise self._undecodable(error) from error
+
+    def _undecodable(self, error: psycopg.Error) -> Fatal:
+        config = self._assignment.config
+        return Fatal(
+            f"PostgreSQL cannot decode its log for the slot {config.slot_name}: {one_line(error)} (SQLSTATE "
+            f"{error.sqlstate}). The error is inside the server and comes again from the same position. Restart the "
+            "task; if it stays, the changes of this slot cannot be had: stop the connector, drop the slot with SELECT "
+            f"pg_drop_replication_slot('{config.slot_name}'), set snapshot.mode=when_needed and start it again: the "
+            "tables are read anew then."
+        )
 
     def stored(self, lsn: int) -> None:
         """Let the server forget what is stored."""

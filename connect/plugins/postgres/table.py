@@ -19,7 +19,9 @@ from tidemill.connect.plugins.postgres.selection import Selection
 from tidemill.connect.plugins.postgres.types.conversion import UNCONVERTIBLE, Conversion, Modes
 from tidemill.connect.plugins.postgres.types.resolve import TypeCatalog
 
-_CASTS: Final = r"(?:::[^()':]+(?:\(\d+(?:,\d+)?\)[^()':]*)?)*"
+_TYPE_NAME: Final = r"""(?:"(?:[^"]|"")*"|[^()':"*+/|<>=!@#%^&~?-])"""
+_CASTS: Final = rf"(?:::{_TYPE_NAME}+(?:\(\d+(?:,\d+)?\){_TYPE_NAME}*)?)*"
+"""Casts, but no operator: what stands before one is not what the column gets."""
 _QUOTED: Final = re.compile(rf"^\(?'((?:[^']|'')*)'{_CASTS}\)?{_CASTS}$")
 _BARE: Final = re.compile(r"^\(?(-?\d+(?:\.\d+)?|true|false)\)?(?:::.+)?$")
 _NULL: Final = re.compile(r"^NULL(?:::.+)?$", re.IGNORECASE)

@@ -3,23 +3,29 @@
 A transaction that looks through an exported snapshot sees rows and catalogs as of that moment, but the server reads a
 table with what it knows of it now. A table rewritten in between (ALTER … TYPE) reads as empty, a dropped column cannot
 be asked for, a changed type gives values of another form. So three steps, in this order: the catalog as the snapshot
-shows it, a lock on every table in it, the catalog as it is now. If both are the same, the lock keeps it so until the
-last row is read. If not, this viewpoint is no good, and a later one has to be found. A table made since then is no
-difference if the publication has it: all of its rows come in the stream.
+shows it, a lock on every table that will be read, the catalog as it is now. If both are the same, the lock keeps it so
+until the last row is read. If not, this viewpoint is no good, and a later one has to be found. A table made since then
+is no difference if the publication has it: all of its rows come in the stream.
 
-The lock is the weakest there is, the one every SELECT takes: writers go on, only a change of the table waits.
+The lock is the weakest there is, the one every SELECT takes: writers go on, only a change of the table waits. To look
+at the catalog now takes such locks, too, for a moment and from another connection, which has to queue behind whoever
+waits for ours: nobody would ever go on. So that look is given up soon, and then a later viewpoint is found as well.
+
+The server has room for so many locks, for everybody together. When it is full the snapshot fails: to try again and
+again would take the room from the applications each time.
 
 Row-level security is switched off, which makes it an error where it would leave rows out in silence.
 """
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence, Set
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
 from psycopg import errors, sql
 
+from tidemill.connect.api import Fatal
 from tidemill.connect.plugins.postgres import catalog
 from tidemill.connect.plugins.postgres.catalog import Publication
 from tidemill.connect.plugins.postgres.config import PostgresConfig
@@ -35,6 +41,11 @@ SETTINGS: Final = {
     "row_security": "off",
 }
 """While a broker is slow nobody reads for as long as it takes; a limit would begin the snapshot again for ever."""
+
+LOCKS_SETTING: Final = "max_locks_per_transaction"
+
+LOOK_LOCK_TIMEOUT_MS: Final = 2_000
+"""For a look at the catalog while we hold locks: the server sees no deadlock between two connections of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,19 +94,39 @@ def view(connection: psycopg.Connection[Any], config: PostgresConfig) -> View:
 def settle(
     connection: psycopg.Connection[Any], config: PostgresConfig, publication: Publication, waiting: Waiting
 ) -> tuple[View, str | None]:
-    """Lock the tables of the snapshot; return what it shows, and what looks different by now, if anything does.
+    """Lock the tables to read; return what the snapshot shows of them, and what looks different by now, if anything.
 
     `publication` is what it was before the snapshot was made.
     """
-    then = view(connection, config)
+    captured = view(connection, config)
+    then = to_read(captured, config)
+    unread = {each.oid for each in captured.tables} - {each.oid for each in then.tables}
     try:
-        lock(connection, then.tables, waiting)
+        with lock_room(connection, len(then.tables)):
+            lock(connection, then.tables, waiting)
+            with closing(connect(config)) as other:
+                other.execute(f"SET lock_timeout = {LOOK_LOCK_TIMEOUT_MS}".encode())
+                now = without(view(other, config), unread)
+                published = catalog.read_publication(other, config.publication_name)
     except (errors.UndefinedTable, errors.InvalidSchemaName, errors.WrongObjectType) as error:
         return then, one_line(error)
-    with closing(connect(config)) as other:
-        now = view(other, config)
-        published = catalog.read_publication(other, config.publication_name)
+    except errors.LockNotAvailable:
+        return then, "a table that another process waits to change"
     return then, difference(then, now, publication, published)
+
+
+def to_read(seen: View, config: PostgresConfig) -> View:
+    """Leave out the captured tables whose rows were not asked for."""
+    accepts = config.snapshot_selection.accepts
+    return without(seen, {each.oid for each in seen.tables if not accepts(f"{each.schema}.{each.table}")})
+
+
+def without(seen: View, oids: Set[int]) -> View:
+    """Leave out some tables."""
+    return View(
+        tables=tuple(each for each in seen.tables if each.oid not in oids),
+        storage=tuple(each for each in seen.storage if each[0] not in oids),
+    )
 
 
 def lock(connection: psycopg.Connection[Any], tables: Sequence[CatalogTable], waiting: Waiting) -> None:
@@ -107,6 +138,27 @@ def lock(connection: psycopg.Connection[Any], tables: Sequence[CatalogTable], wa
         for each in tables
     )
     patiently(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names), waiting)
+
+
+@contextmanager
+def lock_room(connection: psycopg.Connection[Any], tables: int) -> Iterator[None]:
+    """Turn the server's want of room for the locks on so many tables into what to do about it."""
+    try:
+        yield
+    except errors.OutOfMemory as error:
+        if LOCKS_SETTING not in (error.diag.message_hint or ""):
+            raise
+        leave(connection)  # gives the room back
+        row = connection.execute(
+            "SELECT current_setting(%s), current_setting('max_connections')", (LOCKS_SETTING,)
+        ).fetchone()
+        assert row is not None, "a query without a table has a row"
+        raise Fatal(
+            f"PostgreSQL has no room for the locks of a snapshot of {tables} tables ({one_line(error)}): each table, "
+            f"partition and index is locked until the last row is read, and all sessions together have about "
+            f"{LOCKS_SETTING} ({row[0]}) times max_connections ({row[1]}) locks; raise {LOCKS_SETTING} and restart the "
+            "server, or read fewer tables with snapshot.include.collection.list"
+        ) from error
 
 
 def difference(then: View, now: View, publication: Publication, published: Publication | None) -> str | None:

@@ -79,6 +79,7 @@ def test_to_reset_one_partition_touches_no_other(bootstrap: str, unique: Callabl
 
 
 def test_a_cluster_the_request_cannot_be_sent_to_is_said() -> None:
-    client = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}
+    client = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    client |= {"sasl.username": "u", "sasl.password": "p"}
     with pytest.raises(GroupFailed, match="move them to an offset, or reset all of them"):
         sink_offsets.alter(client, "g", [TopicPartition("t", 1, -1)], 1)

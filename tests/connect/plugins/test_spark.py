@@ -92,6 +92,14 @@ def test_one_job_whatever_tasks_max_says(tasks_max: str) -> None:
 
 
 @pytest.mark.java
+def test_variables_meant_for_a_job_of_its_own_do_not_reach_a_connectors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIDEMILL_SPARK_TABLE_PATH", "/proc/x/table")
+    monkeypatch.setenv("TIDEMILL_SPARK_NONSENSE", "1")
+    check(settings(table__path=str(tmp_path / "table")))
+
+
 def test_the_check_asks_the_job_program(tmp_path: Path) -> None:
     check(settings(table__path=str(tmp_path / "t")))
     with pytest.raises(InvalidConfig, match="/proc: ") as caught:

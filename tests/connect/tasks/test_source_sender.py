@@ -9,7 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 from tidemill.connect.api import EncodedBatch, Fatal, Record
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.kafka_clients import ClientLost
+from tidemill.connect.tasks.meter import TaskMeter
 from tidemill.connect.tasks.source_sender import Delivery, Outgoing, Sender, SourceCounters, check_columns
+from tidemill.core.runtime.clock import ManualClock
 
 
 class Producer:
@@ -42,7 +44,7 @@ class Producer:
 
 
 def sender(spec: Callable[..., TaskSpec], producer: Producer, **config: str) -> tuple[Sender, SourceCounters]:
-    counters = SourceCounters()
+    counters = SourceCounters(TaskMeter(ManualClock()))
     settings = {name.replace("_", "."): value for name, value in config.items()}
     return Sender(producer, spec("p", settings), counters, lambda facts: None), counters  # type: ignore[arg-type]
 

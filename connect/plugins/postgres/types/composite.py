@@ -10,6 +10,7 @@ import struct
 from binascii import b2a_base64
 from dataclasses import replace
 from hashlib import md5
+from math import isfinite, isnan
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -145,8 +146,14 @@ def point() -> Conversion:
 def point_struct(text: bytes) -> bytes:
     """Return the struct of `(1.5,2)`."""
     x, y = (float(part) for part in text.strip(b"()").split(b","))
-    wkb = b2a_base64(_WKB_POINT.pack(1, 1, x, y), newline=False).decode()
-    return json_text({"x": x, "y": y, "wkb": wkb, "srid": None})
+    wkb = b2a_base64(_WKB_POINT.pack(1, 1, x, y), newline=False)
+    return b'{"x":%b,"y":%b,"wkb":"%b","srid":null}' % (_coordinate(x), _coordinate(y), wkb)
+
+
+def _coordinate(number: float) -> bytes:
+    if isfinite(number):
+        return json_text(number)
+    return b'"NaN"' if isnan(number) else b'"Infinity"' if number > 0 else b'"-Infinity"'
 
 
 def vector(kind: SchemaType, name: str) -> Conversion:

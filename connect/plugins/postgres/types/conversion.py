@@ -36,6 +36,7 @@ class Modes:
     interval: str = "numeric"  # numeric, string
     hstore: str = "json"  # json, map
     money_fraction_digits: int = 2
+    money_scale: int = 2  # digits after the point that the server's money has, which follows its lc_monetary
     unavailable: str = "__debezium_unavailable_value"
 
 

@@ -24,6 +24,9 @@ BITS: Final = "io.debezium.data.Bits"
 BITS_MAX: Final = 2**31 - 1
 """The length of a bit string without a limit, as Debezium writes it."""
 
+MONEY_SCALE_C: Final = 2
+"""Digits after the point of money in the C locale."""
+
 INT_DIGITS_MAX: Final = 4_000
 """What `int` reads at once; Python refuses more than 4,300 digits."""
 
@@ -37,7 +40,10 @@ _AFTER_NINE: Final = 58  # the character after 9: what ends in one from here on 
 def boolean() -> Conversion:
     """bool."""
     return Conversion(
-        schema=plain(SchemaType.BOOLEAN), expression="(b'true' if x == b't' else b'false')", zero=b"false"
+        schema=plain(SchemaType.BOOLEAN),
+        expression="(b'true' if x == b't' else b'false')",
+        zero=b"false",
+        constant=lambda text: b"false" if text in (b"f", b"0") else b"true",
     )
 
 
@@ -176,24 +182,33 @@ def _joined(digits: bytes) -> int:
 
 
 def money(modes: Modes) -> Conversion:
-    """money, written in the C locale: `-$1,234.56`."""
-    digits = modes.money_fraction_digits
+    """money, written in the C locale: `-$1,234.56`; the point is the locale's, the digits are the server's."""
+    digits, scale = modes.money_fraction_digits, modes.money_scale
     if modes.decimal == "double":
-        return replace(called(plain(SchemaType.FLOAT64), _plain_money, zero=b"0.0"), defaulted=False)
+        return replace(
+            called(plain(SchemaType.FLOAT64), lambda text: _plain_money(text, scale), zero=b"0.0"), defaulted=False
+        )
     if modes.decimal == "string":
-        quoted = called(plain(SchemaType.STRING), lambda text: b'"' + _plain_money(text) + b'"', zero=b'"0.00"')
+        zero = b'"%b"' % _plain_money(b"0.00", scale)
+        quoted = called(plain(SchemaType.STRING), lambda text: b'"' + _plain_money(text, scale) + b'"', zero=zero)
         return replace(quoted, defaulted=False)
 
     def convert(text: bytes) -> bytes:
-        whole_part, _, fraction = _plain_money(text).partition(b".")
+        whole_part, _, fraction = _plain_money(text, scale).partition(b".")
         return unscaled_base64(int(whole_part + fraction[:digits].ljust(digits, b"0")))
 
     exact = called(plain(SchemaType.BYTES, DECIMAL, {"scale": str(digits)}), convert, zero=b'"AA=="')
     return replace(exact, defaulted=False)
 
 
-def _plain_money(text: bytes) -> bytes:
-    return text.replace(b"$", b"").replace(b",", b"")
+def _plain_money(text: bytes, scale: int) -> bytes:
+    """Return an amount as a number with `scale` digits after the point, wherever the C locale has put it."""
+    number = text.replace(b"$", b"").replace(b",", b"")
+    if scale == MONEY_SCALE_C:
+        return number
+    digits = number.replace(b".", b"").removeprefix(b"-").lstrip(b"0").rjust(scale + 1, b"0")
+    sign = b"-" if number[:1] == b"-" else b""
+    return b"%b%b.%b" % (sign, digits[:-scale], digits[-scale:]) if scale else sign + digits
 
 
 def bits(length: int, *, varying: bool) -> Conversion:

@@ -27,6 +27,8 @@ DAYS_PER_MONTH: Final = 365.25 / 12
 MEMO_SIZE_MAX: Final = 65_536
 """Entries a dictionary of recent dates or minutes may have: 10 MB at most, 45 days of every minute."""
 
+_HYPHEN: Final = 45  # after the four digits of a year before 10000
+
 _DATE = re.compile(rb"(\d{4,})-(\d\d)-(\d\d)")
 _TIME = re.compile(rb"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 _OFFSET = re.compile(rb"([+-])(\d\d)(?::(\d\d))?(?::(\d\d))?$")
@@ -133,13 +135,23 @@ def timestamp(modifier: int, modes: Modes) -> Conversion:
         case "nanoseconds":
             return _number(SchemaType.INT64, "io.debezium.time.NanoTimestamp", _nanoseconds(timestamp_us))
         case "microseconds":
-            return _number(SchemaType.INT64, "io.debezium.time.MicroTimestamp", timestamp_us)
+            return _micro_timestamp()
         case "connect":
             return _number(SchemaType.INT64, "org.apache.kafka.connect.data.Timestamp", _milliseconds(timestamp_us))
         case _ if precise:
-            return _number(SchemaType.INT64, "io.debezium.time.MicroTimestamp", timestamp_us)
+            return _micro_timestamp()
         case _:
             return _number(SchemaType.INT64, "io.debezium.time.Timestamp", _milliseconds(timestamp_us))
+
+
+def _micro_timestamp() -> Conversion:
+    """Microseconds in 64 bits end in the year 294247, timestamps 29 years later; what is beyond stays at the end."""
+    return Conversion(
+        schema=plain(SchemaType.INT64, "io.debezium.time.MicroTimestamp"),
+        expression=f"b'%d' % (count(x) if x[4] == {_HYPHEN} else min({INT64_MAX}, count(x)))",
+        names={"count": timestamp_us},
+        zero=b"0",
+    )
 
 
 def time(modifier: int, modes: Modes) -> Conversion:
@@ -215,6 +227,8 @@ def iso_timestamp(text: bytes) -> str:
     if text.endswith(b"infinity"):
         return "+294247-01-10T04:00:25.2Z" if text[0] == 105 else "-290308-12-21T19:59:27.6Z"
     day, _, clock = text.removesuffix(b" BC").partition(b" ")
+    if not clock:
+        raise ValueError("not a timestamp")
     return f"{iso_date(day + b' BC' if text.endswith(b' BC') else day)[:-1]}T{clock.decode()}Z"
 
 

@@ -255,12 +255,12 @@ def runtime() -> Iterator[Callable[..., Runtime]]:
     """Start tasks; all are stopped at the end."""
     started: list[Runtime] = []
 
-    def start(config: Mapping[str, str], **options: Any) -> Runtime:
+    def begin(config: Mapping[str, str], *, start: bool = True, **options: Any) -> Runtime:
         made = Runtime(config, **options)
         started.append(made)
-        return made.start()
+        return made.start() if start else made
 
-    yield start
+    yield begin
     for each in started:
         each.task.stop()
 

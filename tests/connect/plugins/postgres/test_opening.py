@@ -1,17 +1,23 @@
 """What a life asks of the server before rows flow"""
 
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.connect.plugins.postgres.conftest import Database
 from tidemill.connect.api import Fatal, NotConnected
 from tidemill.connect.plugins.postgres import opening as module
 from tidemill.connect.plugins.postgres.assignment import WAITING
 from tidemill.connect.plugins.postgres.life import Looked
 from tidemill.connect.plugins.postgres.opening import Opening
 from tidemill.connect.plugins.postgres.progress import Lineage, StoredPosition
+from tidemill.testing.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
@@ -90,6 +96,25 @@ def test_a_writer_that_does_not_end_is_named(database: Any, opening: Open, monke
         assert pid in (problems[WAITING] or "")
     opened.make_slot()
     assert problems[WAITING] is None
+
+
+def test_money_has_the_digits_of_the_servers_currency(opening: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("localedef") is None:
+        pytest.skip("no localedef, so no locale but C")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)  # the server may be another user
+        if subprocess.run(["localedef", "-i", "ja_JP", "-f", "UTF-8", f"{folder}/ja_JP.UTF-8"], check=False).returncode:
+            pytest.skip("localedef does not know ja_JP")
+        monkeypatch.setenv("LOCPATH", folder)
+        with PostgresServer(settings={"lc_monetary": "ja_JP.UTF-8"}) as server:
+            database = Database(server, "postgres")
+            database.run("CREATE TABLE a (id int PRIMARY KEY, m money)", "INSERT INTO a VALUES (1, 1234)")
+            opened = opening(database.config(decimal_handling_mode="string"))
+            settle(opened)
+            batch = opened.snapshot().read(5)
+            assert batch is not None and b'"m":"1234"' in (batch.values[0] or b"")
+            opened.close()
+            database.connection.close()
 
 
 def test_a_server_that_cannot_be_captured_is_fatal(database: Any, opening: Open) -> None:

@@ -1,9 +1,11 @@
 """Streaming: what is in the way is told within seconds, and that it is over too"""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from tidemill.connect.api import Fatal, NotConnected, RetryAfter
@@ -79,3 +81,32 @@ def test_whoever_has_the_slot_is_named_until_it_is_free(database: Any, runtime: 
     first.task.stop()
     second.until_streaming()
     assert isinstance(second.task.phase, Streaming)
+
+
+def test_a_log_that_the_server_cannot_decode_is_told_with_what_to_do(database: Any, runtime: Start) -> None:
+    """A column that the catalog has lost while rows were written, which no client can help."""
+    database.run("CREATE TABLE a (id int PRIMARY KEY, n int)")
+    running = runtime(database.config())
+    running.until_streaming()
+
+    def write() -> None:
+        """Write two rows, the second one when it may."""
+        with psycopg.connect(database.dsn, autocommit=True) as connection:
+            rows = "SELECT i, i FROM generate_series(1, 2) i, LATERAL (SELECT pg_advisory_xact_lock(i)) held"
+            connection.execute(f"INSERT INTO a {rows}".encode())
+
+    database.rows("SELECT pg_advisory_lock(2)")
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not database.rows("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+        assert writer.is_alive()
+    database.run("DELETE FROM pg_attribute WHERE attrelid = 'a'::regclass AND attname = 'n'")
+    database.rows("SELECT pg_advisory_unlock(2)")
+    writer.join()
+    with pytest.raises(Fatal) as caught:
+        running.until(lambda: False)
+    told = str(caught.value)
+    assert "catalog is missing 1 attribute(s)" in told
+    assert "SQLSTATE XX000" in told
+    assert f"pg_drop_replication_slot('{database.name}')" in told
+    assert "snapshot.mode=when_needed" in told

@@ -152,6 +152,13 @@ def test_schemas_are_named_after_the_topic() -> None:
         ("now()", None),
         ("nextval('s'::regclass)", None),
         ("('a'::text || 'b'::text)", None),
+        ("('1 day'::interval * (2)::double precision)", None),
+        ("('2026-01-01'::date + 7)", None),
+        ('\'a,b\'::public."Odd - "" Enum"', b"a,b"),
+        ("'1'::numeric(6,2)", b"1"),
+        ("'2026-01-01 00:00:00'::timestamp(3) without time zone", b"2026-01-01 00:00:00"),
+        ("'{1,2}'::integer[]", b"{1,2}"),
+        ("('now'::text)::date", b"now"),
     ],
 )
 def test_literals(expression: str, text: bytes | None) -> None:

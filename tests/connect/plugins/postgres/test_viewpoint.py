@@ -1,20 +1,35 @@
 """The viewpoint of a snapshot: what changed before it was taken is seen, what changes later has to wait"""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.connect.plugins.postgres.conftest import Database
+from tidemill.connect.api import Fatal
 from tidemill.connect.plugins.postgres.catalog import Publication, PublishedTable
 from tidemill.connect.plugins.postgres.opening import Opening
 from tidemill.connect.plugins.postgres.table import CatalogTable
 from tidemill.connect.plugins.postgres.viewpoint import View, difference
+from tidemill.testing.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
 
 Open = Callable[..., Opening]
+
+TABLES = 1500
+"""More than a server with as little room for locks as can be set holds at once."""
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait until something holds."""
+    deadline_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +119,73 @@ def test_who_changes_a_table_is_waited_for_and_named(database: Any, opening: Ope
         pid = str(changing.info.backend_pid)
         changing.rollback()
         thread.join()
-    assert pid in (said[0] or "")
+    assert pid in (said[0] or "") and "public.z" in (said[0] or "")
     assert said[-1] is None
     assert looked[0].changed is None
+
+
+def test_tables_that_are_not_read_are_not_locked(database: Any, opening: Open) -> None:
+    """Nor is it of interest whether they change meanwhile: the stream has all there is of them."""
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY, n int DEFAULT 7)")
+    opened = opening(database.config(snapshot_include_collection_list="public.a"))
+    opened.enter(make_slot=False)
+    database.run("ALTER TABLE b ADD COLUMN m int", "VACUUM FULL b")
+    assert opened.look().changed is None
+    locked = database.rows(
+        "SELECT relation::regclass::text FROM pg_locks WHERE relation IN ('a'::regclass, 'b'::regclass)"
+    )
+    assert locked == [("a",)]
+    assert opened.snapshot().tables_total == 1
+    database.run("SET lock_timeout = '50ms'", "ALTER TABLE b DROP COLUMN m")
+
+
+def test_who_waits_to_change_a_table_that_is_locked_already_is_let_through(database: Any, opening: Open) -> None:
+    """To look at the catalog waits for them, who wait for our locks: the server cannot see that nobody goes on."""
+    database.run("CREATE TABLE a (id int PRIMARY KEY, n int DEFAULT 5)", "CREATE TABLE z (id int PRIMARY KEY)")
+    opened = opening(database.config())
+    opened.enter(make_slot=False)
+    looked: list[Any] = []
+    looking = threading.Thread(target=lambda: looked.append(opened.look()), daemon=True)
+    changing = threading.Thread(
+        target=lambda: (
+            psycopg.connect(database.dsn, autocommit=True).execute("ALTER TABLE a ADD m int").connection.close()
+        ),
+        daemon=True,
+    )
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+    with psycopg.connect(database.dsn) as first:
+        first.execute("ALTER TABLE z ADD COLUMN n int")
+        looking.start()
+        until(lambda: database.rows(waiting, "z"))
+        changing.start()  # behind the lock on a, which the snapshot has
+        until(lambda: database.rows(waiting, "a"))
+    looking.join(20)
+    assert looked and looked[0].changed is not None
+    opened.enter(make_slot=False)
+    changing.join(20)
+    assert opened.look().changed is None
+    assert database.rows("SELECT m FROM a") == []
+
+
+def test_no_room_for_locks_says_what_to_do(opening: Open) -> None:
+    settings = {"max_locks_per_transaction": "10", "max_connections": "10", "max_wal_senders": "3"}
+    with PostgresServer(settings=settings) as server:
+        database = Database(server, "postgres")
+        with database.connection as connection:
+            connection.execute("CREATE TABLE few (id int PRIMARY KEY)")
+            for number in range(TABLES):
+                connection.execute(f"CREATE TABLE t{number} (id int)".encode())
+            opened = opening(database.config(snapshot_include_collection_list="public.few"))
+            opened.enter(make_slot=False)
+            assert opened.look().changed is None
+            opened.close()
+            opened = opening(database.config())
+            opened.enter(make_slot=False)
+            with pytest.raises(
+                Fatal, match=rf"{TABLES + 1} tables .*max_locks_per_transaction \(10\).*snapshot.include"
+            ):
+                opened.look()
+            opened.close()
 
 
 def test_rows_hidden_by_row_level_security_are_an_error(database: Any, opening: Open) -> None:

@@ -119,6 +119,14 @@ def test_stand_ins_of_arrays(element: str, expected: Json) -> None:
     assert orjson.loads(composite.stand_in(element, Modes())) == expected
 
 
+def test_coordinates_that_are_no_numbers_are_said_as_floats_say_them() -> None:
+    """The fields are required: a null in them is not a valid record."""
+    point = convert(composite.point(), "(NaN,-Infinity)")
+    assert (point["x"], point["y"]) == ("NaN", "-Infinity")
+    point = convert(composite.point(), "(Infinity,-0)")
+    assert (point["x"], str(point["y"])) == ("Infinity", "-0.0")
+
+
 def test_points() -> None:
     assert convert(composite.point(), "(1.5,2)") == {
         "x": 1.5,

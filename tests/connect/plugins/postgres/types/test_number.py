@@ -136,6 +136,29 @@ def test_money(mode: str, expected: Json) -> None:
     assert convert(number.money(Modes(decimal=mode)), "-$1,234.56") == expected
 
 
+@pytest.mark.parametrize(
+    ("scale", "text", "amount"),
+    [
+        (0, "$12.34", "1234"),
+        (0, "-$0.05", "-5"),
+        (0, "$0.00", "0"),
+        (3, "$12,340.00", "1234.000"),
+        (3, "-$0.05", "-0.005"),
+        (3, "-$92,233,720,368,547,758.08", "-9223372036854775.808"),
+    ],
+)
+def test_money_has_the_digits_of_the_server(scale: int, text: str, amount: str) -> None:
+    assert convert(number.money(Modes(decimal="string", money_scale=scale)), text) == amount
+    exact = convert(number.money(Modes(money_scale=scale, money_fraction_digits=3)), text)
+    assert exact == convert(number.fixed_scale(3, {}), f"{Decimal(amount):.3f}")
+
+
+@pytest.mark.parametrize(("text", "value"), [(b"t", b"true"), (b"f", b"false"), (b"0", b"false"), (b"1", b"true")])
+def test_a_number_is_a_default_of_a_boolean_too(text: bytes, value: bytes) -> None:
+    constant = number.boolean().constant
+    assert constant is not None and constant(text) == value
+
+
 def test_money_follows_its_digits() -> None:
     conversion = number.money(Modes(money_fraction_digits=3))
     assert unscaled(convert(conversion, "$1.50")) == 1500

@@ -56,6 +56,13 @@ CONNECT = Modes(time="connect")
 ISO = Modes(time="isostring")
 
 
+def test_a_date_alone_is_no_timestamp() -> None:
+    """As in a default, whose type need not be that of the column."""
+    for mode in ("isostring", "microseconds"):
+        with pytest.raises(ValueError, match="not a"):
+            temporal.timestamp(-1, Modes(time=mode)).convert(b"2026-01-01")
+
+
 @pytest.mark.parametrize(
     ("conversion", "text", "expected"),
     [
@@ -72,6 +79,10 @@ ISO = Modes(time="isostring")
         (temporal.timestamp(3, Modes(time="microseconds")), "-infinity", -9223372036832400000),
         (temporal.timestamp(-1, Modes(time="nanoseconds")), "2026-02-03 04:05:06.789012", 1770091506789012000),
         (temporal.timestamp(-1, Modes(time="nanoseconds")), "infinity", 2**63 - 1),
+        (temporal.timestamp(-1, Modes()), "294247-01-10 04:00:54.775807", 2**63 - 1),
+        (temporal.timestamp(-1, Modes()), "294247-01-10 04:00:54.775808", 2**63 - 1),
+        (temporal.timestamp(-1, Modes(time="microseconds")), "294276-12-31 23:59:59.999999", 2**63 - 1),
+        (temporal.timestamp(-1, Modes(time="connect")), "294276-12-31 23:59:59.999999", 9224318015999999),
         (temporal.timestamp(-1, ISO), "2026-02-03 04:05:06.789012", "2026-02-03T04:05:06.789012Z"),
         (temporal.timestamp(-1, ISO), "0044-03-15 01:02:03 BC", "-0043-03-15T01:02:03Z"),
         (temporal.timestamp(-1, ISO), "12026-02-03 04:05:06.5", "+12026-02-03T04:05:06.5Z"),
