@@ -1,46 +1,60 @@
 """`tidemill mirror`: run the flows of an mm2.properties file
 
+Settings come from FILE, then from environment variables (`TIDEMILL_MIRROR_EAST__WEST_ENABLED=true`, see
+`tidemill.core.environment`), then from `--set`; the last one wins, and FILE may be left out.
+
 `start` runs in the foreground until SIGTERM or SIGINT. Standard output gets one readiness line, and one line when it
 ends; everything else is the log on standard error. The other commands look from outside and disturb nothing.
 """
 
 import asyncio
-import contextlib
 import json
+import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
 import typer
-from prometheus_client import CollectorRegistry, start_http_server
 from rich.console import Console
 from rich.table import Table
 
+from tidemill.core import environment
 from tidemill.core.client.connection import ConnectionFailed
-from tidemill.core.config import ConfigError, parse_config_text
+from tidemill.core.client.security import dialer_of
+from tidemill.core.config import ConfigError, parse_address
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.runtime.log_lines import configure_log
-from tidemill.mirror.config import FlowConfig, MirrorConfig, parse_mirror_config
+from tidemill.core.runtime.main_loop import run_process
+from tidemill.core.runtime.probe import Probe, ProbeServer
+from tidemill.mirror.config import FlowConfig, MirrorConfig, known_names, parse_mirror_config
 from tidemill.mirror.effective import effective_settings
 from tidemill.mirror.flow import Preflight
 from tidemill.mirror.inspection import FlowInspector, FlowReport
 from tidemill.mirror.map_store import Fenced
-from tidemill.mirror.progress import FlowCollector
 from tidemill.mirror.reporting import lines_of, standing_of, summary
 from tidemill.mirror.runner import MirrorRunner
+from tidemill.mirror.watching import probe_of
 
 RowT = TypeVar("RowT")
+ENVIRONMENT_PREFIX = "TIDEMILL_MIRROR_"
 BACKSLASH = "\\"  # escapes itself in a .properties file
+GIVEN_UP = 2  # exit status of a mirror that cannot go on
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Mirror topics and consumer groups between clusters."
 )
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="settings as for MirrorMaker 2 (mm2.properties)")]
+FileArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="settings as for MirrorMaker 2 (mm2.properties)", show_default=False),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in the file; repeatable.")
+]
 
 
 @app.callback()
@@ -50,11 +64,14 @@ def mirror() -> None:
 
 @app.command()
 def start(
-    file: FileArgument,
+    file: FileArgument = None,
+    settings: Settings = None,
     clusters: Annotated[
         list[str] | None, typer.Option(help="only flows into these clusters; run one mirror next to each target")
     ] = None,
-    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve Prometheus metrics")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics, /health/live and /health/ready")
+    ] = None,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How log lines look.")] = "text",
     log_level: Annotated[str, typer.Option(metavar="debug|info|warning|error", help="What is logged.")] = "info",
 ) -> None:
@@ -63,27 +80,20 @@ def start(
         configure_log(log_format, log_level)
     except ValueError as error:
         _give_up(str(error))
-    config = load(file)
+    config = load(file, settings)
     targets = [name for item in clusters for name in item.split(",")] if clusters else None
     unknown = sorted(set(targets or ()) - set(config.clusters))
     if unknown:
-        _give_up(f"--clusters {','.join(unknown)}: {file} names {', '.join(config.clusters)}")
+        _give_up(f"--clusters {','.join(unknown)}: {_origin(file)} names {', '.join(config.clusters)}")
     if not config.enabled_flows(targets):
-        _give_up(f"{file}: no flow is enabled; add a line such as `A->B.enabled = true`")
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    problem = asyncio.run(_run(config, targets, metrics))
-    if problem:
-        _give_up(problem)
-    print("tidemill mirror stopped", flush=True)
+        _give_up(f"{_origin(file)}: no flow is enabled; add a line such as `A->B.enabled = true`")
+    raise typer.Exit(run_process(_run(config, targets, metrics)))
 
 
 @app.command(name="config")
-def show_config(file: FileArgument) -> None:
+def show_config(file: FileArgument = None, settings: Settings = None) -> None:
     """Print every setting that takes effect, with where its value comes from; the output can be used as a file."""
-    raw = _read(file)
+    raw = _read(file, settings)
     config = _parsed(file, raw)
     for row in effective_settings(raw):
         origin = "default" if row.given_as is None else f"given as {row.given_as}" if row.given_as != row.name else ""
@@ -95,14 +105,14 @@ def show_config(file: FileArgument) -> None:
 
 
 @app.command()
-def status(file: FileArgument) -> None:
+def status(file: FileArgument = None, settings: Settings = None) -> None:
     """Show whether a mirror runs, what is wrong since when and what to do, and how far every partition is.
 
     Exits 0 when all is well, 1 when something is wrong, 2 when FILE is, 3 when nothing is but no mirror runs. The last
     line is JSON.
     """
     configure_log(level="warning")
-    reports = asyncio.run(_reports(load(file)))
+    reports = asyncio.run(_reports(load(file, settings)))
     now_ms = SystemClock().now_ms()
     for report in reports:
         for line in lines_of(report, now_ms):
@@ -131,10 +141,10 @@ async def _reports(config: MirrorConfig) -> list[FlowReport]:
 
 
 @app.command()
-def verify(file: FileArgument) -> None:
+def verify(file: FileArgument = None, settings: Settings = None) -> None:
     """Compare every copy with its source, record by record where checksums cannot tell; exits 1 on a difference."""
     configure_log(level="warning")
-    rows = asyncio.run(_collect(load(file), lambda inspector: inspector.verify()))
+    rows = asyncio.run(_collect(load(file, settings), lambda inspector: inspector.verify()))
     for row in rows:
         behind = f", {row.behind} offsets not mirrored yet" if row.behind else ""
         print(f"{row.flow} {row.source}: {'EQUAL' if row.equal else 'DIFFERENT'}, {row.records} records{behind}")
@@ -160,30 +170,45 @@ async def _collect(config: MirrorConfig, ask: Callable[[FlowInspector], AsyncIte
     return rows
 
 
-async def _run(config: MirrorConfig, targets: list[str] | None, metrics: str | None) -> str:
-    """Run until a signal; returns what went wrong, empty if nothing."""
+async def _run(config: MirrorConfig, targets: list[str] | None, metrics: str | None) -> int:
+    """Run until a signal; returns the exit status."""
     runner = MirrorRunner(config, targets=targets)
-    if metrics:
-        host, _, port = metrics.rpartition(":")
-        registry = CollectorRegistry()
-        registry.register(FlowCollector(runner.health))
-        start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
-    stop = asyncio.Event()
+    stop, started = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     found: list[BaseException] = []
+    server = _watched(metrics, probe_of(loop, runner.health, started.is_set)) if metrics else None
     try:
         async with asyncio.TaskGroup() as group:
-            work = group.create_task(runner.run(lambda: _announce(runner)))
+            work = group.create_task(runner.run(lambda: _announce(runner, started)))
             await stop.wait()
             work.cancel()
     except* (Fenced, Preflight) as problems:
         found = _leaves(problems)
-    return "; ".join(map(str, found))
+    if server is not None:
+        await asyncio.to_thread(server.close)  # it may be waiting for this loop's answer
+    if found:
+        _complain("; ".join(map(str, found)))
+        return GIVEN_UP
+    print("tidemill mirror stopped", flush=True)
+    return 0
 
 
-def _announce(runner: MirrorRunner) -> None:
+def _watched(address: str, probe: Probe) -> ProbeServer:
+    """Serve what is told to those who watch, at HOST:PORT."""
+    try:
+        host, port = parse_address(address)
+    except ConfigError:
+        _give_up(f"--metrics {address}: expected HOST:PORT")
+    try:
+        return ProbeServer(host or "127.0.0.1", port, probe).start()
+    except OSError as error:
+        _give_up(f"--metrics {address}: {error.strerror or error}; choose another address")
+
+
+def _announce(runner: MirrorRunner, started: asyncio.Event) -> None:
+    started.set()
     flows = ", ".join(
         f"{flow.config.name} ({len({partition.topic for partition in flow.entries})} topics, "
         f"{len(flow.entries)} partitions)"
@@ -199,30 +224,37 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return found
 
 
-def load(file: Path) -> MirrorConfig:
+def load(file: Path | None, settings: Sequence[str] | None = None) -> MirrorConfig:
     """Read the settings or end the program with every problem, one a line."""
-    return _parsed(file, _read(file))
+    return _parsed(file, _read(file, settings))
 
 
-def _read(file: Path) -> Mapping[str, str]:
+def _read(file: Path | None, settings: Sequence[str] | None) -> Mapping[str, str]:
     try:
-        return parse_config_text(file.read_text(encoding="utf-8"), file.name)
-    except OSError as error:
-        _give_up(f"cannot read {file}: {error.strerror}")
-    except UnicodeDecodeError:
-        _give_up(f"cannot read {file}: it is not UTF-8 text")
+        return environment.gather(file, os.environ, ENVIRONMENT_PREFIX, known_names, settings or ())
     except ConfigError as error:
-        _give_up(*(f"{file}: {problem}" for problem in error.problems))
+        _give_up(*error.problems)
 
 
-def _parsed(file: Path, raw: Mapping[str, str]) -> MirrorConfig:
+def _parsed(file: Path | None, raw: Mapping[str, str]) -> MirrorConfig:
     try:
-        return parse_mirror_config(raw)
+        config = parse_mirror_config(raw)
+        for cluster in config.clusters.values():
+            dialer_of(cluster.security)  # files that cannot be used are mistakes like any other
+        return config
     except ConfigError as error:
-        _give_up(*(f"{file}: {problem}" for problem in error.problems))
+        _give_up(*(f"{_origin(file)}: {problem}" for problem in error.problems))
+
+
+def _origin(file: Path | None) -> str:
+    return environment.origin(file, os.environ, ENVIRONMENT_PREFIX)
 
 
 def _give_up(*problems: str) -> NoReturn:
+    _complain(*problems)
+    raise typer.Exit(GIVEN_UP)
+
+
+def _complain(*problems: str) -> None:
     for problem in problems:
         print(f"tidemill mirror: {problem}", file=sys.stderr)
-    raise typer.Exit(2)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from tidemill.core.client.batches import READ_COMMITTED, READ_UNCOMMITTED
 from tidemill.core.client.connection import parse_addresses
 from tidemill.core.config import ConfigError, ConfigKey, ConfigTable, ConfigType, Importance, Value, in_range, one_of
+from tidemill.core.security.client_tls import CLIENT_NAMES, client_tls
 from tidemill.mirror.foreign_keys import CLIENT_HARMLESS, CLIENT_ROLES, FLOW_HARMLESS, judge, without_role
 from tidemill.mirror.link_events import Reset
 from tidemill.mirror.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
@@ -156,6 +157,7 @@ class ClusterConfig:
     isolation_level: int = READ_COMMITTED
     fetch_wait_ms: int = 500
     fetch_bytes_max: int = 16 * 1024 * 1024
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)  # `security.protocol` and `ssl.*`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +214,19 @@ class MirrorConfig:
         return tuple(flow for flow in self.flows if flow.enabled and (targets is None or flow.target in set(targets)))
 
 
+def known_names(given: Mapping[str, str]) -> Iterator[str]:
+    """Every key with an effect, for the clusters that `given` names."""
+    yield "clusters"
+    yield from FLOW_TABLE.names()
+    aliases = tuple(filter(None, (part.strip() for part in given.get("clusters", "").split(","))))
+    for alias in aliases:
+        yield f"{alias}.bootstrap.servers"
+        yield from (f"{alias}.{name}" for name in CLIENT_NAMES)
+        yield from (f"{alias}.consumer.{name}" for name in CONSUMER_TABLE.names())
+        others = (other for other in aliases if other != alias)
+        yield from (f"{alias}{ARROW}{other}.{name}" for other in others for name in FLOW_TABLE.names())
+
+
 def parse_mirror_config(raw: Mapping[str, str]) -> MirrorConfig:
     """Read the settings of an `mm2.properties` file; raises ConfigError listing every problem."""
     return _Parser(raw).parse()
@@ -228,6 +243,7 @@ class _Parser:
         self._cluster_keys: dict[str, dict[str, str]] = {alias: {} for alias in self._aliases}
         self._flow_keys: dict[tuple[str, str], dict[str, str]] = {}
         self._bare: dict[str, str] = {}
+        self._security: dict[str, dict[str, str]] = {alias: {} for alias in ("", *self._aliases)}  # "": of them all
 
     def parse(self) -> MirrorConfig:
         if len(self._aliases) < 2:
@@ -282,7 +298,10 @@ class _Parser:
             return
         role, _, rest = key.partition(".")
         if without_role(key) == "security.protocol" or without_role(key).startswith(_SECURITY_PREFIXES):
-            self._check_security(full, self._raw[full])
+            if ARROW in full:
+                self._problems.append(f"{full} belongs to a cluster: write it as <alias>.{without_role(key)}")
+            else:
+                self._security[""][without_role(key)] = self._raw[full]
             return
         if role == "consumer" and rest in CONSUMER_TABLE:
             self._problems.append(f"{full} belongs to the cluster that is read: write it as <alias>.{key}")
@@ -314,11 +333,11 @@ class _Parser:
             elif role == "consumer" and rest in CONSUMER_TABLE:
                 consumer[rest] = value
             elif without_role(key) == "security.protocol" or without_role(key).startswith(_SECURITY_PREFIXES):
-                self._check_security(full, value)
+                self._note_security(alias, full, without_role(key), value)
             else:
                 known = (
                     "bootstrap.servers",
-                    "security.protocol",
+                    *CLIENT_NAMES,
                     *FLOW_HARMLESS,
                     *(f"consumer.{name}" for name in CONSUMER_TABLE.names()),
                     *(f"{role}.{name}" for name in CLIENT_HARMLESS for role in CLIENT_ROLES),
@@ -327,6 +346,7 @@ class _Parser:
         return self._build_cluster(alias, bootstrap, consumer)
 
     def _build_cluster(self, alias: str, bootstrap: str, consumer: Mapping[str, str]) -> ClusterConfig | None:
+        security = self._read_security(alias)
         if not bootstrap:
             self._problems.append(f"{alias}.bootstrap.servers is missing: give host:port of a broker of {alias}")
             return None
@@ -347,13 +367,25 @@ class _Parser:
             isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
             fetch_wait_ms=_number(values["fetch.max.wait.ms"]),
             fetch_bytes_max=_number(values["fetch.max.bytes"]),
+            security=security,
         )
 
-    def _check_security(self, full: str, value: str) -> None:
-        if not full.endswith("security.protocol"):
-            self._without_effect.append(full)
-        elif value.strip().upper() != "PLAINTEXT":
-            self._problems.append(f"{full} = {value}: only PLAINTEXT is supported so far")
+    def _note_security(self, alias: str, full: str, name: str, value: str) -> None:
+        """What is said of one of a cluster's clients is said of all of them here."""
+        known = self._security[alias].setdefault(name, value)
+        if known != value:
+            self._problems.append(f"{full} contradicts another: every client of {alias} is the same here")
+
+    def _read_security(self, alias: str) -> Mapping[str, str]:
+        merged = {**self._security[""], **self._security[alias]}
+        try:
+            if client_tls(merged) is None:
+                self._without_effect += [
+                    f"{alias}.{name}" for name in self._security[alias] if name != "security.protocol"
+                ]
+        except ConfigError as error:
+            self._problems.extend(f"{alias}: {problem}" for problem in error.problems)
+        return merged
 
     # -- flows
 

@@ -4,7 +4,8 @@ Partitions that want data are grouped by leader. A leader has a few lanes (conne
 connection in order: the partitions that have caught up wait in one long poll, while those with data behind them go
 round on another lane. When a long poll ends, whatever wants data by then joins the next requests, so idle partitions
 gather in as few as can be. A request names a bounded number of partitions, since all it names are answered whenever one
-has data; a leader of many gets more lanes, and a smaller answer on each.
+has data; a leader of many gets more lanes, and a smaller answer on each. Who is named first is decided by the line in
+which they wait (`tidemill.mirror.waiting_line`): an answer has room for the first ones only.
 
 Reading pauses while the flow's memory is full (`tidemill.mirror.memory`), in which a request counts with the most it
 may bring; with many leaders each request asks for less, so that all of them can be under way at once.
@@ -26,6 +27,7 @@ from tidemill.mirror.config import ClusterConfig
 from tidemill.mirror.faults import judge_fetch
 from tidemill.mirror.link_events import Event, Fetch, Fetched, LookupFailed, OutOfRange, Trouble
 from tidemill.mirror.memory import IN_FLIGHT_BYTES_MAX, Memory
+from tidemill.mirror.waiting_line import WaitingLine
 
 LANES = 4
 LANES_MAX = 20
@@ -57,19 +59,19 @@ class Fetcher(Generic[ReaderT]):
         self._config = config
         self._deliver = deliver
         self._memory = memory
-        self._ready: dict[TopicPartition, tuple[ReaderT, Fetch]] = {}
+        self._line: WaitingLine[tuple[ReaderT, Fetch]] = WaitingLine()
         self._busy_lanes: dict[int, set[int]] = {}
         self._known: dict[int, set[TopicPartition]] = {}  # every partition a leader was asked for
         self._wake = asyncio.Event()
 
     def want(self, reader: ReaderT, fetch: Fetch) -> None:
         """Fetch for `reader` with the next free lane to its leader; a newer wish replaces an older one."""
-        self._ready[reader.source] = (reader, fetch)
+        self._line.join(reader.source, (reader, fetch))
         self._wake.set()
 
     def wake(self) -> None:
         """Memory has become free."""
-        if self._ready:
+        if self._line:
             self._wake.set()
 
     async def run(self) -> None:
@@ -78,7 +80,7 @@ class Fetcher(Generic[ReaderT]):
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                if not self._ready or self._memory.is_full:
+                if not self._line or self._memory.is_full:
                     continue
                 if await self._refreshed():
                     for node_id, wanted in self._by_leader().items():
@@ -86,20 +88,20 @@ class Fetcher(Generic[ReaderT]):
 
     async def _refreshed(self) -> bool:
         try:
-            await self._client.ensure_fresh({partition.topic for partition in self._ready})
+            await self._client.ensure_fresh({partition.topic for partition in self._line.in_order()})
         except (ConnectionFailed, KafkaError) as error:
-            for partition in tuple(self._ready):
-                self._fail(self._ready.pop(partition), str(error))
+            for partition in self._line.in_order():
+                self._fail(self._line.leave(partition)[1], str(error))
             return False
         return True
 
     def _by_leader(self) -> dict[int, list[TopicPartition]]:
         found: dict[int, list[TopicPartition]] = {}
-        for partition in tuple(self._ready):
+        for partition in self._line.in_order():
             node_id = self._client.view.leader_of(partition)
             if node_id == NO_LEADER:
                 self._client.mark_stale()
-                self._fail(self._ready.pop(partition), f"the source partition {partition} has no leader")
+                self._fail(self._line.leave(partition)[1], f"the source partition {partition} has no leader")
             else:
                 found.setdefault(node_id, []).append(partition)
         return found
@@ -116,13 +118,14 @@ class Fetcher(Generic[ReaderT]):
                 return
             chosen = partitions[first : first + PARTITIONS_PER_REQUEST]
             busy.add(lane)
-            wanted = {partition: self._ready.pop(partition) for partition in chosen}
+            wanted = {partition: self._line.leave(partition) for partition in chosen}
             self._memory.in_flight_bytes += max_bytes
             group.create_task(self._fetch(node_id, lane, wanted, max_bytes))
 
     async def _fetch(
-        self, node_id: int, lane: int, wanted: dict[TopicPartition, tuple[ReaderT, Fetch]], max_bytes: int
+        self, node_id: int, lane: int, called: dict[TopicPartition, tuple[int, tuple[ReaderT, Fetch]]], max_bytes: int
     ) -> None:
+        wanted = {partition: wish for partition, (_, wish) in called.items()}
         wants = [
             FetchWant(partition, fetch.offset, fetch.max_bytes, reader.source_id)
             for partition, (reader, fetch) in wanted.items()
@@ -148,6 +151,7 @@ class Fetcher(Generic[ReaderT]):
             self._wake.set()
         told = [row for row in answers if row.partition in wanted and not row.error_code]
         size = max((memoryview(row.data.obj).nbytes for row in told), default=0)  # all are views of one answer
+        has_data = any(len(row.data) for row in told)
         frame = self._memory.open(size, len(told))
         for answer in answers:
             if answer.partition not in wanted:
@@ -160,6 +164,8 @@ class Fetcher(Generic[ReaderT]):
                 self._fail(entry, judge_fetch(answer.error_code))
             else:
                 end = answer.last_stable_offset if committed else answer.high_watermark
+                if has_data and not len(answer.data) and end > fetch.offset:
+                    self._line.keep_place(answer.partition, called[answer.partition][0])
                 event = Fetched(turn=fetch.turn, data=answer.data, end=end, aborted=answer.aborted, frame=frame)
                 self._deliver(reader, event)
         for entry in wanted.values():

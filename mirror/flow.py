@@ -8,7 +8,7 @@ Everything runs on one event loop, so one turn of the loop is one step of one ma
 
 Of several mirrors with one configuration one is at work and the others stand by: a flow begins when nobody else holds
 its map, and goes back to waiting when another one has taken the map over. It forgets everything then, since all that
-counts is on the target.
+counts is on the target. It begins anew in the same way, by itself, when the target was put back to an older state.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import Connection, ConnectionFailed
 from tidemill.core.client.metadata import NO_LEADER, ClusterView
 from tidemill.core.client.retries import backoff_ms
-from tidemill.core.errors import KafkaError
+from tidemill.core.errors import KafkaError, UnknownTopicOrPartition
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.types import ZERO_UUID, TopicPartition
 from tidemill.mirror.config import ClusterConfig, FlowConfig
@@ -38,6 +38,7 @@ from tidemill.mirror.link_events import (
     Fetch,
     Fetched,
     Halted,
+    LocateEpochEnd,
     LocateSource,
     LocateTarget,
     LogStartFound,
@@ -48,15 +49,17 @@ from tidemill.mirror.link_events import (
     Started,
     StoreFailed,
     StoreRuns,
+    TargetUnbound,
     Wake,
     Woken,
 )
 from tidemill.mirror.locating import Locator
+from tidemill.mirror.map_join import MapJoin
 from tidemill.mirror.map_records import SegmentKey, SegmentValue, StoredMap, adopt
-from tidemill.mirror.map_store import RENEW_MS, Fenced, MapStore, Row, read_maps
+from tidemill.mirror.map_store import RENEW_MS, Fenced, MapStore, Row, SetBack, read_maps
 from tidemill.mirror.memory import Memory
 from tidemill.mirror.naming import offset_map_topic
-from tidemill.mirror.offsets import OffsetMap, Run
+from tidemill.mirror.offsets import Run
 from tidemill.mirror.producing import Sender
 from tidemill.mirror.topic_sync import TopicSync
 
@@ -103,8 +106,9 @@ class Flow:
         self.target = target
         self.entries: dict[TopicPartition, PartitionEntry] = {}  # by source partition
         self.ready = asyncio.Event()  # the map is read and the topics have been looked at, or another mirror does it
-        self.standby = ""  # what is waited for while another mirror is at work
+        self.standby = ""  # what is waited for, while another mirror is at work or before this one is again
         self.waiting = ""  # what the start waits for and why, empty when it does not
+        self.on_set_back: list[Callable[[], None]] = []  # of those who remember what they wrote to the target
         self.topics = TopicSync(config, source, target)
         self._source_config = source_config
         self._aliases = {} if aliases is None else aliases  # of clusters by id, shared by the flows of a process
@@ -143,6 +147,8 @@ class Flow:
                     await self._work(group)
             except* Fenced as fenced:
                 self._stand_by(str(fenced.exceptions[0]))
+            except* SetBack as found:
+                self._start_over(str(found.exceptions[0]))
             self._begin()
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
@@ -173,6 +179,14 @@ class Flow:
         self.standby = reason
         self.entries.clear()
         self.ready.set()
+
+    def _start_over(self, reason: str) -> None:
+        """The target was put back to an older state: what is there counts, and nothing that is remembered."""
+        what = f"cluster {self.config.target} was put back to an older state, beginning anew with what it holds"
+        self._log.warning(what, reason=reason)
+        self.standby = what  # until the map is read again, nothing is taken on
+        for forget in self.on_set_back:
+            forget()
 
     async def _watch(self) -> None:
         await self._bug
@@ -243,7 +257,7 @@ class Flow:
             case StoreRuns():
                 self._store_queue.append((entry, action))
                 self._store_wake.set()
-            case LocateTarget() | LocateSource():
+            case LocateTarget() | LocateSource() | LocateEpochEnd():
                 self._locator.ask(entry, action)
             case Release(frame=frame):
                 if self._memory.release(frame):
@@ -293,6 +307,8 @@ class Flow:
             else:
                 await store.renew()
         except (ConnectionFailed, KafkaError) as error:
+            if isinstance(error, UnknownTopicOrPartition) and not self.entries:  # and neither is anything it tells of
+                raise SetBack(f"{store.topic} is not there any more") from error
             for entry, action in queue:
                 self.step(entry, StoreFailed(token=action.token, reason=f"cannot store the offset map: {error}"))
         else:
@@ -314,8 +330,8 @@ class Flow:
             if self._dropped:
                 await self._read_maps()
             for name, remote in sorted(pairs.items()):
-                self._take_on(name, remote)
-                await asyncio.sleep(0)  # joining the map of many takes long, and the claim has to be renewed meanwhile
+                await self._take_on(name, remote)
+                await asyncio.sleep(0)  # many topics take long, and the claim has to be renewed meanwhile
                 if self._shift != shift or self.standby:
                     return
             await self._refresh_log_starts()
@@ -339,8 +355,15 @@ class Flow:
             if self._shift != shift or self.standby:
                 return
             self._check_identity()
+            self._unbind()
         if self._dropped or self.topics.problems:
             await self.refresh_topics()
+
+    def _unbind(self) -> None:
+        """Have the target looked at again, which was away meanwhile, also by machines that have nothing to send."""
+        for entry in tuple(self.entries.values()):
+            if entry.connection is not None and not entry.connection.usable:
+                self.step(entry, TargetUnbound())
 
     async def _refresh_log_starts(self) -> None:
         """Take note of what retention has deleted on the target, and forget the map of it."""
@@ -390,8 +413,12 @@ class Flow:
                 ),
             )
 
-    def _take_on(self, name: str, remote: str) -> None:
-        """Start the partitions of one topic that are not mirrored yet and exist on both sides."""
+    async def _take_on(self, name: str, remote: str) -> None:
+        """Start the partitions of one topic that are not mirrored yet and exist on both sides.
+
+        The topics are those of this moment; that one of them is another by the time its map is joined is found later.
+        """
+        shift = self._shift
         source, target = self.source.view.topics.get(name), self.target.view.topics.get(remote)
         if source is None or target is None:
             return
@@ -400,11 +427,18 @@ class Flow:
             if partition in self.entries or number not in target.partitions:
                 continue
             adoption = adopt(self._maps.pop((name, number), None), source.topic_id, target.topic_id)
+            join = MapJoin(adoption.segments)
+            for _ in join.turns():
+                await asyncio.sleep(0)
+            if self._shift != shift or self.standby:
+                return
             link = PartitionLink(
                 producer_id=producer_id(self.config.source, self.config.target, remote, number),
-                offsets=OffsetMap.from_segments(adoption.segments),
+                offsets=join.offsets,
+                damage=join.damage,
                 reset=self._source_config.reset,
                 segments_stored=adoption.segments_stored,
+                spans=adoption.spans.get(join.last_segment, ()),
             )
             ids = (source.topic_id, target.topic_id)
             entry = self.entries[partition] = PartitionEntry(partition, TopicPartition(remote, number), ids, link)
@@ -434,14 +468,16 @@ def _rows(entry: PartitionEntry, action: StoreRuns) -> list[Row]:
     def key(number: int) -> bytes:
         return SegmentKey(topic=entry.source.topic, partition=entry.source.partition, segment=number).encode()
 
-    def value(runs: tuple[Run, ...]) -> bytes:
+    def value(number: int, runs: tuple[Run, ...]) -> bytes:
         return SegmentValue(
             source_topic_id=entry.source_id,
             target_topic_id=entry.target_id,
             target_topic=entry.target.topic,
             runs=runs,
+            spans=action.spans if number == last else (),
         ).encode()
 
-    rows: list[Row] = [(key(number), value(runs)) for number, runs in action.segments.items()]
+    last = max(action.segments, default=-1)
+    rows: list[Row] = [(key(number), value(number, runs)) for number, runs in action.segments.items()]
     rows.extend((key(number), None) for number in action.deleted)
     return rows

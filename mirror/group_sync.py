@@ -79,6 +79,10 @@ class GroupSync:
                 del failed[group]
         return self._groups
 
+    def forget_written(self) -> None:
+        """What was written may be gone."""
+        self._book = CheckpointBook()
+
     async def emit_checkpoints(self) -> None:
         """Write the checkpoints that changed."""
         found: list[Checkpoint] = []

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from tidemill.core.client.batches import EARLIEST, LATEST, FoundOffset
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.client.security import dialer_of
 from tidemill.core.errors import KafkaError, UnknownTopicOrPartition, error_for_code
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.record import decode_records
 from tidemill.core.runtime.clock import Clock, SystemClock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.audit import Comparison
-from tidemill.mirror.config import FlowConfig, MirrorConfig
+from tidemill.mirror.config import ClusterConfig, FlowConfig, MirrorConfig
+from tidemill.mirror.map_join import MapJoin
 from tidemill.mirror.map_records import StoredMap, adopt
 from tidemill.mirror.map_store import read_maps
 from tidemill.mirror.naming import offset_map_topic
@@ -114,8 +116,8 @@ class FlowInspector:
         self._clock = clock or SystemClock()
         self._isolation = config.clusters[flow.source].isolation_level
         clusters = config.clusters
-        self._source = _client(clusters[flow.source].bootstrap_servers)
-        self._target = _client(clusters[flow.target].bootstrap_servers)
+        self._source = _client(clusters[flow.source])
+        self._target = _client(clusters[flow.target])
         self._history: dict[str, list[StatusRow]] = {}  # by cluster: what is older than the newest rows
 
     def close(self) -> None:
@@ -319,8 +321,16 @@ class FlowInspector:
     ) -> tuple[OffsetMap, str]:
         ids = self._source.view.topic_id(source.topic), self._target.view.topic_id(target.topic)
         adoption = adopt(maps.get((source.topic, source.partition)), *ids)
-        problem = "the source topic was deleted and created again" if adoption.source_recreated else ""
-        return OffsetMap.from_segments(adoption.segments), problem
+        join = MapJoin(adoption.segments)
+        join.take(len(adoption.segments))
+        problem = ""
+        if join.damage is not None:
+            problem = (
+                f"the stored offset map is damaged ({join.damage.what}): start the mirror, it mends that or says how"
+            )
+        if adoption.source_recreated:
+            problem = "the source topic was deleted and created again"
+        return join.offsets, problem
 
     async def _ends(self, client: ClusterClient, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         found = await self._found(client, partitions, LATEST)
@@ -356,5 +366,10 @@ async def read_rows(client: ClusterClient, topic: str, newest: int | None = None
     ]
 
 
-def _client(bootstrap: str) -> ClusterClient:
-    return ClusterClient(bootstrap, client_id="tidemill-mirror-inspect", call_timeout_ms=CALL_TIMEOUT_MS)
+def _client(cluster: ClusterConfig) -> ClusterClient:
+    return ClusterClient(
+        cluster.bootstrap_servers,
+        client_id="tidemill-mirror-inspect",
+        dialer=dialer_of(cluster.security),
+        call_timeout_ms=CALL_TIMEOUT_MS,
+    )

@@ -4,11 +4,11 @@ Hears what was fetched, what the target acknowledged and what failed; says what 
 owns three numbers that always belong together: the next source offset to fetch, the next target offset to write, and
 the target offset up to which everything is acknowledged. What it knows of its parts lies beside it: the map and its
 writes (`map_ledger`), the batches on their way (`outbox`), the doubts of a restart (`resuming`), the comparison of the
-target's end with the source (`tail_check`).
+target's end with the source (`tail_check`), the source's leaders (`lineage`).
 
 The position is never stored. On start and after any trouble the machine asks for the end of the target log and
 translates it back through the offset map, so whatever was lost or repeated in between, it goes on exactly behind the
-last record the target holds. Four things make that sound:
+last record the target holds. Five things make that sound:
 
 1. A run of the map is stored before the first batch behind a hole is produced (`needs` of a parcel).
 2. Batches carry a fixed producer id and the target offset as sequence: one that arrives twice is recognised.
@@ -17,9 +17,16 @@ last record the target holds. Four things make that sound:
    target's log has told what is in it.
 4. The last batch on the target must be the mirror's own, and its records must be those of the source. If not, somebody
    else wrote there or a topic was created anew: the machine stops and says so, and skips nothing.
+5. Before anything is read, and again when the next batch is of another leader epoch than the last, the source is asked
+   where the epochs ended in which it was read. If before that, its log was cut and has grown again: the machine stops.
 
 Several batches are in flight only while the target has accepted one not long ago: a broker that knows nothing of the
 producer, or has forgotten it for being idle, accepts any first sequence, and a refused batch would leave a gap.
+
+What was found of the target holds as long as the connection over which it was found. After that the machine looks
+again, also when it has nothing to send: a target that was put back to an older state lacks what it had acknowledged,
+and may lack what was stored of the map. So no batch is sent then before a write of the map, an empty one if need be,
+has shown to whoever carries it out that what was stored is still there.
 
 Trouble drops everything that was not sent, waits until nothing is in flight (a batch sent earlier may still arrive),
 pauses, and looks again. States and their successors are in `TRANSITIONS`.
@@ -27,16 +34,20 @@ pauses, and looks again. States and their successors are in `TRANSITIONS`.
 
 import enum
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidemill.core.client.retries import backoff_ms
+from tidemill.mirror.latency import Latency
+from tidemill.mirror.lineage import UNKNOWN_EPOCH, Claim, Span
 from tidemill.mirror.link_events import (
     Action,
+    EpochEndFound,
     Event,
     Fetch,
     Fetched,
     Halted,
+    LocateEpochEnd,
     LocateSource,
     LocateTarget,
     LogStartFound,
@@ -54,10 +65,12 @@ from tidemill.mirror.link_events import (
     StoreFailed,
     StoreRuns,
     TargetLocated,
+    TargetUnbound,
     Trouble,
     Wake,
     Woken,
 )
+from tidemill.mirror.map_join import Damage
 from tidemill.mirror.map_ledger import MapLedger
 from tidemill.mirror.offsets import OffsetMap
 from tidemill.mirror.outbox import Outbox, Parcel
@@ -69,6 +82,7 @@ IN_FLIGHT_MAX = 5  # brokers remember that many batches per producer to recognis
 IDLE_MS = 60_000  # without an acknowledgement for so long the target may have forgotten the producer
 BUFFER_BYTES_MAX = 4 * 1024 * 1024  # per partition: covers a fetch round trip at a few hundred MB/s
 PARK_MS = 30_000  # pause after something an operator has to mend; it is tried again in case they did
+CONFIRM_MS = 2_000  # a source that contradicts what was read is asked again before the partition is stopped
 DISPUTES_MAX = 6  # out-of-order answers at an unchanged log end before an operator is asked
 FETCH_BYTES = 1024 * 1024
 FETCH_BYTES_MAX = 64 * 1024 * 1024
@@ -107,6 +121,8 @@ class Progress:
     target_end: int = 0  # acknowledged
     batches: int = 0
     bytes: int = 0
+    records: int = 0
+    latency: Latency = field(default_factory=Latency)
     rebuilt: int = 0
     lost: int = 0  # offsets the source deleted before they were mirrored
     dropped: Counter[Verdict] = field(default_factory=Counter)
@@ -121,6 +137,8 @@ class PartitionLink:
     """The machine. `offsets` is the stored map; `producer_id` is the flow's for this target partition.
 
     `segments_stored` tells of stored segments that are not part of `offsets`: they are deleted with the first store.
+    `damage` says what is wrong with the stored map, of which `offsets` is what nothing contradicts. `spans`
+    are the leader epochs of the source that are stored with it.
     """
 
     def __init__(
@@ -132,6 +150,8 @@ class PartitionLink:
         in_flight_max: int = IN_FLIGHT_MAX,
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
         segments_stored: int = 0,
+        damage: Damage | None = None,
+        spans: Iterable[Span] = (),
     ) -> None:
         self.progress = Progress()
         self.state = State.IDLE
@@ -152,15 +172,21 @@ class PartitionLink:
         # positions of what is fetched but not yet acknowledged
         self._next_source = 0
         self._next_target = 0
+        self._hole_end = 0  # from the position to here the map knows of nothing to copy; a source that was cut may
         self._lost_to = 0  # what the source deleted before it was mirrored is told and counted up to here
         self._fetching = False
         self._fetch_bytes = FETCH_BYTES
         self._waits = False  # reading waits until the outbox is empty
+        self._affirmed_by = 0  # the map write that shows that what was stored before is still there
         self._accepted_ms: int | None = None  # when the target last took a batch, since it was located
         self._tail: TailCheck | None = None  # the target's last batch, until compared with the source
         self._resumption: Resumption | None = None
         self._outbox = Outbox()
-        self._ledger = MapLedger(offsets, segments_stored)
+        self._claims: list[Claim] = []  # what the source has still to be asked before anything is read
+        self._is_suspected = False  # it contradicted one of them at the last look
+        self._announced_epoch = UNKNOWN_EPOCH  # of the batch that was the reason to ask
+        self._ledger = MapLedger(offsets, segments_stored, None if damage is None else damage.first_segment, spans)
+        self._damage = damage
 
     # -- reading
 
@@ -217,6 +243,8 @@ class PartitionLink:
                 self._on_target_located(event)
             case SourceLocated():
                 self._on_source_located(event)
+            case EpochEndFound():
+                self._on_epoch_end(event)
             case OutOfRange(turn=turn):
                 self._on_out_of_range(turn)
             case LookupFailed(turn=turn, trouble=trouble, reason=reason):
@@ -229,6 +257,8 @@ class PartitionLink:
                     self._stumble(Trouble.RETRY, reason)
             case LogStartFound(log_start=log_start):
                 self._on_log_start(log_start)
+            case TargetUnbound():
+                self._on_unbound()
             case Halted(reason=reason):
                 self._halt(reason)
         for frame in self._outbox.released():
@@ -251,7 +281,7 @@ class PartitionLink:
     def _on_target_located(self, event: TargetLocated) -> None:
         if event.turn != self._turn or self.state is not State.LOCATING:
             return
-        problem = foreign_tail(event, self._producer_id, has_map=len(self.offsets) > 0)
+        problem = self._missing(event) or foreign_tail(event, self._producer_id, has_map=len(self.offsets) > 0)
         if problem:
             self._stumble(Trouble.FAIL, problem)
             return
@@ -262,6 +292,7 @@ class PartitionLink:
             self._actions.append(
                 Report(message=f"the target lost {lost} acknowledged records; they are mirrored again")
             )
+            self._lost_to = 0  # what the source does not have any more is now missing on both sides
         self.progress.target_start, self.progress.target_end = event.log_start, event.log_end
         self._located, self._located_ms = True, self._now_ms
         self._next_target = event.log_end
@@ -269,24 +300,81 @@ class PartitionLink:
             self._resumption = Resumption(self._now_ms)
         self._judge_probe(event)
         self._forget_doubts()
+        self._forget_damage()
         # Runs beyond the log end stay: what they were written ahead for may have been appended and not be visible yet.
         position = self.offsets.source_for(event.log_end)
-        if position is None and event.log_end > 0:
-            self._stumble(
-                Trouble.FAIL,
-                f"the offset map says nothing about the target's log end {event.log_end}: re-create the target topic",
-            )
-            return
         if position is None:
             self._actions.append(LocateSource(turn=self._turn))
             return
-        self._next_source = self.progress.source_next = position
+        self._hole_end = position
+        last_record = self.offsets.source_for(event.log_end - 1)
+        self._next_source = self.progress.source_next = position if last_record is None else last_record + 1
         if not self._check_tail(event):
             return
         last = self._outbox.last
         if last is not None:  # sent before, and to be sent again as it is
             self._next_source, self._next_target = last.source_end, last.target_end
-        self._run()
+        self._ledger.lineage.reach(self._next_source)
+        self._claims = list(self._ledger.lineage.claims(self._next_source))
+        if self._claims:
+            self._store(self._ledger.write())  # what is found out now is to be found out again after a restart
+        self._ask_or_run()
+
+    def _ask_or_run(self) -> None:
+        if self._claims:
+            self._actions.append(LocateEpochEnd(turn=self._turn, epoch=self._claims[0].epoch))
+        else:
+            self._is_suspected = False
+            self._run()
+
+    def _on_epoch_end(self, event: EpochEndFound) -> None:
+        if event.turn != self._turn or self.state is not State.LOCATING:
+            return
+        claim = self._claims.pop(0)
+        if not claim.is_refuted(event.epoch, event.end_offset):
+            self._ask_or_run()
+        elif not self._is_suspected:  # one answer may come from a leader that has not found its own end yet
+            self._is_suspected = True
+            reason = f"the source says that leader epoch {claim.epoch} ended at offset {event.end_offset}: asking again"
+            self._stumble(Trouble.RETRY, reason, pause_ms=CONFIRM_MS)
+        else:
+            self._stumble(Trouble.FAIL, self._cut(event.end_offset, claim.epoch))
+
+    def _cut(self, end_offset: int, epoch: int) -> str:
+        first = self.offsets.target_for(end_offset, self._next_target)
+        return (
+            f"the source's log was cut at offset {end_offset}, where its leader epoch {epoch} ends now, after it was "
+            f"mirrored up to offset {self._next_source}, and may have grown again with other records (an unclean "
+            "election, or a back-up that was restored): what the target has from offset "
+            f"{self._next_target if first is None else first} on is not the source's any more; delete the target "
+            "topic, and the source is mirrored from its start"
+        )
+
+    def _missing(self, event: TargetLocated) -> str:
+        """What the map does not tell of the target's records, empty if nothing is missing.
+
+        A map of which only that is damaged which told of deleted records, or of a copy that holds nothing, is whole.
+        """
+        if not event.log_end or not (self._damage or len(self.offsets)):
+            return ""
+        first = min(event.log_start, event.log_end)
+        if self.offsets.source_for(first) is not None:
+            return ""
+        known = self.offsets.first_target
+        what = f"target offsets {first} to {(event.log_end if known is None else min(known, event.log_end)) - 1}"
+        if first == event.log_end:
+            what = f"the target's log end {first}"
+        cause = "" if self._damage is None else f" ({self._damage.what})"
+        return (
+            f"the stored offset map is damaged{cause} and says nothing about {what}: "
+            "delete the target topic, and it is mirrored from the source's start"
+        )
+
+    def _forget_damage(self) -> None:
+        if self._damage is not None:
+            what, self._damage = self._damage.what, None
+            message = f"the stored offset map was damaged ({what}) where nothing needs it any more: put right"
+            self._actions.append(Report(message=message))
 
     def _check_tail(self, event: TargetLocated) -> bool:
         """Begin to compare the target's last batch with the source; False when it cannot be read."""
@@ -338,10 +426,10 @@ class PartitionLink:
                 f"the source ends at offset {event.log_end}, before the mirrored position {self._next_source}: "
                 "it was truncated or created anew; re-create the target topic to mirror it from the start",
             )
-        elif self._next_source < event.log_start and self._reset is not Reset.EARLIEST:
+        elif self._first_lost < event.log_start and self._reset is not Reset.EARLIEST:
             self._stumble(
                 Trouble.FAIL,
-                f"the source deleted offsets {self._next_source} to {event.log_start - 1} before they were mirrored, "
+                f"the source deleted offsets {self._first_lost} to {event.log_start - 1} before they were mirrored, "
                 f"and auto.offset.reset={self._reset} forbids going on behind them: set it to earliest for that, "
                 "or delete the target topic to begin anew",
             )
@@ -352,8 +440,13 @@ class PartitionLink:
                 self._skip_to(event.log_start)
             self._want_more()
 
+    @property
+    def _first_lost(self) -> int:
+        """Where something begins that is lost if the source does not have it any more."""
+        return max(self._next_source, self._hole_end)
+
     def _skip_to(self, log_start: int) -> None:
-        first = max(self._next_source, self._lost_to)  # after a stumble the same gap is met again
+        first = max(self._first_lost, self._lost_to)  # after a stumble the same gap is met again
         if first < log_start:
             self._actions.append(
                 Report(
@@ -374,9 +467,15 @@ class PartitionLink:
         self._move(State.RUNNING)
         self._accepted_ms = None
         self._fetching = self._waits = False
-        self._store(self._ledger.rewrite())
+        self._store(self._ledger.affirm() if len(self.offsets) else self._ledger.rewrite())
+        self._affirmed_by = self._ledger.asked
         self._pump()
         self._want_more()
+
+    def _on_unbound(self) -> None:
+        """Look at the target again: it may have been put back to an older state while it was away."""
+        if self.state is State.RUNNING and not self._outbox.in_flight:  # else the answers tell
+            self._stumble(Trouble.RETRY, "the connection to the target was lost: looking at its log again", pause_ms=0)
 
     # -- source to buffer
 
@@ -415,7 +514,7 @@ class PartitionLink:
             producer_id=self._producer_id,
             aborted=event.aborted,
         )
-        if not self._fit(event, self._next_source, bool(relayed.verdicts)):
+        if not self._fit(event, self._next_source, bool(relayed.verdicts)) or not self._follows(relayed):
             return
         if not relayed.outgoing and self._outbox.is_empty:
             self._failures = 0
@@ -429,6 +528,20 @@ class PartitionLink:
         self._settle()
         self._pump()
         self._want_more()
+
+    def _follows(self, relayed: Relayed) -> bool:
+        """See whether the same leader wrote what was read last and what comes next, or the source was asked since."""
+        if not relayed.spans:
+            return True
+        epoch, before = relayed.spans[0].epoch, self._ledger.lineage.epoch_before(self._next_source)
+        if UNKNOWN_EPOCH not in (epoch, before) and epoch != before and epoch != self._announced_epoch:
+            self._announced_epoch = epoch
+            reason = f"the source has a new leader (epoch {epoch}): asking where epoch {before} ended"
+            self._stumble(Trouble.RETRY, reason, pause_ms=0)
+            return False
+        self._announced_epoch = UNKNOWN_EPOCH
+        self._ledger.note(relayed.spans)
+        return True
 
     def _compare(self, event: Fetched, tail: TailCheck) -> bool:
         """Go on with the comparison; True when it is done and the same bytes may be relayed."""
@@ -489,6 +602,9 @@ class PartitionLink:
             if resumption.contradicts(self.offsets.source_for(target), source):
                 return True
             target += records
+            last = self.offsets.source_for(target - 1)
+            if last is not None and last > source + records - 1:  # the source was cut: it has more than it had
+                return True
         return False
 
     def _contradicted(self, resumption: Resumption, item: Outgoing) -> None:
@@ -550,6 +666,8 @@ class PartitionLink:
             self._stumble(Trouble.RETRY, "looking at the target again after a while", pause_ms=0)
             return
         confirmed = self._ledger.confirmed
+        if confirmed < self._affirmed_by:
+            return
         for _ in range(self._window - outbox.in_flight):
             sent = outbox.send(confirmed)
             if sent is None:
@@ -580,6 +698,8 @@ class PartitionLink:
         self.progress.source_next = item.source_end
         self.progress.batches += 1
         self.progress.bytes += parcel.size_bytes
+        self.progress.records += item.records
+        self.progress.latency.arrived(item.batch, self._now_ms)
         self._settle()
         self._pump()
         self._want_more()

@@ -8,6 +8,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidemill.mirror.lineage import Span
 from tidemill.mirror.offsets import Run
 
 
@@ -54,6 +55,18 @@ class SourceLocated:
     turn: int
     log_start: int
     log_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEndFound:
+    """The largest leader epoch of the source up to the one that was asked for, and the offset where it ended.
+
+    Both are -1 when the source does not tell.
+    """
+
+    turn: int
+    epoch: int
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +140,11 @@ class LogStartFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetUnbound:
+    """The connection is gone over which the target's log was looked at; it may be another by now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Halted:
     """Something outside says that going on would be wrong."""
 
@@ -144,6 +162,7 @@ Event = (
     Started
     | TargetLocated
     | SourceLocated
+    | EpochEndFound
     | Fetched
     | OutOfRange
     | LookupFailed
@@ -152,6 +171,7 @@ Event = (
     | Produced
     | ProduceFailed
     | LogStartFound
+    | TargetUnbound
     | Halted
     | Woken
 )
@@ -175,6 +195,14 @@ class LocateSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocateEpochEnd:
+    """Ask the source where a leader epoch ended."""
+
+    turn: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
     """Read source batches from `offset` on, waiting for some if there are none."""
 
@@ -185,11 +213,15 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRuns:
-    """Write these segments of the map and delete those, all or none; calls are carried out in order."""
+    """Write these segments of the map and delete those, all or none; calls are carried out in order.
+
+    `spans` belong to the last segment, which is among those that are written unless there are none.
+    """
 
     token: int
     segments: Mapping[int, tuple[Run, ...]]
     deleted: tuple[int, ...]
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,4 +255,4 @@ class Report:
     severe: bool = False
 
 
-Action = LocateTarget | LocateSource | Fetch | StoreRuns | Produce | Release | Wake | Report
+Action = LocateTarget | LocateSource | LocateEpochEnd | Fetch | StoreRuns | Produce | Release | Wake | Report

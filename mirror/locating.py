@@ -3,6 +3,9 @@
 Look-ups that are asked for in the same moment go out together, one request per leader. For the target the batch that
 ends the log is read as well, and the partition is bound to the connection over which its batches will go: what is found
 holds for as long as that connection does.
+
+Where a leader epoch ended is asked only of a source that serves OffsetForLeaderEpoch since version 2 (Kafka 2.1); of
+another one nothing is known, as of one that refuses the question.
 """
 
 import asyncio
@@ -10,15 +13,18 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from tidemill.core.client.batches import EARLIEST, LATEST, Fetched, FetchWant, FoundOffset
+from tidemill.core.client.batches import EARLIEST, LATEST, EpochEnd, Fetched, FetchWant, FoundOffset
 from tidemill.core.client.cluster import ClusterClient
-from tidemill.core.client.connection import Connection, ConnectionFailed
+from tidemill.core.client.connection import ApiNotSupported, Connection, ConnectionFailed
 from tidemill.core.client.metadata import NO_LEADER
+from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, error_for_code
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.link_events import (
+    EpochEndFound,
     Event,
+    LocateEpochEnd,
     LocateSource,
     LocateTarget,
     LookupFailed,
@@ -29,6 +35,9 @@ from tidemill.mirror.link_events import (
 from tidemill.mirror.producing import PRODUCE_LANE
 
 LOCATE_LANE = "locate"
+_LEADER_MOVED = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
 TAIL_BYTES = 1024 * 1024  # per partition; the first one answered gets its batch whole whatever the size
 
 
@@ -56,12 +65,15 @@ class Locator(Generic[LocatedT]):
         self._deliver = deliver
         self._targets: dict[TopicPartition, tuple[LocatedT, LocateTarget]] = {}
         self._sources: dict[TopicPartition, tuple[LocatedT, LocateSource]] = {}
+        self._epochs: dict[TopicPartition, tuple[LocatedT, LocateEpochEnd]] = {}
         self._wake = asyncio.Event()
 
-    def ask(self, entry: LocatedT, action: LocateTarget | LocateSource) -> None:
+    def ask(self, entry: LocatedT, action: LocateTarget | LocateSource | LocateEpochEnd) -> None:
         """Look up as soon as possible; a newer question replaces an older one."""
         if isinstance(action, LocateTarget):
             self._targets[entry.target] = (entry, action)
+        elif isinstance(action, LocateEpochEnd):
+            self._epochs[entry.source] = (entry, action)
         else:
             self._sources[entry.source] = (entry, action)
         self._wake.set()
@@ -74,10 +86,13 @@ class Locator(Generic[LocatedT]):
                 self._wake.clear()
                 targets, self._targets = self._targets, {}
                 sources, self._sources = self._sources, {}
+                epochs, self._epochs = self._epochs, {}
                 if targets:
                     group.create_task(self._locate_targets(targets))
                 if sources:
                     group.create_task(self._locate_sources(sources))
+                if epochs:
+                    group.create_task(self._locate_epoch_ends(epochs))
 
     async def _locate_targets(self, asked: dict[TopicPartition, tuple[LocatedT, LocateTarget]]) -> None:
         try:
@@ -193,6 +208,47 @@ class Locator(Generic[LocatedT]):
                 start, end = starts[partition].offset, ends[partition].offset
                 self._deliver(entry, SourceLocated(turn=action.turn, log_start=start, log_end=end))
 
-    def _fail(self, items: Iterable[tuple[LocatedT, LocateTarget | LocateSource]], reason: str) -> None:
+    async def _locate_epoch_ends(self, asked: dict[TopicPartition, tuple[LocatedT, LocateEpochEnd]]) -> None:
+        try:
+            await self._source.ensure_fresh({partition.topic for partition in asked})
+        except (ConnectionFailed, KafkaError) as error:
+            self._fail(asked.values(), str(error))
+            return
+        by_leader: dict[int, dict[TopicPartition, tuple[LocatedT, LocateEpochEnd]]] = {}
+        for partition, item in asked.items():
+            by_leader.setdefault(self._source.view.leader_of(partition), {})[partition] = item
+        async with asyncio.TaskGroup() as group:
+            for node_id, items in by_leader.items():
+                if node_id == NO_LEADER:
+                    self._source.mark_stale()
+                    self._fail(items.values(), "the source partition has no leader")
+                else:
+                    group.create_task(self._locate_epoch_ends_on(node_id, items))
+
+    async def _locate_epoch_ends_on(
+        self, node_id: int, items: dict[TopicPartition, tuple[LocatedT, LocateEpochEnd]]
+    ) -> None:
+        wanted = {partition: action.epoch for partition, (_, action) in items.items()}
+        try:
+            found = await self._source.epoch_ends_on(node_id, wanted, lane=LOCATE_LANE)
+        except ApiNotSupported:
+            found = dict.fromkeys(items, EpochEnd(0, -1, -1))
+        except (ConnectionFailed, KafkaError) as error:
+            self._source.mark_stale()
+            self._fail(items.values(), str(error))
+            return
+        for partition, item in items.items():
+            entry, action = item
+            code, epoch, end_offset = found[partition]
+            if code in _LEADER_MOVED:
+                self._source.mark_stale()
+                self._fail([item], f"the source: {error_for_code(code)}")
+            else:  # who refuses to tell serves its records all the same
+                known = (epoch, end_offset) if not code else (-1, -1)
+                self._deliver(entry, EpochEndFound(turn=action.turn, epoch=known[0], end_offset=known[1]))
+
+    def _fail(
+        self, items: Iterable[tuple[LocatedT, LocateTarget | LocateSource | LocateEpochEnd]], reason: str
+    ) -> None:
         for entry, action in items:
             self._deliver(entry, LookupFailed(turn=action.turn, trouble=Trouble.RETRY, reason=reason))

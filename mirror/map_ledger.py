@@ -6,10 +6,13 @@ that may differ from what the topic holds, so the newest confirmed write makes u
 Segments below the target's log start are forgotten only while nothing is on its way: a write that deletes them must not
 be taken for one that stored something else. What a failed deletion left in the topic goes with the next write, oldest
 first, so that no hole opens between the segments that are stored.
+
+With the map goes what is known of the source's leaders (`tidemill.mirror.lineage`), in the last segment.
 """
 
 from collections.abc import Iterable
 
+from tidemill.mirror.lineage import Lineage, Span
 from tidemill.mirror.link_events import StoreRuns
 from tidemill.mirror.offsets import OffsetMap, Run
 
@@ -17,16 +20,26 @@ from tidemill.mirror.offsets import OffsetMap, Run
 class MapLedger:
     """The map of one partition and the numbers of its writes.
 
-    `segments_stored` is the number behind the last segment that may be in the topic and is not part of `offsets`.
+    `segments_stored` is the number behind the last segment that may be in the topic and is not part of `offsets`;
+    `damaged_from` is the first of those that precede it and have to go, if there are such.
     """
 
-    def __init__(self, offsets: OffsetMap | None = None, segments_stored: int = 0) -> None:
+    def __init__(
+        self,
+        offsets: OffsetMap | None = None,
+        segments_stored: int = 0,
+        damaged_from: int | None = None,
+        spans: Iterable[Span] = (),
+    ) -> None:
+        self.lineage = Lineage(spans)
         self.offsets = OffsetMap() if offsets is None else offsets
         numbers = self.offsets.segment_numbers()
         self._in_topic_from = 0 if not len(self.offsets) else numbers.start
+        if damaged_from is not None:
+            self._in_topic_from = damaged_from
         self._in_topic_to = max(segments_stored, numbers.stop)
         self._dirty_from: int | None = None  # first segment that may not be stored as it is here
-        self._is_new = False  # something is dirty that no write holds yet
+        self._is_new = damaged_from is not None  # something is dirty that no write holds yet
         self._asked = 0  # number of the last write
         self._confirmed = 0
 
@@ -50,11 +63,17 @@ class MapLedger:
         target, offsets = target_offset, self.offsets
         for source, records in pieces:
             if offsets.source_for(target) != source:
-                number = offsets.append(Run(source, target))
-                self._dirty_from = number if self._dirty_from is None else min(self._dirty_from, number)
-                self._is_new = True
+                self._change_from(offsets.append(Run(source, target)))
             target += records
+            if offsets.source_for(target - 1) != source + records - 1:  # written ahead, and cut off at the source since
+                self._change_from(offsets.drop_behind(target - records))
         return self._asked + 1 if self._is_new else self._asked
+
+    def note(self, spans: Iterable[Span]) -> None:
+        """Note the leader epochs of what was read, before `add` is told of it."""
+        numbers = self.offsets.segment_numbers()
+        if self.lineage.note(spans) and numbers:
+            self._change_from(numbers.stop - 1)
 
     def write(self) -> StoreRuns | None:
         """The write that makes the topic equal to the map; None when one with everything is on its way or confirmed."""
@@ -67,6 +86,11 @@ class MapLedger:
         numbers = self.offsets.segment_numbers()
         first = numbers.stop if self._dirty_from is None else max(self._dirty_from, numbers.start)
         return self._ask(range(first, numbers.stop))
+
+    def affirm(self) -> StoreRuns | None:
+        """A write also if nothing has changed: who carries it out sees whether the topic lost what was stored."""
+        stop = self.offsets.segment_numbers().stop
+        return self.rewrite() or self._ask(range(stop, stop))
 
     def collect(self, target_start: int) -> StoreRuns | None:
         """Forget the segments below the target's log start; the write that deletes them, if there are any."""
@@ -84,6 +108,10 @@ class MapLedger:
             if not self._is_new:
                 self._dirty_from = None
 
+    def _change_from(self, number: int) -> None:
+        self._dirty_from = number if self._dirty_from is None else min(self._dirty_from, number)
+        self._is_new = True
+
     def _ask(self, changed: range) -> StoreRuns:
         """A write of these segments, the last ones there are, and the deletion of what ceased to be."""
         numbers = self.offsets.segment_numbers()
@@ -92,4 +120,4 @@ class MapLedger:
         deleted = (*range(self._in_topic_from, numbers.start), *range(numbers.stop, self._in_topic_to))
         self._in_topic_to = max(self._in_topic_to, numbers.stop)
         segments = {number: self.offsets.segment(number) for number in changed}
-        return StoreRuns(token=self._asked, segments=segments, deleted=deleted)
+        return StoreRuns(token=self._asked, segments=segments, deleted=deleted, spans=self.lineage.spans())

@@ -6,7 +6,12 @@ holds one segment (at most `RUNS_PER_SEGMENT` runs) of one partition's map; a nu
     key    INT16 version=0, STRING source topic, INT32 partition, INT32 segment
     value  INT16 version=0, UUID source topic id, UUID target topic id, STRING target topic, VARINT count,
            INT64 source, INT64 target of the first run,
-           then per further run VARINT target delta, VARINT (source delta - target delta)
+           then per further run VARINT target delta, VARINT (source delta - target delta),
+           in version 1 then VARINT count, and per leader epoch of the source (`tidemill.mirror.lineage`)
+           VARINT epoch + 1, INT64 start, INT64 end
+
+The last segment has version 1 where the source's leaders are known, so that no older mirror goes on with the map and
+leaves them as they were.
 
 Strings are written as in `tidemill.mirror.formats`, VARINT is unsigned LEB128. The topic ids let a mirror notice that a
 topic was deleted and created again under its name, which no offset can tell.
@@ -15,13 +20,19 @@ topic was deleted and created again under its name, which no offset can tell.
 import struct
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemill.core.types import ZERO_UUID
 from tidemill.mirror.formats import FormatError, Reader, pack_string
+from tidemill.mirror.lineage import SPANS_MAX, Span
 from tidemill.mirror.offsets import RUNS_PER_SEGMENT, Run
 
 _VERSION = 0
+_WITH_SPANS = 1
+
+
+class NewerVersion(FormatError):
+    """Nothing is damaged: this program is too old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +63,12 @@ class SegmentValue:
     target_topic_id: uuid.UUID
     target_topic: str
     runs: tuple[Run, ...]
+    spans: tuple[Span, ...] = ()
 
     def encode(self) -> bytes:
         """Value bytes."""
         parts = [
-            struct.pack(">h", _VERSION),
+            struct.pack(">h", _WITH_SPANS if self.spans else _VERSION),
             self.source_topic_id.bytes,
             self.target_topic_id.bytes,
             pack_string(self.target_topic),
@@ -70,13 +82,17 @@ class SegmentValue:
                 advance = run.target - previous.target
                 parts.append(_varint(advance) + _varint(run.source - previous.source - advance))
             previous = run
+        if self.spans:
+            parts.append(_varint(len(self.spans)))
+            parts += [_varint(span.epoch + 1) + struct.pack(">qq", span.start, span.end) for span in self.spans]
         return b"".join(parts)
 
     @classmethod
     def decode(cls, value: bytes) -> "SegmentValue":
         """Read one back."""
         reader = Reader(value)
-        _check_version(reader.int16())
+        version = reader.int16()
+        _check_version(version, _WITH_SPANS)
         ids = uuid.UUID(bytes=reader.take(16)), uuid.UUID(bytes=reader.take(16))
         target_topic, count = reader.string(), reader.varint()
         if not 0 < count <= RUNS_PER_SEGMENT:
@@ -85,7 +101,10 @@ class SegmentValue:
         while len(runs) < count:
             advance, skipped = reader.varint(), reader.varint()
             runs.append(Run(runs[-1].source + advance + skipped, runs[-1].target + advance))
-        return cls(source_topic_id=ids[0], target_topic_id=ids[1], target_topic=target_topic, runs=tuple(runs))
+        spans = _read_spans(reader) if version == _WITH_SPANS else ()
+        return cls(
+            source_topic_id=ids[0], target_topic_id=ids[1], target_topic=target_topic, runs=tuple(runs), spans=spans
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +115,7 @@ class StoredMap:
     target_topic_id: uuid.UUID
     target_topic: str
     segments: Mapping[int, tuple[Run, ...]]
+    spans: Mapping[int, tuple[Span, ...]]  # by segment; what counts is those of the last one that is joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +125,7 @@ class Adoption:
     segments: Mapping[int, tuple[Run, ...]]
     segments_stored: int  # numbers below this may be in the topic
     source_recreated: bool = False
+    spans: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
 
 
 def adopt(stored: StoredMap | None, source_topic_id: uuid.UUID, target_topic_id: uuid.UUID) -> Adoption:
@@ -118,7 +139,7 @@ def adopt(stored: StoredMap | None, source_topic_id: uuid.UUID, target_topic_id:
     if _differ(stored.target_topic_id, target_topic_id):
         return Adoption(segments={}, segments_stored=known)
     recreated = _differ(stored.source_topic_id, source_topic_id)
-    return Adoption(segments=stored.segments, segments_stored=known, source_recreated=recreated)
+    return Adoption(segments=stored.segments, segments_stored=known, source_recreated=recreated, spans=stored.spans)
 
 
 def _differ(one: uuid.UUID, other: uuid.UUID) -> bool:
@@ -132,18 +153,30 @@ class Replay:
         self._values: dict[tuple[str, int], dict[int, SegmentValue]] = {}
 
     def take(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Fold some more records in; a segment of transactions takes a millisecond."""
+        """Fold some more records in; a segment of transactions takes a millisecond.
+
+        A value that cannot be read is a segment without runs: it concerns one partition, and who joins them says so.
+        """
         for raw_key, raw_value in records:
             key = SegmentKey.decode(raw_key)
             segments = self._values.setdefault((key.topic, key.partition), {})
             if raw_value is None:
                 segments.pop(key.segment, None)
             else:
-                segments[key.segment] = SegmentValue.decode(raw_value)
+                segments[key.segment] = _readable(raw_value)
 
     def maps(self) -> dict[tuple[str, int], StoredMap]:
         """What the records say."""
         return {partition: _stored(segments) for partition, segments in self._values.items() if segments}
+
+
+def _readable(raw_value: bytes) -> SegmentValue:
+    try:
+        return SegmentValue.decode(raw_value)
+    except NewerVersion:
+        raise
+    except FormatError:
+        return SegmentValue(source_topic_id=ZERO_UUID, target_topic_id=ZERO_UUID, target_topic="", runs=())
 
 
 def replay(records: Iterable[tuple[bytes, bytes | None]]) -> dict[tuple[str, int], StoredMap]:
@@ -160,7 +193,15 @@ def _stored(segments: dict[int, SegmentValue]) -> StoredMap:
         target_topic_id=newest.target_topic_id,
         target_topic=newest.target_topic,
         segments={number: value.runs for number, value in sorted(segments.items())},
+        spans={number: value.spans for number, value in segments.items()},
     )
+
+
+def _read_spans(reader: Reader) -> tuple[Span, ...]:
+    count = reader.varint()
+    if not 0 < count <= SPANS_MAX:
+        raise FormatError(f"{count} leader epochs; 1 to {SPANS_MAX} are possible")
+    return tuple(Span(reader.varint() - 1, reader.int64(), reader.int64()) for _ in range(count))
 
 
 def _varint(value: int) -> bytes:
@@ -172,8 +213,8 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _check_version(version: int) -> None:
-    if version != _VERSION:
-        raise FormatError(
-            f"offset map version {version}, this program reads {_VERSION}: was it written by a newer one?"
+def _check_version(version: int, newest: int = _VERSION) -> None:
+    if not _VERSION <= version <= newest:
+        raise NewerVersion(
+            f"offset map version {version}, this program reads up to {newest}: was it written by a newer one?"
         )

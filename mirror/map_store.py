@@ -9,11 +9,17 @@ token and claims the next. From then on the target refuses writes of the previou
 outcome is unknown is followed by a claim too, so that it cannot be mistaken for the one after it. The last epoch of a
 producer id is only ever claimed to shut out everybody who writes under it; then comes the id of the next generation.
 
+Since nobody else writes, offsets of what an owner writes only grow. If they do not, the target was put back to an older
+state (`SetBack`): then what was stored is not there, and whatever the owner believes about the topics may be wrong. An
+owner writes at least every `RENEW_MS`, so that shows soon; and after any trouble it claims before it stores, so that no
+row comes behind rows that are missing.
+
 Taking over is not the way to begin, though: `wait_for_turn` returns when the owner has let go of the store or has been
 silent. An owner is never silent for long, since it renews its claim when there is nothing to store; so the log's end
 tells a standby all it needs. The time it takes the target to answer is not counted: nobody can be heard meanwhile.
 """
 
+import asyncio
 import secrets
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -33,7 +39,7 @@ from tidemill.core.records.record import NewRecord, decode_records
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.identity import producer_id
-from tidemill.mirror.map_records import Replay, StoredMap, replay
+from tidemill.mirror.map_records import Replay, StoredMap
 from tidemill.mirror.naming import offset_map_topic
 
 _log = structlog.get_logger("tidemill.mirror")
@@ -45,7 +51,7 @@ _CLAIMS_MAX = 20
 RENEW_MS = 1_500  # an owner writes at least that often
 SILENCE_MS = 5_000  # an owner that has not written for so long is gone, or so slow that another one does better
 SEGMENT_BYTES = 4 * 1024 * 1024  # what is older than a day of renewed claims can be compacted away
-ROWS_PER_RENEWAL = 250  # read between two looks at whether the claim has to be renewed
+ROWS_PER_TURN = 25  # decoded before everybody else has a turn: a segment of transactions takes up to a millisecond
 ROW_BYTES_MAX = 512 * 1024  # per batch, below the usual max.message.bytes
 
 Row = tuple[bytes, bytes | None]
@@ -53,6 +59,10 @@ Row = tuple[bytes, bytes | None]
 
 class Fenced(RuntimeError):
     """Another mirror has taken the flow over."""
+
+
+class SetBack(RuntimeError):
+    """The topic ends before what its owner has written: its cluster was put back to an older state."""
 
 
 class MapStore:
@@ -70,6 +80,7 @@ class MapStore:
         self._epoch = -1
         self._sequence = 0
         self._in_doubt = False  # the outcome of the last write is not known
+        self._last_offset = -1  # of what was written
         self._written_ms = 0.0  # when the last write was carried out, of the monotonic clock
 
     @property
@@ -117,17 +128,13 @@ class MapStore:
     async def _read_own(self) -> dict[tuple[str, int], StoredMap]:
         """Read the maps without falling silent over it, however many there are."""
         rows, _ = await _read(self._client, self._partition, self.renew)
-        folded, newest = Replay(), list(dict(rows).items())
-        for first in range(0, len(newest), ROWS_PER_RENEWAL):
-            folded.take(newest[first : first + ROWS_PER_RENEWAL])
-            await self.renew()
-        return folded.maps()
+        return await _folded(rows, self.renew)
 
     async def renew(self) -> None:
         """Show that the owner is alive, unless something was written just now. Raises as `write` does."""
         if self._clock.monotonic() * 1000 - self._written_ms >= RENEW_MS:
             await self._settle_doubt()
-            await self._append([(_CLAIM_KEY, self._claim_value(secrets.token_bytes(16)))])
+            await self._append(self._sign_of_life())
 
     async def let_go(self) -> None:
         """Tell standbys that they need not wait. Raises as `write` does."""
@@ -135,12 +142,14 @@ class MapStore:
         await self._append([(_CLAIM_KEY, self._claim_value(secrets.token_bytes(16), is_released=True))])
 
     async def write(self, groups: Sequence[Sequence[Row]]) -> None:
-        """Store groups of rows in order; they are durable on return. Raises Fenced, KafkaError or ConnectionFailed.
+        """Store groups of rows in order; they are durable on return, and something is written in any case.
+
+        Raises Fenced, SetBack, KafkaError or ConnectionFailed.
 
         When that fails, each group is stored as a whole or not at all, unless it is too large for one batch.
         """
         await self._settle_doubt()
-        for part in _parts(groups):
+        for part in list(_parts(groups)) or [self._sign_of_life()]:
             await self._append(part)
 
     async def _create(self) -> None:
@@ -168,6 +177,9 @@ class MapStore:
 
     def _fenced(self) -> Fenced:
         return Fenced(f"another mirror has taken over {self.topic}")
+
+    def _sign_of_life(self) -> list[Row]:
+        return [(_CLAIM_KEY, self._claim_value(secrets.token_bytes(16)))]
 
     def _claim_value(self, token: bytes, *, is_released: bool = False) -> bytes:
         return _CLAIM.pack(token, self._generation, is_released)
@@ -220,6 +232,9 @@ class MapStore:
             if error.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
                 raise self._fenced() from error
             raise
+        if 0 <= offset <= self._last_offset:
+            raise SetBack(f"{self.topic} had records up to offset {self._last_offset} and goes on at {offset} now")
+        self._last_offset = offset + len(rows) - 1
         self._in_doubt = False
         self._written_ms = self._clock.monotonic() * 1000
         self._sequence = (self._sequence + len(rows)) % 2**31
@@ -240,7 +255,20 @@ async def read_maps(
 ) -> tuple[dict[tuple[str, int], StoredMap], Claims]:
     """The table by source topic and partition, and who claimed it."""
     rows, claims = await _read(client, partition)
-    return replay(rows), claims
+    return await _folded(rows), claims
+
+
+async def _folded(
+    rows: Iterable[Row], between: Callable[[], Awaitable[None]] | None = None
+) -> dict[tuple[str, int], StoredMap]:
+    """The maps that the rows tell; others have their turn, and `between` is called, after some rows each."""
+    folded, newest = Replay(), list(dict(rows).items())
+    for first in range(0, len(newest), ROWS_PER_TURN):
+        folded.take(newest[first : first + ROWS_PER_TURN])
+        await asyncio.sleep(0)
+        if between is not None:
+            await between()
+    return folded.maps()
 
 
 async def _read(

@@ -30,6 +30,10 @@ class OffsetSyncs:
         )
         self._written: dict[TopicPartition, OffsetSync] = {}
 
+    def forget_written(self) -> None:
+        """What was written may be gone."""
+        self._written.clear()
+
     async def emit(self, entries: Mapping[TopicPartition, PartitionEntry]) -> None:
         """Write the pairs that changed."""
         syncs = {

@@ -11,11 +11,12 @@ tell where to go on, and no position has to be committed anywhere. Runs may reac
 written ahead, and if the source turns out otherwise by then (compaction), the run that is true replaces them.
 
 Runs are grouped into numbered segments of fixed size, because the map is persisted one segment per record in a
-compacted topic (`tidemill.mirror.map_records`): storing a run rewrites only the segment it is in.
+compacted topic (`tidemill.mirror.map_records`): storing a run rewrites only the segment it is in. They are joined again
+by `tidemill.mirror.map_join`.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 RUNS_PER_SEGMENT = 128  # about 1 KiB as stored; one run per transaction rewrites 0.5 KiB on average
@@ -41,28 +42,13 @@ class OffsetMap:
         for run in runs:
             self.append(run)
 
-    @classmethod
-    def from_segments(
-        cls, segments: Mapping[int, tuple[Run, ...]], segment_runs: int = RUNS_PER_SEGMENT
-    ) -> "OffsetMap":
-        """Join stored segments, of which only the last may be short; what follows a short one is left over from before.
-
-        Behind a missing one the map begins anew: what the log's end means is told by the newest segments.
-        """
-        joined = cls(first_segment=min(segments, default=0), segment_runs=segment_runs)
-        index = joined._first_segment
-        for number, runs in sorted(segments.items()):
-            if number != index:
-                joined = cls(first_segment=number, segment_runs=segment_runs)
-            for run in runs:
-                joined.append(run)
-            if len(runs) < segment_runs:
-                break
-            index = number + 1
-        return joined
-
     def __len__(self) -> int:
         return len(self._sources)
+
+    @property
+    def first_target(self) -> int | None:
+        """Below this target offset the map says nothing."""
+        return self._targets[0] if self._targets else None
 
     def runs(self) -> tuple[Run, ...]:
         """All runs, oldest first."""
@@ -72,11 +58,22 @@ class OffsetMap:
         """Add a run, first dropping those that begin at or behind it; returns the number of the segment to store."""
         keep = bisect_left(self._targets, run.target)
         del self._sources[keep:], self._targets[keep:]
-        if self._sources and run.source - self._sources[-1] < run.target - self._targets[-1]:
-            raise ValueError(f"{run} overlaps the run before it, {self._sources[-1]} -> {self._targets[-1]}")
+        if self._sources and (fault := fault_between(Run(self._sources[-1], self._targets[-1]), run)):
+            raise ValueError(fault)
         self._sources.append(run.source)
         self._targets.append(run.target)
         return self._first_segment + (len(self._sources) - 1) // self._segment_runs
+
+    def drop_behind(self, target: int) -> int:
+        """Drop the runs that begin behind `target`; returns the number of the segment to store."""
+        keep = bisect_right(self._targets, target)
+        del self._sources[keep:], self._targets[keep:]
+        return self._first_segment + (keep - 1) // self._segment_runs
+
+    def extend(self, runs: Sequence[Run]) -> None:
+        """Add runs that are known to follow one another and all there are."""
+        self._sources.extend(run.source for run in runs)
+        self._targets.extend(run.target for run in runs)
 
     def collect(self, target_start: int) -> tuple[int, ...]:
         """Forget whole segments that lie below the target's log start; returns their numbers, to be deleted."""
@@ -116,3 +113,10 @@ class OffsetMap:
             return min(self._targets[0], target_end) if self._targets else None
         limit = self._targets[index + 1] if index + 1 < known else target_end
         return min(self._targets[index] + source - self._sources[index], limit)
+
+
+def fault_between(before: Run, run: Run) -> str:
+    """Why one run cannot follow the other, empty if it can."""
+    if run.target <= before.target or run.source - before.source < run.target - before.target:
+        return f"{run} overlaps the run before it, {before.source} -> {before.target}"
+    return ""

@@ -26,6 +26,7 @@ from tidemill.core.records.builder import build_batch
 from tidemill.core.records.crc import patch_crc
 from tidemill.core.records.record import Record, decode_records
 from tidemill.mirror.legacy import OldMessageView, decode_message_set
+from tidemill.mirror.lineage import UNKNOWN_EPOCH, Span
 
 SEQUENCES = 2**31  # sequences run 0 .. 2^31-1 and start over
 _TRANSACTIONAL, _DELETE_HORIZON = 0x10, 0x40
@@ -83,6 +84,7 @@ class Relayed:
     next_source: int  # where the next fetch starts
     verdicts: tuple[Verdict, ...]
     barren: tuple[tuple[int, int], ...] = ()  # (first, end) of offsets that never had a record to copy
+    spans: tuple[Span, ...] = ()  # leader epochs of the batches, also of those that are dropped
 
 
 class AbortedTransactions:
@@ -156,12 +158,14 @@ def relay(
     """
     filters, outgoing, verdicts = AbortedTransactions(aborted), list[Outgoing](), list[Verdict]()
     barren: list[tuple[int, int]] = []
+    spans: list[Span] = []
     buffer = memoryview(data)
     for view in split_batches(buffer):
         verdict = judge(view, next_source, filters)
         verdicts.append(verdict)
         if verdict is Verdict.DROP_REPLICATED:
             continue
+        _extend(spans, view)
         if verdict is Verdict.PASS:
             assert isinstance(view, BatchView)
             item = _passed(view, next_target, producer_id)
@@ -179,7 +183,22 @@ def relay(
         outgoing.append(item)
         next_target += item.records
         next_source = max(next_source, item.source_end)
-    return Relayed(outgoing=tuple(outgoing), next_source=next_source, verdicts=tuple(verdicts), barren=tuple(barren))
+    return Relayed(
+        outgoing=tuple(outgoing),
+        next_source=next_source,
+        verdicts=tuple(verdicts),
+        barren=tuple(barren),
+        spans=tuple(spans),
+    )
+
+
+def _extend(spans: list[Span], view: SourceView) -> None:
+    epoch = UNKNOWN_EPOCH if isinstance(view, OldMessageView) else view.leader_epoch
+    end = view.last_offset + 1
+    if spans and spans[-1].epoch == epoch:
+        spans[-1] = spans[-1]._replace(end=end)
+    else:
+        spans.append(Span(epoch, view.base_offset, end))
 
 
 def split_batches(buffer: memoryview) -> Iterator[SourceView]:

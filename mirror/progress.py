@@ -7,14 +7,14 @@ offsets between the source's end and what the target has acknowledged.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import structlog
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from tidemill.core.runtime.clock import Clock
+from tidemill.core.runtime.collected_parts import Collect
 from tidemill.mirror.flow import Flow, PartitionEntry
 from tidemill.mirror.health import FlowHealth
 from tidemill.mirror.link import Progress as LinkProgress
@@ -46,6 +46,8 @@ class Progress:
         size, batches = sum(e.link.progress.bytes for e in entries), sum(e.link.progress.batches for e in entries)
         states = {str(state): count for state, count in sorted(self._flow.states().items())}
         then, size_before, batches_before = self._last
+        if batches < batches_before:  # the flow has begun anew
+            size_before = batches_before = 0
         if batches == batches_before and states == self._last_states:
             return
         seconds = max(now - then, 0.001)
@@ -61,14 +63,23 @@ class Progress:
         )
 
 
-class FlowCollector(Collector):
-    """Metrics of all flows, with MirrorMaker 2's meaning where it has one, and what it lacks: lag and what is wrong."""
+class FlowMetrics:
+    """Metrics of all flows: MirrorMaker 2's under its names, and what it lacks: lag and what is wrong."""
 
-    def __init__(self, flows: Iterable[FlowHealth]) -> None:
+    def __init__(self, flows: Iterable[FlowHealth], clock: Clock) -> None:
         self._flows = tuple(flows)
+        self._clock = clock
 
-    def collect(self) -> Iterator[Metric]:
-        """Read every machine."""
+    def parts(self) -> Mapping[str, Collect]:
+        """How they are read off the machines."""
+        return {
+            "counters": self._counters,
+            "partitions": self._of_partitions,
+            "flows": self._of_flows,
+            "mirror_maker": self._as_mirror_maker,
+        }
+
+    def _counters(self) -> Iterator[Metric]:
         yield self._counter("tidemill_mirror_bytes", "bytes of batches on the target", lambda p: p.bytes)
         yield self._counter("tidemill_mirror_batches", "batches on the target", lambda p: p.batches)
         yield self._counter("tidemill_mirror_batches_rebuilt", "batches not passed as bytes", lambda p: p.rebuilt)
@@ -82,8 +93,32 @@ class FlowCollector(Collector):
             for verdict, count in tuple(entry.link.progress.dropped.items()):
                 dropped.add_metric([*labels, verdict.value], count)
         yield dropped
-        yield from self._of_partitions()
-        yield from self._of_flows()
+
+    def _as_mirror_maker(self) -> Iterator[Metric]:
+        """What MirrorMaker 2 measures too, as its dashboards have it: the topic is the copy's."""
+
+        def family(attribute: str, doc: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"kafka_connect_mirror_mirrorsourceconnector_{attribute}", doc, labels=_LABELS)
+
+        records, size = family("record_count", "records on the target"), family("byte_count", "bytes on the target")
+        last = family("replication_latency_ms", "from a record's timestamp to the target, of the latest batch")
+        least, greatest, average = (
+            family(f"replication_latency_ms_{of}", "the same, of the last minute") for of in ("min", "max", "avg")
+        )
+        now_ms = self._clock.now_ms()
+        for (source, target, *_), _, entry in self._partitions():
+            labels = [source, target, entry.target.topic, str(entry.target.partition)]
+            progress = entry.link.progress
+            records.add_metric(labels, progress.records)
+            size.add_metric(labels, progress.bytes)
+            if progress.latency.last_ms is not None:
+                last.add_metric(labels, progress.latency.last_ms)
+            spread = progress.latency.spread(now_ms)
+            if spread is not None:
+                least.add_metric(labels, spread.least)
+                greatest.add_metric(labels, spread.greatest)
+                average.add_metric(labels, spread.average)
+        yield from (records, size, last, least, greatest, average)
 
     def _of_partitions(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily("tidemill_mirror_lag_records", "offsets still to mirror", labels=_LABELS)

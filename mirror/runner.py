@@ -20,6 +20,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.client.security import dialer_of
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.clock import Clock, SystemClock
 from tidemill.mirror.config import FlowConfig, Interval, MirrorConfig
@@ -60,6 +61,7 @@ class MirrorRunner:
         self, config: MirrorConfig, *, targets: Iterable[str] | None = None, clock: Clock | None = None
     ) -> None:
         self._config = config
+        self._dialers = {alias: dialer_of(cluster.security) for alias, cluster in config.clusters.items()}
         self._targets = None if targets is None else frozenset(targets)
         self._clock = clock or SystemClock()
         self._clients: list[ClusterClient] = []
@@ -191,7 +193,10 @@ class MirrorRunner:
 
     def _client(self, alias: str, purpose: str) -> ClusterClient:
         client = ClusterClient(
-            self._config.clusters[alias].bootstrap_servers, client_id=f"tidemill-mirror-{purpose}", clock=self._clock
+            self._config.clusters[alias].bootstrap_servers,
+            client_id=f"tidemill-mirror-{purpose}",
+            dialer=self._dialers[alias],
+            clock=self._clock,
         )
         self._clients.append(client)
         return client
@@ -203,6 +208,7 @@ class MirrorRunner:
             return ClusterClient(
                 self._config.clusters[alias].bootstrap_servers,
                 client_id=f"tidemill-mirror-{purpose}",
+                dialer=self._dialers[alias],
                 clock=self._clock,
                 request_timeout_ms=PATIENCE_MS,
                 call_timeout_ms=PATIENCE_MS,
@@ -251,6 +257,7 @@ class MirrorRunner:
         flow, groups, failing = run.flow, run.groups, run.failing
         config, name = flow.config, flow.config.name
         syncs = OffsetSyncs(config, flow.source, flow.target, self._clock)
+        flow.on_set_back += [groups.forget_written, syncs.forget_written]
         self._every(config.refresh_topics, f"{name} refresh topics", flow.refresh_topics, failing, at_once=False)
         self._every(config.sync_topic_configs, f"{name} sync topic settings", flow.topics.sync_configs, failing)
         if config.emit_checkpoints.enabled:

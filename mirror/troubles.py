@@ -85,7 +85,7 @@ def unreachable(alias: str, reason: str) -> Problem:
     """A cluster that does not answer."""
     remedy = f"start it or correct {alias}.bootstrap.servers; the mirror goes on by itself"
     if "closed the connection" in reason:
-        remedy += "; a listener that wants TLS or SASL closes plain connections, and only PLAINTEXT is supported"
+        remedy += f"; a listener that wants TLS closes plain connections: see {alias}.security.protocol"
     return Problem(kind=CLUSTER, name=alias, reason=f"unreachable: {reason}", remedy=remedy)
 
 

@@ -81,6 +81,14 @@ async def pair(addresses: tuple[str, str]) -> AsyncIterator[Pair]:
 
 
 @pytest.fixture
+async def new_pair(tidemill_broker_factory: BrokerFactory) -> AsyncIterator[Pair]:
+    """Two clusters that no mirror has ever told anything of."""
+    a, b = (tidemill_broker_factory().facts["address"] for _ in range(2))
+    async with ClusterClient(a, call_timeout_ms=20_000) as source, ClusterClient(b, call_timeout_ms=20_000) as target:
+        yield Pair(a, b, source, target, f"t{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
 def records_of() -> Callable[..., object]:
     """`await records_of(client, topic, partition)`."""
     return read_records

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.metrics_page import differences
 from tests.mirror.conftest import Pair, read_records
 from tests.mirror.test_flow import until
 from tidemill import services
@@ -19,12 +21,13 @@ from tidemill.demo.pipeline import free_ports
 COMMAND = [sys.executable, "-m", "tidemill.cli", "mirror"]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command, variables = [*COMMAND, *arguments], {**os.environ, **environ}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=variables)
 
 
-def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+def scrape(port: int, path: str = "metrics") -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -73,6 +76,42 @@ def test_settings_are_shown_as_they_take_effect(tmp_path: Path) -> None:
     assert [line for line in again.stdout.splitlines() if line[0] != "#"] == [line for line in lines if line[0] != "#"]
 
 
+def test_settings_come_from_the_environment_too(tmp_path: Path) -> None:
+    environ = {
+        "TIDEMILL_MIRROR_CLUSTERS": "east, w-1",
+        "TIDEMILL_MIRROR_EAST_BOOTSTRAP_SERVERS": "a:1",
+        "TIDEMILL_MIRROR_W_1_BOOTSTRAP_SERVERS": "b:1",
+        "TIDEMILL_MIRROR_EAST__W_1_ENABLED": "true",
+        "TIDEMILL_MIRROR_EAST_CONSUMER_FETCH_MAX_WAIT_MS": "70",
+        "TIDEMILL_MIRROR_PROPERTIES": "topics = x.*\neast->w-1.groups = y",
+    }
+    lines = run("config", **environ).stdout.splitlines()
+    assert {
+        "clusters = east, w-1",
+        "w-1.bootstrap.servers = b:1",
+        "east.consumer.fetch.max.wait.ms = 70",
+        "east->w-1.topics = x.*",
+        "east->w-1.groups = y",
+    } <= set(lines)
+    file = write(tmp_path, "topics = file\neast->w-1.groups = file\ngroups.exclude = file\n")
+    lines = run("config", file, "--set", "topics=argument", **environ).stdout.splitlines()
+    assert {"east->w-1.topics = argument", "east->w-1.groups = y", "east->w-1.groups.exclude = file"} <= set(lines)
+
+
+def test_wrong_variables_are_refused_by_name() -> None:
+    done = run("start", TIDEMILL_MIRROR_CLUSTERS="east,west", TIDEMILL_MIRROR_EAST_BOOTSTRAP_SERVER="a:1")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "tidemill mirror: Unknown variable TIDEMILL_MIRROR_EAST_BOOTSTRAP_SERVER: "
+        "did you mean TIDEMILL_MIRROR_EAST_BOOTSTRAP_SERVERS?\n",
+    )
+    done = run("start", TIDEMILL_MIRROR_CLUSTERS="east")
+    assert done.stderr == (
+        "tidemill mirror: TIDEMILL_MIRROR_*: clusters must name at least two clusters, as in `clusters = A, B`\n"
+    )
+    assert run("start").stderr.startswith("tidemill mirror: no settings given: clusters must name")
+
+
 def test_help_names_the_commands() -> None:
     text = run("--help").stdout
     assert all(word in text for word in ("start", "status", "verify", "config"))
@@ -94,8 +133,22 @@ def test_an_unreachable_cluster_is_named(tmp_path: Path) -> None:
     assert proof.stderr == f"tidemill mirror: A->B: {proof.stderr.partition('A->B: ')[2]}"
 
 
+def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("start", file, "--metrics", address)
+    assert done.returncode == 2
+    assert f"--metrics {address}: Address already in use; choose another address" in done.stderr
+    done = run("start", file, "--metrics", "nowhere")
+    assert (done.returncode, done.stderr) == (2, "tidemill mirror: --metrics nowhere: expected HOST:PORT\n")
+
+
 @pytest.mark.integration
-async def test_start_status_verify_and_stop(pair: Pair, tmp_path: Path) -> None:
+async def test_start_status_verify_and_stop(new_pair: Pair, tmp_path: Path) -> None:
+    pair = new_pair
     await pair.create(partitions=2)
     await pair.write(0, [b"x"] * 7)
     file = write(tmp_path, pair.text())
@@ -108,8 +161,8 @@ async def test_start_status_verify_and_stop(pair: Pair, tmp_path: Path) -> None:
     )
     before = await asyncio.to_thread(run, "status", file)
     found = json.loads(before.stdout.splitlines()[-1])
-    assert (before.returncode, found["lag"], found["unknown"]) == (3, None, 2), "nothing is known of partitions yet"
-    assert found["mirror"]["A->B"] in ("not started", "stopped", "no sign of life")  # of others on these clusters
+    assert (before.returncode, found["mirror"]) == (3, {"A->B": "not started"})
+    assert (found["lag"], found["unknown"]) == (None, 2), "nothing is known of partitions yet"
     await asyncio.to_thread(service.start)
     try:
         assert service.facts["flows"] == "A->B (1 topics, 2 partitions)"
@@ -127,6 +180,14 @@ async def test_start_status_verify_and_stop(pair: Pair, tmp_path: Path) -> None:
 
         await until(told, "status does not tell that the mirror runs")
         assert re.search(rf'tidemill_mirror_lag_records{{.*topic="{pair.topic}"}} 0\.0', text)
+        copied = (
+            rf'kafka_connect_mirror_mirrorsourceconnector_record_count{{partition="0",.*topic="{pair.remote}"}} 7\.0'
+        )
+        assert re.search(copied, text)
+        nothing_dropped = ["tidemill_mirror_batches_dropped_total"]
+        assert differences(["Mirror"], await asyncio.to_thread(scrape, port), nothing_dropped) == []
+        for question, answer in (("live", "live"), ("ready", "ready")):
+            assert await asyncio.to_thread(scrape, port, f"health/{question}") == f'{{"status": "{answer}"}}\n'
     finally:
         status = await asyncio.to_thread(service.stop)
     assert status == 0

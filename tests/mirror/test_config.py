@@ -70,14 +70,14 @@ def test_every_problem_is_reported_at_once_with_the_nearest_key() -> None:
     found = problems(
         MINIMAL
         + "topcs = a\nA->B.emit.heartbeat.enabled = true\nA.consumer.auto.offset.rset = latest\nA->C.enabled = true\n"
-        + "B.security.protocol = SSL\nB.consumer.auto.offset.reset = soon\nA->B.replication.factor = 0\n"
+        + "B.security.protocol = SASL_SSL\nB.consumer.auto.offset.reset = soon\nA->B.replication.factor = 0\n"
     )
     for expected in (
         "'topcs': did you mean 'topics'?",
         "did you mean 'A->B.emit.heartbeats.enabled'?",
         "did you mean 'A.consumer.auto.offset.reset'?",
         "'A->C.enabled' names a cluster that is not in clusters",
-        "only PLAINTEXT is supported",
+        "B: security.protocol=SASL_SSL is not available yet",
         "soon is not one of earliest, latest, none",
         "Value must be at least 1",
     ):
@@ -98,10 +98,39 @@ def test_what_would_change_the_outcome_is_refused_by_name() -> None:
         "transforms.Mask.type = com.example.Mask: batches are mirrored as bytes",
         "B.producer.compression.type = zstd: batches keep the codec of the source",
         "A->B.consumer.isolation.level belongs to the cluster that is read",
-        "security.protocol = SASL_SSL: only PLAINTEXT is supported",
+        "security.protocol=SASL_SSL is not available yet",
     ):
         assert expected in found
     assert "did you mean" not in found
+
+
+def test_each_cluster_has_its_own_way_to_be_reached() -> None:
+    config = parse(
+        MINIMAL
+        + "ssl.truststore.location = /all.pem\nA.security.protocol = SSL\nA.consumer.ssl.keystore.location = /a.pem\n"
+        + "B.ssl.key.password = x\n"
+    )
+    assert dict(config.clusters["A"].security) == {
+        "ssl.truststore.location": "/all.pem",
+        "security.protocol": "SSL",
+        "ssl.keystore.location": "/a.pem",
+    }
+    assert config.without_effect == ("B.ssl.key.password",)  # it is not encrypted
+    assert "/a.pem" not in repr(config)
+
+
+def test_settings_of_encryption_that_contradict_one_another() -> None:
+    found = problems(
+        MINIMAL
+        + "A.security.protocol = SSL\nA.ssl.truststore.location = /1\nA.producer.ssl.truststore.location = /2\n"
+        + "A.ssl.keystore.type = JKS\nA->B.ssl.truststore.location = /3\n"
+    )
+    for expected in (
+        "A.producer.ssl.truststore.location contradicts another: every client of A is the same here",
+        "ssl.keystore.type: only PEM is read",
+        "A->B.ssl.truststore.location belongs to a cluster: write it as <alias>.ssl.truststore.location",
+    ):
+        assert expected in found
 
 
 def test_nothing_far_fetched_is_suggested() -> None:

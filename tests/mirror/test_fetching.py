@@ -8,6 +8,8 @@ import pytest
 
 from tests.mirror.conftest import Pair
 from tidemill.core.client.admin import Admin
+from tidemill.core.client.batches import Fetched as BrokerAnswer
+from tidemill.core.client.batches import FetchWant
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.types import ZERO_UUID, TopicPartition
 from tidemill.mirror.fetching import LANES, LANES_MAX, PARTITIONS_PER_REQUEST, Fetcher, lanes_for
@@ -69,6 +71,49 @@ async def test_idle_partitions_do_not_hold_up_busy_ones(pair: Pair) -> None:
                 while not partition.answers.empty():
                     assert isinstance(partition.answers.get_nowait(), Fetched)
                     fetcher.want(partition, fetch(0))
+
+
+@pytest.mark.parametrize(("is_strict", "servings", "least"), [(False, 480, 1), (True, 240, 9)])
+async def test_of_many_busy_partitions_each_has_its_turn(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, is_strict: bool, servings: int, least: int
+) -> None:
+    """Kafka fills an answer strictly in the order of the request; our broker begins elsewhere, by chance, each time."""
+    await pair.create(partitions=24)
+    partitions = [Partition(TopicPartition(pair.topic, number)) for number in range(24)]
+    for partition in partitions:
+        await pair.write(partition.source.partition, [bytes(300_000)])
+    served = dict.fromkeys(range(24), 0)
+    config = pair.config("A.consumer.fetch.max.bytes = 1000000\n").clusters["A"]
+    enough, memory = asyncio.Event(), Memory()
+
+    def deliver(partition: Partition, event: Event) -> None:
+        assert isinstance(event, Fetched)
+        served[partition.source.partition] += len(event.data) > 0
+        if event.frame:
+            memory.release(event.frame)
+        fetcher.want(partition, again)  # there is always more
+        if sum(served.values()) >= servings:
+            enough.set()
+
+    fetcher: Fetcher[Partition] = Fetcher(pair.source, config, deliver, memory)
+    again = Fetch(turn=1, offset=0, max_bytes=1_000_000)
+    fetch = pair.source.fetch
+
+    async def in_order(node_id: int, wants: list[FetchWant], **kind: object) -> list[BrokerAnswer]:
+        some, rest = wants[:3], wants[3:]
+        answers = await fetch(node_id, some, **{**kind, "max_bytes": 10_000_000})  # type: ignore[arg-type]
+        empty = answers[0]._replace(data=answers[0].data[:0])
+        return [*answers, *(empty._replace(partition=want.partition) for want in rest)]
+
+    if is_strict:
+        monkeypatch.setattr(pair.source, "fetch", in_order)
+    async with asyncio.TaskGroup() as group:
+        work = group.create_task(fetcher.run())
+        for partition in partitions:
+            fetcher.want(partition, again)
+        await asyncio.wait_for(enough.wait(), 60)
+        work.cancel()
+    assert min(served.values()) >= least, served
 
 
 async def test_an_offset_out_of_range_is_told_apart(pair: Pair) -> None:

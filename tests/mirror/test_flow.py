@@ -17,8 +17,11 @@ from tidemill.core.types import TopicPartition
 from tidemill.mirror import flow as flow_module
 from tidemill.mirror.flow import Flow, PartitionEntry, Preflight
 from tidemill.mirror.link import PartitionLink, State
+from tidemill.mirror.map_join import SEGMENTS_PER_TURN, MapJoin
+from tidemill.mirror.map_records import SegmentKey, SegmentValue
 from tidemill.mirror.map_store import Fenced, MapStore
 from tidemill.mirror.memory import Memory
+from tidemill.mirror.offsets import RUNS_PER_SEGMENT, Run
 from tidemill.mirror.producing import Sender
 
 pytestmark = pytest.mark.integration
@@ -302,3 +305,80 @@ async def test_a_bug_is_seen_also_after_another_mirror_was_at_work(pair: Pair, m
     with pytest.raises(BaseExceptionGroup) as caught:
         await asyncio.wait_for(stumble(), 40)
     assert caught.group_contains(TypeError)
+
+
+async def test_a_map_that_contradicts_itself_stops_only_its_partition(pair: Pair) -> None:
+    await pair.create(partitions=2)
+    for number in range(2):
+        await pair.write(number, [b"1"] * 3)
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+        ids = only(flow).source_id, only(flow).target_id
+    store = map_store(pair)
+    await store.open()
+    rows = []
+    for number, runs in ((0, [Run(2 * i, i) for i in range(RUNS_PER_SEGMENT)]), (1, [Run(100, 1000)])):
+        value = SegmentValue(source_topic_id=ids[0], target_topic_id=ids[1], target_topic=pair.remote, runs=tuple(runs))
+        rows.append((SegmentKey(topic=pair.topic, partition=0, segment=number).encode(), value.encode()))
+    await store.write([rows])
+    await store.let_go()
+    async with mirroring(pair) as flow:
+        await until(lambda: only(flow).link.state is State.FAILED, "nobody noticed")
+        assert "offset map is damaged" in only(flow).link.reason
+        assert "delete the target topic" in only(flow).link.reason
+        await pair.write(1, [b"2"])
+        await until(lambda: only(flow, 1).link.progress.target_end == 4, "the other partition stands still")
+        await Admin(pair.target).delete_topics([pair.remote])
+        await until(lambda: begun_anew(flow), "a target that is deleted is not begun anew")
+    assert len(await read_records(pair.target, pair.remote)) == 3
+
+
+async def begun_anew(flow: Flow) -> bool:
+    await flow.look_after()
+    return caught_up(flow)
+
+
+async def test_a_long_map_is_joined_while_others_have_their_turns(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    await pair.create(partitions=1)
+    async with mirroring(pair) as flow:
+        await until(lambda: caught_up(flow), "the mirror does not catch up")
+        entry = only(flow)
+    at = 0
+
+    class Watched(MapJoin):
+        def take(self, count: int = SEGMENTS_PER_TURN) -> bool:
+            assert count == SEGMENTS_PER_TURN
+            turns.append(at)
+            return super().take(count)
+
+    turns: list[int] = []
+    monkeypatch.setattr(flow_module, "MapJoin", Watched)
+    store = map_store(pair)
+    await store.open()
+    rows = []
+    for number in range(3 * SEGMENTS_PER_TURN):
+        first = number * RUNS_PER_SEGMENT
+        value = SegmentValue(
+            source_topic_id=entry.source_id,
+            target_topic_id=entry.target_id,
+            target_topic=pair.remote,
+            runs=tuple(Run(2 * index, index) for index in range(first, first + RUNS_PER_SEGMENT)),
+        )
+        rows.append((SegmentKey(topic=pair.topic, partition=0, segment=number).encode(), value.encode()))
+    await store.write([rows])
+    await store.let_go()
+
+    async def count_turns() -> None:
+        nonlocal at
+        while True:
+            at += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        counting = group.create_task(count_turns())
+        async with mirroring(pair) as flow:
+            await until(lambda: bool(flow.entries), "the partition is not taken on")
+            assert len(only(flow).link.offsets) == 3 * SEGMENTS_PER_TURN * RUNS_PER_SEGMENT
+        counting.cancel()
+    assert len(turns) == 3
+    assert len(set(turns)) == 3, "nobody else had a turn"

@@ -4,14 +4,17 @@ import pytest
 
 from tidemill.core.records.batch import BatchView, stamp
 from tidemill.core.records.builder import build_batch
-from tidemill.core.records.record import Record
-from tidemill.mirror.link import DISPUTES_MAX, IDLE_MS, PartitionLink, State
+from tidemill.core.records.record import Record, decode_records
+from tidemill.mirror.lineage import Span
+from tidemill.mirror.link import CONFIRM_MS, DISPUTES_MAX, IDLE_MS, PartitionLink, State
 from tidemill.mirror.link_events import (
     Action,
+    EpochEndFound,
     Event,
     Fetch,
     Fetched,
     Halted,
+    LocateEpochEnd,
     LocateSource,
     LocateTarget,
     LogStartFound,
@@ -29,10 +32,12 @@ from tidemill.mirror.link_events import (
     StoreFailed,
     StoreRuns,
     TargetLocated,
+    TargetUnbound,
     Trouble,
     Wake,
     Woken,
 )
+from tidemill.mirror.map_join import Damage, join_segments
 from tidemill.mirror.offsets import OffsetMap, Run
 from tidemill.mirror.passthrough import Verdict
 from tidemill.mirror.resuming import ARRIVAL_MS
@@ -44,10 +49,10 @@ def step(link: PartitionLink, event: Event, now_ms: int = 0) -> list[Action]:
     return link.step(event, now_ms)
 
 
-def plain(base: int, count: int, **kind: object) -> bytes:
+def plain(base: int, count: int, *, epoch: int = -1, **kind: object) -> bytes:
     records = [Record(base + i, 1, b"k%d" % (base + i), b"v") for i in range(count)]
     batch = bytearray(build_batch(records, base_offset=base, **kind))  # type: ignore[arg-type]
-    stamp(batch, 0, base, 0)
+    stamp(batch, 0, base, epoch)
     return bytes(batch)
 
 
@@ -65,7 +70,13 @@ def only(actions: list[Action], kind: type[Action]) -> Action:
 
 def located(link: PartitionLink, end: int, tail: bytes = b"", start: int = 0) -> list[Action]:
     action = only(step(link, Started()), LocateTarget)
-    return step(link, TargetLocated(turn=action.turn, log_start=start, log_end=end, tail=tail))
+    return affirmed(link, step(link, TargetLocated(turn=action.turn, log_start=start, log_end=end, tail=tail)))
+
+
+def affirmed(link: PartitionLink, actions: list[Action], now_ms: int = 0) -> list[Action]:
+    """Those actions, and what follows when the map writes among them are confirmed."""
+    tokens = [action.token for action in actions if isinstance(action, StoreRuns)]
+    return [*actions, *(more for token in tokens for more in step(link, RunsStored(token=token), now_ms))]
 
 
 def test_a_target_with_unknown_records_is_left_alone() -> None:
@@ -141,7 +152,7 @@ def test_a_start_at_the_end_is_known_to_the_next_start() -> None:
     lookup = only(located(link, 0), LocateSource)
     store = only(step(link, SourceLocated(turn=lookup.turn, log_start=30, log_end=80)), StoreRuns)
     assert isinstance(store, StoreRuns)
-    again = PartitionLink(producer_id=PID, reset=Reset.LATEST, offsets=OffsetMap.from_segments(store.segments))
+    again = PartitionLink(producer_id=PID, reset=Reset.LATEST, offsets=join_segments(store.segments))
     fetch = only(located(again, 0), Fetch)
     assert isinstance(fetch, Fetch)
     assert fetch.offset == 80, "what came after the first start is not skipped"
@@ -223,7 +234,8 @@ def test_an_endless_dispute_over_the_sequence_parks_the_partition() -> None:
         if link.state is State.PARKED:
             break
         locate = only(step(link, Woken(turn=only(actions, Wake).turn)), LocateTarget)
-        fetch = only(step(link, TargetLocated(turn=locate.turn, log_start=0, log_end=0)), Fetch)
+        actions = step(link, TargetLocated(turn=locate.turn, log_start=0, log_end=0))
+        fetch = only(affirmed(link, actions), Fetch)
     assert link.state is State.PARKED
     assert "another producer" in link.reason
     assert only(actions, Wake), "replicas that lag behind may have caught up by then"
@@ -317,7 +329,8 @@ def test_an_old_map_is_deleted_when_a_new_one_begins() -> None:
 
 def relocated(link: PartitionLink, actions: list[Action], end: int, tail: bytes = b"", now_ms: int = 0) -> list[Action]:
     locate = only(step(link, Woken(turn=only(actions, Wake).turn), now_ms), LocateTarget)
-    return step(link, TargetLocated(turn=locate.turn, log_start=0, log_end=end, tail=tail), now_ms)
+    actions = step(link, TargetLocated(turn=locate.turn, log_start=0, log_end=end, tail=tail), now_ms)
+    return affirmed(link, actions, now_ms)
 
 
 def lost(token: int, *, in_doubt: bool = True) -> ProduceFailed:
@@ -407,7 +420,7 @@ def test_after_a_restart_what_was_already_there_keeps_its_place_in_the_map() -> 
     link, actions = resumed(now_ms=ARRIVAL_MS)
     actions = step(link, Produced(token=only(actions, Produce).token, target_offset=10))
     actions = relocated(link, actions, 12, mirrored(10, 2))
-    assert not [action for action in actions if isinstance(action, StoreRuns)]
+    assert not only(actions, StoreRuns).segments
     assert only(actions, Fetch).offset == 10, "the comparison with the source comes first"
     assert link.progress.source_next == 12
 
@@ -451,3 +464,161 @@ def test_a_batch_in_doubt_does_not_keep_its_answer() -> None:
     first = only(step(link, Fetched(turn=fetch.turn, data=data, end=4, frame=7)), Produce)
     assert only(step(link, lost(first.token)), Release) == Release(frame=7)
     assert link.own_bytes == len(first.batch)
+
+
+DAMAGE = Damage(what="segment 1 cannot be read", first_segment=1)
+
+
+def test_a_damaged_map_stops_the_partition_where_the_target_has_what_it_does_not_tell() -> None:
+    for offsets in (OffsetMap([Run(20, 5)], first_segment=2), OffsetMap(first_segment=2)):
+        link = PartitionLink(producer_id=PID, offsets=offsets, damage=DAMAGE, segments_stored=3)
+        located(link, 10, mirrored(5, 5))
+        assert link.state is State.FAILED
+        assert "damaged (segment 1 cannot be read)" in link.reason
+        assert "says nothing about target offsets 0 to" in link.reason
+        assert "delete the target topic" in link.reason
+
+
+def test_a_map_with_a_hole_above_the_log_start_stops_the_partition() -> None:
+    link = PartitionLink(producer_id=PID, offsets=OffsetMap([Run(20, 5)], first_segment=2))
+    located(link, 10, mirrored(5, 5), start=3)
+    assert "says nothing about target offsets 3 to 4" in link.reason
+
+
+def test_a_map_damaged_below_the_log_start_is_put_right() -> None:
+    offsets = OffsetMap([Run(20, 5)], first_segment=2)
+    link = PartitionLink(producer_id=PID, offsets=offsets, damage=DAMAGE, segments_stored=3)
+    actions = located(link, 10, mirrored(5, 5), start=5)
+    assert link.state is State.RUNNING
+    assert only(actions, StoreRuns) == StoreRuns(token=1, segments={}, deleted=(1,))
+    assert "was damaged" in only(actions, Report).message  # type: ignore[union-attr]
+
+
+def test_a_damaged_map_of_an_empty_target_is_begun_anew() -> None:
+    link = PartitionLink(producer_id=PID, offsets=OffsetMap(first_segment=3), damage=DAMAGE, segments_stored=3)
+    look = only(located(link, 0), LocateSource)
+    actions = step(link, SourceLocated(turn=look.turn, log_start=0, log_end=4))  # type: ignore[union-attr]
+    assert link.state is State.RUNNING
+    assert only(actions, StoreRuns).deleted == (1, 2)  # type: ignore[union-attr]
+
+
+# -- a source that is cut
+
+
+def led(*spans: Span) -> tuple[PartitionLink, list[Action]]:
+    link = PartitionLink(producer_id=PID, offsets=OffsetMap([Run(0, 0)]), spans=spans)
+    return link, located(link, 10)
+
+
+def answered(link: PartitionLink, actions: list[Action], epoch: int, end_offset: int) -> list[Action]:
+    turn = only(actions, LocateEpochEnd).turn  # type: ignore[union-attr]
+    return step(link, EpochEndFound(turn=turn, epoch=epoch, end_offset=end_offset))
+
+
+def test_before_it_reads_it_asks_where_the_epochs_ended() -> None:
+    link, actions = led(Span(3, 0, 6), Span(5, 6, 7))
+    assert only(actions, LocateEpochEnd).epoch == 5  # type: ignore[union-attr]
+    actions = answered(link, actions, 5, 12)
+    assert only(actions, LocateEpochEnd).epoch == 3  # type: ignore[union-attr]
+    actions = answered(link, actions, 3, 6)
+    assert only(actions, Fetch).offset == 10  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("answer", [(5, 10), (-1, -1), (3, 11)])
+def test_a_source_that_cannot_tell_is_read_all_the_same(answer: tuple[int, int]) -> None:
+    link, actions = led(Span(5, 0, 7))
+    assert only(answered(link, actions, *answer), Fetch)
+    assert link.state is State.RUNNING
+
+
+def test_an_epoch_that_ended_before_what_was_mirrored_stops_the_partition() -> None:
+    link, actions = led(Span(5, 0, 7))
+    actions = answered(link, actions, 5, 8)
+    assert link.state is State.BACKING_OFF, "one answer may come too early"
+    wake = only(actions, Wake)
+    assert wake.after_ms == CONFIRM_MS  # type: ignore[union-attr]
+    look = only(step(link, Woken(turn=wake.turn)), LocateTarget)  # type: ignore[union-attr]
+    actions = step(link, TargetLocated(turn=look.turn, log_start=0, log_end=10))  # type: ignore[union-attr]
+    actions = answered(link, actions, 5, 8)
+    assert link.state is State.FAILED
+    report = only(actions, Report)
+    assert report.severe  # type: ignore[union-attr]
+    assert (
+        "was cut at offset 8, where its leader epoch 5 ends now, after it was mirrored up to offset 10" in link.reason
+    )
+    assert "what the target has from offset 8 on" in link.reason
+    assert "delete the target topic" in link.reason
+
+
+def test_a_suspicion_that_is_not_confirmed_is_forgotten() -> None:
+    link, actions = led(Span(5, 0, 7))
+    for end_offset in (8, 12, 8):
+        actions = answered(link, actions, 5, end_offset)
+        if link.state is State.RUNNING:
+            actions = step(link, LookupFailed(turn=only(actions, Fetch).turn, trouble=Trouble.RETRY, reason="x"))  # type: ignore[union-attr]
+        look = only(step(link, Woken(turn=only(actions, Wake).turn)), LocateTarget)  # type: ignore[union-attr]
+        actions = step(link, TargetLocated(turn=look.turn, log_start=0, log_end=10))  # type: ignore[union-attr]
+    assert link.state is State.LOCATING
+
+
+def test_a_new_leader_is_a_reason_to_ask_and_asked_once() -> None:
+    link, actions = led(Span(5, 0, 7))
+    fetch = only(answered(link, actions, 5, 12), Fetch)
+    news = Fetched(turn=fetch.turn, data=plain(10, 2, epoch=6), end=12)  # type: ignore[union-attr]
+    actions = step(link, news)
+    assert "a new leader (epoch 6)" in link.reason
+    look = only(step(link, Woken(turn=only(actions, Wake).turn)), LocateTarget)  # type: ignore[union-attr]
+    actions = step(link, TargetLocated(turn=look.turn, log_start=0, log_end=10))  # type: ignore[union-attr]
+    fetch = only(answered(link, actions, 5, 10), Fetch)
+    actions = step(link, Fetched(turn=fetch.turn, data=plain(10, 2, epoch=6), end=12))  # type: ignore[union-attr]
+    assert only(actions, StoreRuns).spans == (Span(5, 0, 10), Span(6, 10, 12))  # type: ignore[union-attr]
+    assert link.state is State.RUNNING
+
+
+def test_what_the_map_knows_to_be_a_hole_is_read_again_and_not_lost() -> None:
+    offsets = OffsetMap([Run(0, 0), Run(20, 10)])
+    link = PartitionLink(producer_id=PID, offsets=offsets, reset=Reset.NONE)
+    fetch = only(located(link, 10), Fetch)
+    assert fetch.offset == 10, "a source that was cut may have something there by now"  # type: ignore[union-attr]
+    lookup = only(step(link, OutOfRange(turn=fetch.turn)), LocateSource)  # type: ignore[union-attr]
+    actions = step(link, SourceLocated(turn=lookup.turn, log_start=20, log_end=30))  # type: ignore[union-attr]
+    assert only(actions, Fetch).offset == 20  # type: ignore[union-attr]
+    assert link.progress.lost == 0
+
+
+# -- a target that was put back to an older state
+
+
+def test_a_mirror_with_nothing_to_send_looks_again_when_the_connection_to_the_target_is_lost() -> None:
+    link, fetch = running()
+    actions = step(link, Fetched(turn=fetch.turn, data=plain(0, 4), end=4))
+    step(link, Produced(token=only(actions, Produce).token, target_offset=0))
+    assert link.is_caught_up
+    actions = step(link, TargetUnbound())
+    assert only(actions, Wake).after_ms == 0
+    actions = relocated(link, actions, 2, mirrored(0, 2))
+    assert "lost 2 acknowledged records" in only(actions, Report).message
+    fetch = only(actions, Fetch)
+    assert fetch.offset == 0, "what is there is compared first"
+    (produce,) = [a for a in step(link, Fetched(turn=fetch.turn, data=plain(0, 4), end=4)) if isinstance(a, Produce)]
+    assert [record.offset for record in decode_records(BatchView(produce.batch))] == [0, 1]
+    assert link.progress.source_next == 2
+
+
+def test_nothing_is_sent_before_a_write_has_shown_that_the_stored_map_is_still_there() -> None:
+    link, fetch = running()
+    first = only(step(link, Fetched(turn=fetch.turn, data=bytearray(plain(0, 4)), end=4)), Produce)
+    lost_it = step(link, lost(first.token))
+    locate = only(step(link, Woken(turn=only(lost_it, Wake).turn)), LocateTarget)
+    actions = step(link, TargetLocated(turn=locate.turn, log_start=0, log_end=0))
+    assert not [action for action in actions if isinstance(action, Produce)]
+    write = only(actions, StoreRuns)
+    assert (write.segments, write.deleted) == ({}, ())
+    only(step(link, RunsStored(token=write.token)), Produce)
+
+
+def test_while_batches_are_on_their_way_their_answers_tell_that_the_connection_is_lost() -> None:
+    link, fetch = running()
+    only(step(link, Fetched(turn=fetch.turn, data=plain(0, 4), end=4)), Produce)
+    assert step(link, TargetUnbound()) == []
+    assert link.state is State.RUNNING

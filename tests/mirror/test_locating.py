@@ -14,7 +14,9 @@ from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.types import ZERO_UUID, TopicPartition
 from tidemill.mirror.link_events import (
+    EpochEndFound,
     Event,
+    LocateEpochEnd,
     LocateSource,
     LocateTarget,
     LookupFailed,
@@ -38,7 +40,7 @@ class Asker:
     answers: list[Event] = field(default_factory=list)
 
 
-async def ask(pair: Pair, askers: list[Asker], action: LocateTarget | LocateSource) -> None:
+async def ask(pair: Pair, askers: list[Asker], action: LocateTarget | LocateSource | LocateEpochEnd) -> None:
     done = asyncio.Event()
 
     def deliver(asker: Asker, event: Event) -> None:
@@ -93,6 +95,25 @@ async def test_source_ends(pair: Pair) -> None:
     found = askers(pair, 2)
     await ask(pair, found, LocateSource(turn=9))
     assert [asker.answers for asker in found] == [[SourceLocated(turn=9, log_start=0, log_end=end)] for end in (0, 2)]
+
+
+async def test_where_an_epoch_of_the_source_ended(pair: Pair) -> None:
+    await pair.create(partitions=2)
+    await pair.write(1, [b"a", b"b"])
+    found = askers(pair, 2)
+    await ask(pair, found, LocateEpochEnd(turn=9, epoch=0))
+    assert [asker.answers for asker in found] == [[EpochEndFound(turn=9, epoch=0, end_offset=end)] for end in (0, 2)]
+    found = askers(pair, 1)
+    await ask(pair, found, LocateEpochEnd(turn=9, epoch=7))
+    assert found[0].answers == [EpochEndFound(turn=9, epoch=-1, end_offset=-1)], "an epoch that never was"
+
+
+async def test_a_source_partition_that_is_not_there_is_asked_again(pair: Pair) -> None:
+    found = askers(pair, 1)
+    await ask(pair, found, LocateEpochEnd(turn=1, epoch=0))
+    (answer,) = found[0].answers
+    assert isinstance(answer, LookupFailed)
+    assert answer.trouble is Trouble.RETRY
 
 
 async def test_a_topic_that_took_the_name_of_another_is_not_found(pair: Pair) -> None:

@@ -3,6 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.mirror.lineage import Span
+from tidemill.mirror.map_join import join_segments
 from tidemill.mirror.map_ledger import MapLedger
 from tidemill.mirror.offsets import OffsetMap, Run
 
@@ -94,8 +96,56 @@ def test_the_topic_always_holds_a_map_that_is_right_as_far_as_it_goes(data: st.D
                 topic.pop(number, None) if runs is None else topic.update({number: runs})
             if done == len(rows):
                 book.stored(write.token)
-        stored = OffsetMap.from_segments(topic, segment_runs=2)
+        stored = join_segments(topic, segment_runs=2)
         for needs, at, origin in needs_of:
             if needs <= book.confirmed:
                 confirmed = max(confirmed, at)
                 assert at < start or stored.source_for(at) == origin
+
+
+def test_a_new_leader_is_stored_before_what_it_wrote_is_sent() -> None:
+    book = ledger()
+    book.note([Span(3, 0, 4)])
+    assert book.write() is None, "the first run takes it along"
+    needs = book.add(0, [(0, 4)])
+    write = book.write()
+    assert write is not None
+    assert (write.token, write.spans) == (needs, (Span(3, 0, 4),))
+    book.stored(needs)
+    book.note([Span(3, 4, 8)])
+    assert book.write() is None, "the end of the newest epoch follows from the map"
+    book.note([Span(5, 8, 10)])
+    needs = book.add(8, [(8, 2)])
+    write = book.write()
+    assert write is not None
+    assert (write.token, write.segments) == (needs, {0: (Run(0, 0),)})
+    assert write.spans == (Span(3, 0, 8), Span(5, 8, 10))
+
+
+def test_runs_written_ahead_give_way_to_records_that_are_there() -> None:
+    book = ledger()
+    book.add(0, [(0, 2), (5, 2), (9, 1)])
+    first = book.write()
+    assert first is not None
+    book.stored(first.token)
+    book.add(2, [(5, 6)])
+    write = book.write()
+    assert write is not None
+    assert (write.segments, write.deleted) == ({0: (Run(0, 0), Run(5, 2))}, (1,))
+
+
+def test_a_write_that_affirms_what_is_stored_holds_what_is_not() -> None:
+    book = ledger()
+    book.add(0, [(0, 3)])
+    first = book.write()
+    assert first is not None
+    again = book.affirm()
+    assert again is not None
+    assert again.segments == first.segments
+    book.stored(again.token)
+    empty = book.affirm()
+    assert empty is not None
+    assert (empty.segments, empty.deleted) == ({}, ())
+    assert not book.is_settled
+    book.stored(empty.token)
+    assert book.is_settled

@@ -1,13 +1,15 @@
 """Map segments on the topic: layout, round trip, replay."""
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.mirror.formats import FormatError
-from tidemill.mirror.map_records import SegmentKey, SegmentValue, replay
+from tidemill.mirror.lineage import Span
+from tidemill.mirror.map_records import NewerVersion, SegmentKey, SegmentValue, replay
 from tidemill.mirror.offsets import Run
 
 KEY = SegmentKey(topic="orders", partition=3, segment=2)
@@ -24,6 +26,11 @@ def test_layout() -> None:
     assert VALUE.encode().hex() == (
         "0000" + f"{1:032x}" + f"{2:032x}" + "0008412e6f7264657273" + "02" + f"{1000:016x}" + f"{777:016x}" + "ab0201"
     )
+    with_spans = replace(VALUE, spans=(Span(-1, 0, 5), Span(300, 5, 9)))
+    assert with_spans.encode().hex() == (
+        "0001" + VALUE.encode().hex()[4:] + "0200" + f"{0:016x}{5:016x}" + "ad02" + f"{5:016x}{9:016x}"
+    )
+    assert SegmentValue.decode(with_spans.encode()) == with_spans
     assert SegmentKey.decode(KEY.encode()) == KEY
     assert SegmentValue.decode(VALUE.encode()) == VALUE
 
@@ -69,3 +76,12 @@ def test_replay_keeps_the_latest_and_honours_deletion() -> None:
     assert set(maps) == {("orders", 3)}
     assert maps["orders", 3].segments == {1: older.runs, 2: VALUE.runs}
     assert maps["orders", 3].target_topic == "A.orders"
+
+
+def test_a_value_that_cannot_be_read_concerns_its_partition_only() -> None:
+    other = SegmentKey(topic="other", partition=0, segment=0)
+    maps = replay([(KEY.encode(), VALUE.encode()[:-1]), (other.encode(), VALUE.encode())])
+    assert maps["orders", 3].segments == {2: ()}
+    assert maps["other", 0].segments == {0: VALUE.runs}
+    with pytest.raises(NewerVersion):
+        replay([(KEY.encode(), b"\x00\x07" + VALUE.encode()[2:])])

@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from tests.mirror.conftest import Pair
+from tidemill.core.client.admin import Admin, NewTopic
 from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
@@ -13,7 +14,7 @@ from tidemill.core.runtime.clock import ManualClock, SystemClock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.identity import producer_id
 from tidemill.mirror.map_records import SegmentKey, SegmentValue
-from tidemill.mirror.map_store import ROW_BYTES_MAX, ROWS_PER_RENEWAL, SILENCE_MS, Fenced, MapStore, Row
+from tidemill.mirror.map_store import ROW_BYTES_MAX, ROWS_PER_TURN, SILENCE_MS, Fenced, MapStore, Row, SetBack
 from tidemill.mirror.offsets import Run
 
 pytestmark = pytest.mark.integration
@@ -161,13 +162,13 @@ async def test_who_reads_a_long_map_is_not_silent_meanwhile(pair: Pair) -> None:
 
     first = store(pair)
     await first.open()
-    await first.write([[row(number, Run(number, number)) for number in range(4 * ROWS_PER_RENEWAL)]])
+    await first.write([[row(number, Run(number, number)) for number in range(4 * ROWS_PER_TURN)]])
     await first.let_go()
     place = TopicPartition(first.topic, 0)
     _, before = await pair.target.bounds(place)
     other = MapStore(pair.target, source_alias=pair.topic, target_alias="B", clock=Laborious(), replication_factor=1)
     maps = await other.open()
-    assert list(maps["t", 0].segments) == list(range(4 * ROWS_PER_RENEWAL))
+    assert list(maps["t", 0].segments) == list(range(4 * ROWS_PER_TURN))
     _, after = await pair.target.bounds(place)
     assert after - before > 1, "the claim is not renewed"
     await other.write([[row(0, Run(0, 0))]])
@@ -191,3 +192,25 @@ async def test_epochs_that_are_used_up_begin_a_new_generation(pair: Pair) -> Non
         await owner.write([[row(0, Run(0, 0))]])
         with pytest.raises(Fenced):
             await before.write([[row(0, Run(7, 7))]])
+
+
+async def test_something_is_written_also_when_there_is_nothing_to_store(pair: Pair) -> None:
+    """It shows that what was stored before is still there."""
+    owner = store(pair)
+    await owner.open()
+    before = await pair.target.bounds(TopicPartition(owner.topic, 0))
+    await owner.write([[], []])
+    assert await pair.target.bounds(TopicPartition(owner.topic, 0)) == (before[0], before[1] + 1)
+
+
+async def test_a_topic_that_ends_before_what_was_written_is_noticed(pair: Pair) -> None:
+    owner = store(pair)
+    await owner.open()
+    for number in range(3):
+        await owner.write([[row(number, Run(number, number))]])
+    admin = Admin(pair.target)
+    assert await admin.delete_topics([owner.topic]) == {owner.topic: None}
+    topic = NewTopic(name=owner.topic, partitions=1)
+    assert await admin.create_topics([topic]) == {owner.topic: None}
+    with pytest.raises(SetBack, match="had records up to offset 3 and goes on at 0 now"):
+        await owner.write([[row(3, Run(3, 3))]])

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.mirror.offsets import RUNS_PER_SEGMENT, OffsetMap, Run
+from tidemill.mirror.map_join import join_segments
+from tidemill.mirror.offsets import OffsetMap, Run
 
 # For each source offset: does it carry a record that survives?
 SURVIVORS = st.lists(st.booleans(), max_size=400)
@@ -56,7 +57,7 @@ def test_segments_restore_the_map(survivors: list[bool], data: st.DataObject) ->
     gone = offsets.collect(start)
     segments = {number: offsets.segment(number) for number in offsets.segment_numbers()}
     assert not set(gone) & set(segments)
-    restored = OffsetMap.from_segments(segments)
+    restored = join_segments(segments)
     assert restored.runs() == offsets.runs()
     assert restored.segment_numbers() == offsets.segment_numbers()
     for target in range(start, len(sources)):
@@ -85,13 +86,9 @@ def test_before_the_map() -> None:
     assert OffsetMap().source_for(0) is None
 
 
-def test_behind_a_missing_segment_the_map_begins_anew() -> None:
-    full = tuple(Run(2 * index, index) for index in range(RUNS_PER_SEGMENT))
-    newest = OffsetMap.from_segments({3: full, 5: (Run(9000, 4000),)})
-    assert newest.runs() == (Run(9000, 4000),)
-    assert newest.segment_numbers() == range(5, 6)
-    assert OffsetMap.from_segments({}).runs() == ()
-
-
-def test_what_follows_a_short_segment_is_left_over() -> None:
-    assert OffsetMap.from_segments({0: (Run(0, 0),), 1: (Run(9, 5),)}).runs() == (Run(0, 0),)
+def test_runs_that_begin_behind_a_target_offset_can_be_dropped() -> None:
+    offsets = OffsetMap([Run(0, 0), Run(5, 2), Run(9, 4), Run(20, 7)], segment_runs=2)
+    assert offsets.drop_behind(4) == 1
+    assert offsets.runs() == (Run(0, 0), Run(5, 2), Run(9, 4))
+    assert offsets.drop_behind(3) == 0
+    assert offsets.source_for(4) == 7

@@ -20,6 +20,7 @@ from tidemill.core.records.builder import build_batch
 from tidemill.core.records.compression import CODECS
 from tidemill.core.records.crc import crc32c
 from tidemill.core.records.record import Record, decode_records
+from tidemill.mirror.lineage import Span
 from tidemill.mirror.passthrough import (
     AbortedTransactions,
     Relayed,
@@ -254,3 +255,11 @@ def test_bytes_that_may_not_be_edited_are_copied() -> None:
     relayed = relay(data, next_source=0, next_target=9, producer_id=PID)
     assert BatchView(relayed.outgoing[0].batch).base_sequence == 9
     assert data == source(0, 2)
+
+
+def test_leader_epochs_of_everything_that_was_read_are_told() -> None:
+    marker = at(4, build_batch([Record(0, 0, b"\0\0\0\0", b"")], control=True, transactional=True), epoch=6)
+    old = at(5, build_batch(records(5, 2)), epoch=6)
+    data = source(0, 2) + source(2, 2) + marker + old + at(9, build_batch(records(9, 1)), epoch=-1)
+    relayed = relay(bytearray(data), next_source=1, next_target=0, producer_id=PID)
+    assert relayed.spans == (Span(4, 0, 4), Span(6, 4, 7), Span(-1, 9, 10))

@@ -3,16 +3,16 @@
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from tests.mirror.conftest import Pair
 from tests.mirror.test_flow import caught_up, mirroring, until
 from tidemill.core.client.cluster import ClusterClient
-from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.runtime.clock import ManualClock, SystemClock
+from tidemill.core.runtime.collected_parts import CollectedParts
 from tidemill.mirror.health import FlowHealth
 from tidemill.mirror.probing import ClusterProbe
-from tidemill.mirror.progress import FlowCollector, Progress
+from tidemill.mirror.progress import FlowMetrics, Progress
 
 pytestmark = pytest.mark.integration
 
@@ -26,20 +26,22 @@ async def test_metrics_are_read_off_the_machines(pair: Pair) -> None:
         probes = {alias: ClusterProbe(lambda: ClusterClient("127.0.0.1:1"), clock) for alias in "AB"}
         health = FlowHealth(flow, probes, clock, mirror="m", jobs={}, groups={})
         health.look()
-        registry = CollectorRegistry()
-        registry.register(FlowCollector([health]))
-        text = generate_latest(registry).decode()
+        metrics = CollectedParts(FlowMetrics([health], SystemClock()).parts())
+        text = metrics.text().decode()
         flow.topics.problems["A.t"] = "cannot be created"
         async with asyncio.TaskGroup() as tasks:
             work = tasks.create_task(probes["B"].run())
             await until(lambda: bool(probes["B"].reason), "the outage is not seen")
             clock.advance(7000)
             health.look()
-            later = generate_latest(registry).decode()
+            later = metrics.text().decode()
             work.cancel()
     labels = f'{{partition="0",source="A",target="B",topic="{pair.topic}"}}'
     assert f"tidemill_mirror_lag_records{labels} 0.0" in text
     assert f"tidemill_mirror_batches_total{labels} 1.0" in text
+    copy = f'{{partition="0",source="A",target="B",topic="{pair.remote}"}}'
+    assert f"kafka_connect_mirror_mirrorsourceconnector_record_count{copy} 3.0" in text
+    assert f"kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms_max{copy} " in text
     assert f"tidemill_mirror_partition_running{labels} 1.0" in text
     assert f"tidemill_mirror_lag_seconds{labels} 0.0" in text
     assert f"tidemill_mirror_records_lost_total{labels} 0.0" in text

@@ -36,5 +36,5 @@ def test_a_cluster_that_closes_connections_may_want_tls() -> None:
     found = unreachable("B", "b:9092: peer closed the connection")
     assert (found.kind, found.name) == (CLUSTER, "B")
     assert "B.bootstrap.servers" in found.remedy
-    assert "PLAINTEXT" in found.remedy
+    assert "B.security.protocol" in found.remedy
     assert "PLAINTEXT" not in unreachable("B", "b:9092: cannot connect").remedy
