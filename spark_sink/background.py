@@ -4,8 +4,7 @@ The warehouse job's commits: while one batch goes into the table, Spark already 
 place, so that at most two batches are in memory; who comes with the next one waits until the place is free.
 
 That is safe because the table owns the offsets: a batch that Spark takes for done and that never reached the table is
-read again by the next query. An error is told to whoever asks next, and goes on being told until `settle` has taken
-note of it.
+read again by the next query. An error is told to whoever asks, again and again; nothing more is begun after it.
 """
 
 from collections.abc import Callable
@@ -24,26 +23,18 @@ class Background:
         """Whether something is being done."""
         return self._last is not None and not self._last.done()
 
-    def wait(self) -> None:
-        """Return once nothing is being done; raises what the last thing raised."""
-        if self._last is not None:
-            self._last.result()
-
     def check(self) -> None:
         """Raise what the last thing raised, if it has ended; never waits."""
         if self._last is not None and self._last.done():
             self._last.result()
 
     def start(self, action: Callable[[], None]) -> None:
-        """Do something as soon as the last thing is done; raises what that raised, and does nothing then."""
-        self.wait()
+        """Do something as soon as the last thing is done; raises what that raised, RuntimeError after `close`."""
+        if self._last is not None:
+            self._last.result()
         self._last = self._pool.submit(action)
 
-    def settle(self) -> BaseException | None:
-        """Wait, forget and return what the last thing raised."""
-        last, self._last = self._last, None
-        return None if last is None else last.exception()
-
-    def close(self) -> None:
-        """Wait for the last thing and end the thread."""
+    def close(self) -> BaseException | None:
+        """Begin nothing more, wait for the last thing and return what it raised."""
         self._pool.shutdown(wait=True)
+        return None if self._last is None else self._last.exception()

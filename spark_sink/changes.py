@@ -59,6 +59,7 @@ class Chunk(NamedTuple):
     tables: tuple[pa.Table, ...]
     complaint: str = ""  # topic, partition, offset and reason of the first record that was refused
     cut: bool = False  # the range goes on behind `end` and was not read
+    topic_id: str = ""  # of the topic that was read: offsets of one made anew mean something else
 
     def to_batch(self) -> pa.RecordBatch:
         """One row of `source.CHUNK_SCHEMA`."""
@@ -73,6 +74,7 @@ class Chunk(NamedTuple):
                 "complaint": pa.array([self.complaint], pa.string()),
                 "truncated_at": pa.array([self.truncated_at], pa.int64()),
                 "cut": pa.array([self.cut], pa.bool_()),
+                "topic_id": pa.array([self.topic_id], pa.string()),
                 "changes": pa.array([to_bytes(self.tables)], pa.binary()),
             }
         )
@@ -242,6 +244,7 @@ class _ChunkBuilder:
             complaint=self._complaint,
             truncated_at=self._truncated_at,
             tables=tuple(table for table in tables if table.num_rows),
+            topic_id=str(self._wanted.topic_id),
         )
         self._start = end
         self._clear()

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 DECIMAL_PRECISION_MAX = 38
+NESTING_MAX = 100  # structs and arrays within one another; every level takes Python a few calls of a thousand
 _DEFAULT_PRECISION = 38  # Connect's Decimal names no precision unless the source adds it
 
 
@@ -105,8 +106,10 @@ _LOGICAL_TYPES: Mapping[str, ColumnType] = {
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
-def column_type(schema: Mapping[str, Any], where: str = "value") -> ColumnType:
+def column_type(schema: Mapping[str, Any], where: str = "value", level: int = 0) -> ColumnType:
     """The column type of a Connect schema in its JSON form; raises UnsupportedSchema."""
+    if level > NESTING_MAX:
+        raise UnsupportedSchema(f"{where[:NESTING_MAX]}… is nested more than {NESTING_MAX} levels deep")
     name = schema.get("name")
     if name == _DECIMAL:
         parameters = schema.get("parameters") or {}
@@ -117,10 +120,13 @@ def column_type(schema: Mapping[str, Any], where: str = "value") -> ColumnType:
         return _LOGICAL_TYPES[name]
     match schema.get("type"):
         case "array":
-            return list_type(column_type(schema["items"], f"{where}[]"))
+            return list_type(column_type(schema["items"], f"{where}[]", level + 1))
         case "struct":
             return struct_type(
-                {each["field"]: column_type(each, f"{where}.{each['field']}") for each in schema.get("fields", ())}
+                {
+                    each["field"]: column_type(each, f"{where}.{each['field']}", level + 1)
+                    for each in schema.get("fields", ())
+                }
             )
         case str(plain) if plain in _PLAIN_TYPES:
             return _PLAIN_TYPES[plain]

@@ -20,6 +20,7 @@ from tidemill.spark_sink.core_api import (
     ConfigType,
     Importance,
     Value,
+    address_or_empty,
     in_range,
     not_empty,
     one_of,
@@ -84,7 +85,7 @@ class JobConfig:
         in_range(0),
     )
     max_offsets_per_trigger: int = _key(
-        "max.offsets.per.trigger", LONG, 200_000, "Records a batch may have.", MEDIUM, in_range(1)
+        "max.offsets.per.trigger", LONG, 500_000, "Records a batch may have.", MEDIUM, in_range(1)
     )
     max_bytes_per_trigger: int = _key(
         "max.bytes.per.trigger",
@@ -217,6 +218,15 @@ class JobConfig:
         "restart.backoff.ms", LONG, 1_000, "First pause before a failed query starts again.", LOW, in_range(1)
     )
     restart_backoff_max_ms: int = _key("restart.backoff.max.ms", LONG, 60_000, "Longest such pause.", LOW, in_range(1))
+    metrics_listener: str = _key(
+        "metrics.listener",
+        STRING,
+        "",
+        "Where to serve /health/live, /health/ready and /metrics, HOST:PORT; empty for nowhere, host 0.0.0.0 for all "
+        "addresses of the machine. Whoever reaches it is answered.",
+        MEDIUM,
+        address_or_empty,
+    )
     spark: Mapping[str, str] = field(default_factory=dict)
     kafka: Mapping[str, str] = field(default_factory=dict)
 
@@ -255,6 +265,11 @@ _FIELDS: dict[str, ConfigKey] = {each.name: each.metadata[_KEY] for each in fiel
 JOB_TABLE = ConfigTable(_FIELDS.values())
 
 
+def known_names(_given: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Every key with a fixed name, whatever else was given; `spark.*` and `kafka.*` come beside them."""
+    return JOB_TABLE.names()
+
+
 def parse_job(raw: Mapping[str, str]) -> JobConfig:
     """Parse a job's settings; raises ConfigError with every problem."""
     spark = {name: value for name, value in raw.items() if name.startswith("spark.") and name not in JOB_TABLE}
@@ -267,4 +282,4 @@ def parse_job(raw: Mapping[str, str]) -> JobConfig:
     return JobConfig(**settings, spark=spark, kafka=kafka)
 
 
-__all__ = ["JOB_TABLE", "ConfigError", "JobConfig", "parse_job"]
+__all__ = ["JOB_TABLE", "ConfigError", "JobConfig", "known_names", "parse_job"]

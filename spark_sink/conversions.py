@@ -37,9 +37,11 @@ class ConversionError(ValueError):
 
 def convert(array: pa.Array, column: ColumnType) -> pa.Array:
     """Bring a parsed column to its stored type; raises ConversionError."""
+    if array.null_count == len(array):  # whatever its type: where types are guessed, nulls have their own
+        return pa.nulls(len(array), column.stored)
     try:
         return _CONVERT[column.kind](array, column)
-    except (pa.ArrowInvalid, binascii.Error, ValueError, OverflowError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, binascii.Error, ValueError, OverflowError) as error:
         raise ConversionError(str(error).split("\n", 1)[0]) from error
 
 
@@ -176,6 +178,8 @@ def _time(per_second: int) -> Callable[[pa.Array, ColumnType], pa.Array]:
 
 def _list(array: pa.Array, column: ColumnType) -> pa.Array:
     assert column.items is not None
+    if not pa.types.is_list(array.type):
+        raise ConversionError(f"{array.type} where a list is expected")
     items = convert(array.flatten(), column.items)
     edges = np.zeros(len(array) + 1, dtype=np.int32)
     np.cumsum(array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), out=edges[1:])
@@ -186,6 +190,8 @@ def _list(array: pa.Array, column: ColumnType) -> pa.Array:
 
 
 def _struct(array: pa.Array, column: ColumnType) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        raise ConversionError(f"{array.type} where an object is expected")
     names = list(column.fields)
     inner = dict(zip((each.name for each in array.type), array.flatten(), strict=True))
     children = [

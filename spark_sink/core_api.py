@@ -22,11 +22,13 @@ if TYPE_CHECKING:
         ConfigType,
         Importance,
         Value,
+        address_or_empty,
         in_range,
         not_empty,
         one_of,
-        parse_config_text,
+        parse_address,
     )
+    from tidemill.core.environment import gather, origin
     from tidemill.core.errors import (
         CorruptMessage,
         KafkaError,
@@ -40,7 +42,10 @@ if TYPE_CHECKING:
     from tidemill.core.records.compression import decompress
     from tidemill.core.records.record import NewRecord
     from tidemill.core.runtime.clock import Clock, SystemClock
+    from tidemill.core.runtime.collected_parts import Collect, CollectedParts
     from tidemill.core.runtime.net import FrameBuffers, TcpDialer
+    from tidemill.core.runtime.probe import Probe, ProbeServer, Reason
+    from tidemill.core.security.client_tls import for_librdkafka
     from tidemill.core.types import ZERO_UUID, TopicPartition
 
 _MODULES = {
@@ -55,11 +60,13 @@ _MODULES = {
         "Importance",
         "REQUIRED",
         "Value",
+        "address_or_empty",
         "in_range",
         "not_empty",
         "one_of",
-        "parse_config_text",
+        "parse_address",
     ),
+    "tidemill.core.environment": ("gather", "origin"),
     "tidemill.core.errors": (
         "CorruptMessage",
         "KafkaError",
@@ -73,7 +80,10 @@ _MODULES = {
     "tidemill.core.records.compression": ("decompress",),
     "tidemill.core.records.record": ("NewRecord",),
     "tidemill.core.runtime.clock": ("Clock", "SystemClock"),
+    "tidemill.core.runtime.collected_parts": ("Collect", "CollectedParts"),
     "tidemill.core.runtime.net": ("FrameBuffers", "TcpDialer"),
+    "tidemill.core.runtime.probe": ("Probe", "ProbeServer", "Reason"),
+    "tidemill.core.security.client_tls": ("for_librdkafka",),
     "tidemill.core.types": ("TopicPartition", "ZERO_UUID"),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
@@ -96,6 +106,8 @@ __all__ = [
     "BatchView",
     "Clock",
     "ClusterClient",
+    "Collect",
+    "CollectedParts",
     "ConfigError",
     "ConfigKey",
     "ConfigTable",
@@ -110,17 +122,24 @@ __all__ = [
     "NewRecord",
     "OffsetOutOfRange",
     "PermanentError",
+    "Probe",
+    "ProbeServer",
+    "Reason",
     "SystemClock",
     "TcpDialer",
     "TopicPartition",
     "UnknownTopicId",
     "Value",
+    "address_or_empty",
     "build_batch",
     "decompress",
     "error_for_code",
+    "for_librdkafka",
+    "gather",
     "in_range",
     "iter_batches",
     "not_empty",
     "one_of",
-    "parse_config_text",
+    "origin",
+    "parse_address",
 ]

@@ -16,6 +16,7 @@ change event at all, which is a `BadRecord` that names its offset.
 Not here: which change of a key wins (`changes`).
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -27,8 +28,10 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from tidemill.spark_sink.column_types import (
+    NESTING_MAX,
     STRING,
     ColumnType,
+    Kind,
     UnsupportedSchema,
     column_type,
     inferred_type,
@@ -44,6 +47,11 @@ UNAVAILABLE = "__debezium_unavailable_value"
 _ENVELOPE = ("op", "before", "after")  # what a document without schema is looked at for: the row's columns too
 PREFIXES_MAX = 64  # schemas remembered; a topic has one or two at a time
 _PAYLOAD = b'"payload":'
+_BLANKS = " \t\r\n"
+_DEEP = f"it is nested more than {NESTING_MAX} levels deep"
+_REFUSED = (pa.ArrowInvalid, pa.ArrowTypeError)
+_TYPES_DIFFER = "types differ between records, set columns ({})"
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 Projector = Callable[[pa.Array, tuple[str, ...]], pa.Array | None]
 """Documents and the names of members to documents with these alone, or None where that is not to be had."""
@@ -138,7 +146,7 @@ def find_prefix(document: bytes) -> tuple[bytes, Mapping[str, Any] | None] | Non
         try:
             if orjson.loads(prefix + b"null}") == {"schema": tree["schema"], "payload": None}:
                 return prefix, tree["schema"]
-        except orjson.JSONDecodeError:
+        except (orjson.JSONDecodeError, RecursionError):
             pass
         at = document.find(_PAYLOAD, at + 1)
     return None
@@ -209,14 +217,16 @@ class EnvelopeReader:
                     return _read_json(documents, known, "error")
                 except pa.ArrowInvalid:
                     pass
-            seen = _plain_schema(_read_json(documents, None).schema)
-            if known is not None:
-                seen = pa.unify_schemas([known, seen], promote_options="permissive")
+            seen = _unified(known, _read_json(_shallow(documents), None).schema)
             table = _read_json(documents, seen, "error")
-        except pa.ArrowInvalid as error:
+        except _REFUSED as error:
             slow = _slow_lines(documents, offset, members)
-            seen = _plain_schema(_read_slowly(slow, offset, str(error)).schema)
+            if known is not None and members is not None:
+                known = pa.schema([each for each in known if each.name in members])
+            seen = _unified_slowly(known, slow, offset, str(error))
             table = _read_slowly(slow, offset, str(error), seen)
+        if members is not None:
+            _check_envelope(seen, documents, offset)
         self._guessed[what] = seen
         return table
 
@@ -234,7 +244,7 @@ class EnvelopeReader:
     def _key_columns(self, schema: KnownSchema | None, payload: pa.Array, offset: pa.Array) -> pa.StructArray:
         if schema is not None:
             if schema.columns is None:
-                schema.columns = column_type(schema.tree, "key")
+                schema.columns = _column_type(schema.tree, "key", offset[0].as_py())
             return _parse(payload, _not_empty(schema.columns, offset), offset)
         table = self._guess("key", payload, offset)
         kind = _not_empty(inferred_type(pa.struct(list(table.schema))) or struct_type({}), offset)
@@ -312,14 +322,28 @@ def _row_type(schema: KnownSchema, offset: pa.Array) -> ColumnType:
 
 
 def _row_columns(schema: Mapping[str, Any], offset: int) -> ColumnType:
-    fields = {each.get("field"): each for each in schema.get("fields", ())}
+    try:
+        fields = {each.get("field"): each for each in schema.get("fields", ())}
+    except (AttributeError, TypeError):
+        raise BadRecord(offset, "its schema is none of Kafka Connect's: fields") from None
     row = fields.get("after") or fields.get("before")
     if row is None or "op" not in fields:
         raise BadRecord(offset, "its schema has no op and after; is ExtractNewRecordState configured at the source?")
+    found = _column_type(row, "row", offset)
+    if found.kind is not Kind.STRUCT:
+        raise BadRecord(offset, f"its row is a {found.stored}, not a struct")
+    return found
+
+
+def _column_type(schema: Mapping[str, Any], where: str, offset: int) -> ColumnType:
+    """The column type of a schema that anybody may have written; raises BadRecord."""
     try:
-        return column_type(row, "row")
+        return column_type(schema, where)
     except UnsupportedSchema as error:
         raise BadRecord(offset, str(error)) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"the schema of its {where} is none of Kafka Connect's: {type(error).__name__}: {error}"
+        raise BadRecord(offset, reason) from None
 
 
 def _envelope_type(names: Sequence[str], row: ColumnType) -> ColumnType:
@@ -336,6 +360,37 @@ def _guessed_row(schema: pa.Schema, offset: pa.Array) -> ColumnType:
     if "op" not in schema.names:
         raise BadRecord(offset[0].as_py(), "it has no op; is ExtractNewRecordState configured at the source?")
     return struct_type(fields)
+
+
+def _check_envelope(schema: pa.Schema, documents: pa.Array, offset: pa.Array) -> None:
+    """Refuse an op that is no text and a row that is no object, before their types are remembered; raises BadRecord."""
+    odd = [each.name for each in schema if each.name in _ENVELOPE and not _fits_envelope(each)]
+    if not odd:
+        return
+    for document, place in zip(documents.to_pylist(), offset.to_pylist(), strict=True):
+        tree = _load(document, place)
+        for name in odd:
+            if not isinstance(tree.get(name), (str if name == "op" else dict) | None):
+                raise BadRecord(place, f"its {name} is not {'text' if name == 'op' else 'a JSON object'}")
+
+
+def _fits_envelope(member: pa.Field) -> bool:
+    expected = pa.types.is_string if member.name == "op" else pa.types.is_struct
+    return bool(expected(member.type) or pa.types.is_null(member.type))
+
+
+def _unified(known: pa.Schema | None, found: pa.Schema) -> pa.Schema:
+    """What was known and what was found now; raises ArrowTypeError where they contradict each other."""
+    plain = _plain_schema(found)
+    return plain if known is None else pa.unify_schemas([known, plain], promote_options="permissive")
+
+
+def _unified_slowly(known: pa.Schema | None, lines: pa.Array, offset: pa.Array, problem: str) -> pa.Schema:
+    found = _read_slowly(lines, offset, problem).schema
+    try:
+        return _unified(known, found)
+    except _REFUSED as error:
+        raise BadRecord(offset[0].as_py(), _TYPES_DIFFER.format(error)) from None
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -366,14 +421,54 @@ def _read_json(documents: pa.Array, schema: pa.Schema | None, unexpected: str = 
 
 
 def _lines(documents: pa.Array) -> pa.Buffer:
-    """Documents one behind the other, each with a line feed at its end."""
-    if pc.all(pc.ends_with(documents, b"\n")).as_py():
+    """Documents one behind the other, each with a line feed at its end; raises ArrowInvalid.
+
+    Each begins and ends with a brace, so no value reaches from one into the next: between braces that face away from
+    each other nothing can go on. As many rows as documents are then one row in each.
+    """
+    if _framed(documents, b"}\n"):
         _, edges, data = documents.buffers()
         edge = np.frombuffer(edges, np.int32)[documents.offset : documents.offset + len(documents) + 1]
-        return data.slice(edge[0], edge[-1] - edge[0])
+        return _utf8(data.slice(edge[0], edge[-1] - edge[0]))
+    if not _framed(documents, b"}"):
+        documents = pc.ascii_trim(documents.cast(pa.string()), _BLANKS).cast(pa.binary())
+        if not _framed(documents, b"}"):
+            raise pa.ArrowInvalid("a document is not a JSON object")
     newline, nothing = pa.scalar(b"\n", pa.large_binary()), pa.scalar(b"", pa.large_binary())
     text = pc.binary_join_element_wise(documents.cast(pa.large_binary()), newline, nothing)
-    return text.buffers()[2].slice(0, pc.sum(pc.binary_length(text)).as_py() or 0)
+    return _utf8(text.buffers()[2].slice(0, pc.sum(pc.binary_length(text)).as_py() or 0))
+
+
+def _framed(documents: pa.Array, end: bytes) -> bool:
+    found: bool = pc.all(pc.and_(pc.starts_with(documents, b"{"), pc.ends_with(documents, end))).as_py()
+    return found
+
+
+def _utf8(text: pa.Buffer) -> pa.Buffer:
+    """The text, which the JSON reader would take whatever its bytes are; raises ArrowInvalid."""
+    edges = pa.py_buffer(np.array([0, text.size], np.int64))
+    pa.Array.from_buffers(pa.large_string(), 1, [None, edges, text]).validate(full=True)
+    return text
+
+
+def _shallow(documents: pa.Array) -> pa.Array:
+    """Documents for whose nesting the JSON reader has the stack when it is to find types; raises ArrowInvalid.
+
+    At 20,000 levels it ends the process.
+    """
+    opened = pc.add(pc.count_substring(documents, b"{"), pc.count_substring(documents, b"["))
+    if any(_is_deep(document.as_py()) for document in documents.filter(pc.greater(opened, NESTING_MAX))):
+        raise pa.ArrowInvalid(_DEEP)
+    return documents
+
+
+def _is_deep(document: bytes) -> bool:
+    """Whether a document is nested too deeply, as far as it is JSON."""
+    if document.count(b"{") + document.count(b"[") <= NESTING_MAX:
+        return False
+    marks = np.frombuffer(_STRINGS.sub(b"", document), np.uint8) | 0x20  # [ and ] become { and }
+    levels = np.cumsum((marks == ord("{")).astype(np.int64) - (marks == ord("}")))
+    return bool((levels > NESTING_MAX).any())
 
 
 def _slow_lines(documents: pa.Array, offset: pa.Array, members: tuple[str, ...] | None) -> pa.Array:
@@ -381,15 +476,25 @@ def _slow_lines(documents: pa.Array, offset: pa.Array, members: tuple[str, ...] 
     trees = [_load(document, place) for document, place in zip(documents.to_pylist(), offset.to_pylist(), strict=True)]
     if members is not None:
         trees = [{name: tree[name] for name in members if name in tree} for tree in trees]
-    return pa.array([orjson.dumps(tree) for tree in trees], pa.binary())
+    lines = [_dump(tree, place) for tree, place in zip(trees, offset.to_pylist(), strict=True)]
+    return pa.array(lines, pa.binary())
+
+
+def _dump(tree: dict[str, Any], offset: int) -> bytes:
+    try:
+        line = orjson.dumps(tree)
+    except orjson.JSONEncodeError:  # it follows 254 levels
+        raise BadRecord(offset, _DEEP) from None
+    if _is_deep(line):
+        raise BadRecord(offset, _DEEP)
+    return line
 
 
 def _read_slowly(lines: pa.Array, offset: pa.Array, problem: str, schema: pa.Schema | None = None) -> pa.Table:
     try:
         return _read_json(lines, schema)
     except pa.ArrowInvalid as error:
-        reason = f"types differ between records, set columns ({error or problem})"
-        raise BadRecord(offset[0].as_py(), reason) from None
+        raise BadRecord(offset[0].as_py(), _TYPES_DIFFER.format(error or problem)) from None
 
 
 def _load(document: bytes, offset: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ the log, not on where batches begin, not on markers of transactions or the holes
 
 Two readers with the same contract. `read_raw` fetches record batches with `tidemill.core.client` and decodes them in
 columns (`rows`); while Spark takes one piece, the next is already on its way. `read_secured` reads record by record
-with librdkafka, for clusters that are reached by TLS or SASL, which `tidemill.core.client` does not speak yet.
+with librdkafka, for clusters that are reached by TLS or SASL.
 
 Connections are kept for the life of a Python worker, which Spark reuses from task to task: `_client` holds one client
 per cluster, on an event loop in a thread of its own.

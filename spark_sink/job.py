@@ -13,8 +13,8 @@ same way ends the job with one line that says what to decide. A JVM that ran out
 query stands still while records wait, is not trusted with another query: the job ends, to be started anew. The exit
 status tells the cases apart for whoever supervises it: 1 may be started again, 3 needs a decision.
 
-A commit runs in the background while the next batch is read and decoded (`background`); a batch too large to hold is
-cut short where it is read, and the query starts again with fewer records a batch (`batch_size`).
+A commit runs in the background while the next batch is read and decoded (`batches`); a batch too large to hold is cut
+short where it is read, and the query starts again with fewer records a batch (`batch_size`).
 
 `SIGTERM` lets the commit at hand finish. When this process dies, the JVM it started sees its input end and exits.
 """
@@ -29,28 +29,30 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from tidemill.spark_sink.background import Background
 from tidemill.spark_sink.batch_size import BatchSize
-from tidemill.spark_sink.changes import Chunk, chunks_of
+from tidemill.spark_sink.batches import Batches
+from tidemill.spark_sink.changes import Chunk
 from tidemill.spark_sink.cluster import Cluster, ClusterUnreachable, UnknownTopic
 from tidemill.spark_sink.config import JobConfig
 from tidemill.spark_sink.core_api import Clock, SystemClock, TopicPartition
 from tidemill.spark_sink.failures import Failure, JvmDied, failure_of
+from tidemill.spark_sink.figures import JobFigures, Restart
 from tidemill.spark_sink.jvm import prepare_environment, session_settings, share_bytecode
 from tidemill.spark_sink.kernel import COMPILED, kernel
 from tidemill.spark_sink.offsets import SourceStopped, StreamOffset, TopicRecreated
-from tidemill.spark_sink.options import EARLIEST, LATEST, SourceOptions, parse_options
+from tidemill.spark_sink.options import EARLIEST, LATEST, Selection, SourceOptions, parse_options
 from tidemill.spark_sink.progress import exception_of, lag_of
+from tidemill.spark_sink.pulse import Pulse
 from tidemill.spark_sink.report import QUERY, SOURCE, TABLE, JobReport
 from tidemill.spark_sink.scratch import scratch_folder
 from tidemill.spark_sink.source_watch import TIMEOUT_MS, SourceWatch
-from tidemill.spark_sink.standstill import QueryGuard
+from tidemill.spark_sink.standstill import QueryGuard, Stalled
 from tidemill.spark_sink.tables.delta import DeltaTarget, TableUnusable, Unread, check_path
 from tidemill.spark_sink.upkeep import Upkeep, UpkeepPlan
 from tidemill.spark_sink.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger("tidemill.spark")
@@ -65,10 +67,6 @@ _LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.Fil
 """Saves a fork of `chmod` for every file of a local checkpoint: a third of what a small batch takes."""
 
 
-class _Resized(Exception):
-    """The query has to start again, with another number of records a batch."""
-
-
 class TopicMissing(SourceStopped):
     """A topic is not there, and the job was told to read what is there now."""
 
@@ -78,27 +76,24 @@ class WaitedEnough(RuntimeError):
 
 
 class WarehouseJob:
-    """One job from start to stop; `run` is called once."""
+    """One job from start to stop; `run` is called once. What it has to tell is read by any thread at any time."""
 
     def __init__(self, config: JobConfig, say: Callable[[str], None], tell: Callable[[str], None]) -> None:
         self._config = config
         self._say, self._tell = say, tell  # lines for standard output and for standard error
         self._clock: Clock = SystemClock()
         self._stopping = threading.Event()
-        self._commits = Background("tidemill-commit")
-        self._failure: BaseException | None = None  # raised in a batch, on Spark's thread or in the background
         self._size = BatchSize(
             offsets=config.max_offsets_per_trigger,
             offsets_max=config.max_offsets_per_trigger,
             bytes_max=config.max_bytes_per_trigger,
         )
-        self._resizes = False  # the query at hand is to be replaced by one with another batch size
-        self._taken = 0  # offsets of the batch whose commit was started last
         self._targets: dict[str, DeltaTarget] = {}
         self._upkeep: dict[str, Upkeep] = {}
         self._topic_ids: Mapping[str, Any] = {}
-        self._report = JobReport(tell, self._clock)
-        self._refused = self._missing = 0
+        self.figures = JobFigures(self._clock)
+        self.report = JobReport(tell, self._clock, self.figures)
+        self.pulse = Pulse(config.stall_timeout_ms / 1000, self._clock)
         self._said_ready = False
         self._has_waited = False  # for something that came back, so that the pauses start over
         self._jvm_is_broken = False
@@ -112,7 +107,8 @@ class WarehouseJob:
         """Work until stopped, done, or in need of a decision; returns the exit status."""
         options = self._asked_once()
         watched = Cluster(options, timeout_ms=TIMEOUT_MS)
-        with scratch_folder() as folder, SourceWatch(lambda: watched.partitions(options.selection), self._report):
+        watch = SourceWatch(lambda: self._look_at(watched, options.selection), self.report)
+        with scratch_folder() as folder, watch:
             try:
                 session = self._session(folder)
             except Exception as error:
@@ -121,13 +117,20 @@ class WarehouseJob:
             try:
                 status = self._run(session, folder)
             finally:
+                self.pulse.ends()
                 if self._jvm_is_broken:
                     _kill_jvm(session)  # asked to stop, it might never answer
                 else:
-                    self._commits.settle()
                     _quietly(session.stop)
-                self._commits.close()
             return status
+
+    def _look_at(self, cluster: Cluster, selection: Selection) -> None:
+        """Ask where the topics end; while nobody answers, nobody knows how far behind the job is."""
+        ends: Mapping[TopicPartition, int] = {}
+        try:
+            ends = cluster.ends(selection).offsets
+        finally:
+            self.figures.source_ends(ends)
 
     def _session(self, folder: Path) -> "SparkSession":
         master = self._config.master
@@ -163,18 +166,13 @@ class WarehouseJob:
     def _run(self, session: "SparkSession", folder: Path) -> int:
         failures = 0
         while not self._stopping.is_set():
-            batches = self._report.batches
+            batches = self.figures.batches
             try:
-                self._commits.settle()  # of the query before: its failure is known by now
                 start = self._positions()
                 if start is None:  # stopped while it waited
                     break
-                query = self._start(session, folder, start)
-                if self._watch(session, query, self._guard(query, start)):
+                if self._query(session, folder, start):
                     return EXIT_DONE
-                raise self._failure or exception_of(query) or RuntimeError("the query ended by itself")
-            except _Resized:
-                continue
             except Exception as error:
                 if self._stopping.is_set():
                     break
@@ -188,10 +186,25 @@ class WarehouseJob:
                     return self._end(failure)
                 if failure.kind is WaitedEnough:
                     return self._end(failure)
-                failures = 1 if self._report.batches > batches or self._has_waited else failures + 1
+                failures = 1 if self.figures.batches > batches or self._has_waited else failures + 1
                 self._has_waited = False
                 self._pause(failure, failures)
         return EXIT_DONE
+
+    def _query(self, session: "SparkSession", folder: Path, start: StreamOffset) -> bool:
+        """Run one query; True when the job is done, False when it needs another batch size. Raises why it failed."""
+        batches = Batches(self._size, self._commit_all)
+        try:
+            query = self._start(session, folder, start, batches)
+            if self._watch(session, query, self._guard(query, start), batches):
+                return True
+            if batches.resizes and batches.failure is None:
+                self.figures.restarted(Restart.BATCH_SIZE)
+                return False
+            raise batches.failure or exception_of(query) or RuntimeError("the query ended by itself")
+        finally:
+            batches.end()  # before the tables are asked where to go on; a batch that comes later is refused
+            self._size = batches.size
 
     def _may_continue(self, failure: Failure) -> bool:
         return failure.kind is TopicRecreated and self._config.topic_recreated == "continue"
@@ -200,17 +213,20 @@ class WarehouseJob:
         pause_ms = min(self._config.restart_backoff_ms << min(failures - 1, 20), self._config.restart_backoff_max_ms)
         if not failure.is_ours:
             self._tell(failure.detail)
-        self._report.found(_place_of(failure.kind), str(failure))
+        self.report.forget("lag")  # what Spark took for done is not in the table
+        self.report.found(_place_of(failure.kind), str(failure))
         log.warning(
             "the query failed and starts again", cause=failure.kind.__name__, reason=str(failure), pause_ms=pause_ms
         )
+        self.figures.restarted(Restart.FAILURE)
+        self.pulse.begins("its query starts again", pause_ms / 1000)
         self._stopping.wait(pause_ms / 1000)
 
-    def _start(self, session: "SparkSession", folder: Path, start: StreamOffset) -> "StreamingQuery":
+    def _start(self, session: "SparkSession", folder: Path, start: StreamOffset, batches: Batches) -> "StreamingQuery":
         """Start a query at the tables' positions."""
-        self._failure, self._resizes = None, False
+        self.pulse.begins("its query is starting")
         stream = session.readStream.format("tidemill").options(**self._source_options(start))
-        writer = stream.load().writeStream.foreachBatch(self._on_batch)
+        writer = stream.load().writeStream.foreachBatch(batches.take)
         writer = writer.option("checkpointLocation", self._checkpoint(folder))
         if self._config.available_now:
             writer = writer.trigger(availableNow=True)
@@ -247,16 +263,20 @@ class WarehouseJob:
         """Where every partition goes on, asked for until cluster, topics and tables are there; None when stopped."""
         cluster = Cluster(self._asked_once(), timeout_ms=_WAIT_MS)
         until = self._clock.monotonic() + self._config.restart_backoff_max_ms / 1000
+        told: set[str] = set()
         while not self._stopping.is_set():
+            self.pulse.begins("it looks where its tables stand")
             try:
                 for path in {self._config.path_of(topic) for topic in self._config.topics}:
                     check_path(path)
                 found = self._found_positions(cluster)
             except (UnknownTopic, ClusterUnreachable, TableUnusable) as error:
                 self._waits_for(error, is_over=self._config.available_now and self._clock.monotonic() >= until)
+                told.add(_place_of(type(error)))
             else:
-                self._report.over(SOURCE)
-                self._report.over(TABLE)
+                for where in told:  # what a query or a commit complained of is told to be over by the next one
+                    self.report.over(where)
+                self.figures.stands_at(found.offsets)
                 return found
             self._stopping.wait(_WAIT_PAUSE_S)
         return None
@@ -268,7 +288,7 @@ class WarehouseJob:
         if is_over:
             raise WaitedEnough(str(error)) from None
         self._has_waited = True
-        self._report.found(_place_of(type(error)), str(error))
+        self.report.found(_place_of(type(error)), str(error))
 
     def _found_positions(self, cluster: Cluster) -> StreamOffset:
         """The tables' positions; partitions that have none get one, in the table, before they are read."""
@@ -302,6 +322,7 @@ class WarehouseJob:
     def _target(self, topic: str) -> DeltaTarget:
         path = self._config.path_of(topic)
         if path not in self._targets:
+            self.figures.targets(path)
             self._targets[path] = DeltaTarget(
                 path,
                 self._config.name,
@@ -320,85 +341,69 @@ class WarehouseJob:
 
     # -- batches
 
-    def _on_batch(self, frame: "DataFrame", batch_id: int) -> None:
-        """Take one batch and see to its commit; runs on a thread of Spark's."""
-        try:
-            if self._resizes:
-                return  # what the table lacks is read again
-            chunks = chunks_of(frame.toArrow())
-            if self._stopping.is_set():
-                raise InterruptedError("the job is stopping")
-            self._taken = sum(chunk.end - chunk.start for chunk in chunks)
-            self._commits.start(lambda: self._commit_all(chunks))
-            self._resizes = self._resized(chunks)
-        except BaseException as error:
-            self._failure = error
-            raise
-
-    def _resized(self, chunks: list[Chunk]) -> bool:
-        cut = any(chunk.cut for chunk in chunks)
-        size = self._size.after(self._taken, sum(chunk.size_bytes for chunk in chunks), cut)
-        if size is self._size:
-            return cut
-        log.info("batches take another number of records", before=self._size.offsets, now=size.offsets, cut=cut)
-        self._size = size
-        return True
-
     def _commit_all(self, chunks: list[Chunk]) -> None:
         for path in sorted({self._config.path_of(chunk.topic) for chunk in chunks}):
             if self._stopping.is_set():
                 return  # what the table lacks is read again
-            self._commit(path, [chunk for chunk in chunks if self._config.path_of(chunk.topic) == path])
-        self._report.batch_done()
+            with self.pulse.commit(path):
+                self._commit(path, [chunk for chunk in chunks if self._config.path_of(chunk.topic) == path])
+        self.figures.batch_done()
+        self.report.batch_done()
 
     def _commit(self, path: str, chunks: list[Chunk]) -> None:
-        target = self._target(chunks[0].topic)
+        target, begun_at = self._target(chunks[0].topic), self._clock.monotonic()
         done = target.commit(chunks, self._topic_ids)
-        self._report.committed(done.records, done.rows, done.version)
-        if done.values_missing:
-            self._missing += done.values_missing
-            log.warning("rows lack a value that was not sent", count=done.values_missing, table=path)
         refused = sum(chunk.refused for chunk in chunks)
+        self.figures.committed(
+            path,
+            records=done.records,
+            rows=done.rows,
+            version=done.version,
+            ends=done.ends,
+            took_s=self._clock.monotonic() - begun_at,
+            values_missing=done.values_missing,
+            refused=refused,
+        )
+        if done.values_missing:
+            log.warning("rows lack a value that was not sent", count=done.values_missing, table=path)
         if refused:
-            self._refused += refused
             first = next(chunk.complaint for chunk in chunks if chunk.complaint)
             log.warning("records that cannot be used were passed over", count=refused, first=first, table=path)
         if done.rows and target.table is not None:
-            self._upkeep[path].committed(target.table)
+            self.figures.kept_small(path, self._upkeep[path].committed(target.table))
 
     # -- watching
 
-    def _watch(self, session: "SparkSession", query: "StreamingQuery", guard: QueryGuard) -> bool:
+    def _watch(self, session: "SparkSession", query: "StreamingQuery", guard: QueryGuard, batches: Batches) -> bool:
         """Wait until the query ends or the job is stopped; True when it ended as it should. Raises Stalled."""
         limit_s = self._config.stall_timeout_ms / 1000
         with Watchdog(limit_s, lambda: self._give_up_jvm(session, limit_s)) as watchdog:
-            while not self._stopping.wait(_POLL_S):
-                watchdog.beat()
-                self._check_commits(query)
-                self._progress(query)
-                guard.check(self._clock.monotonic(), busy=self._commits.is_busy)
-                if not query.isActive and not self._commits.is_busy:  # a long commit must not look like a silent JVM
-                    self._commits.wait()
-                    self._progress(query, force=True)
-                    if self._resizes and self._failure is None:
-                        raise _Resized
-                    return self._failure is None and query.exception() is None and self._config.available_now
-        self._commits.settle()  # let a commit at hand finish
+            try:
+                while not self._stopping.wait(_POLL_S):
+                    watchdog.beat()
+                    self.pulse.reads()
+                    batches.check()
+                    if batches.resizes and query.isActive:
+                        _quietly(query.stop)
+                    self._progress(query, batches)
+                    guard.check(self._clock.monotonic(), busy=batches.is_busy)
+                    if not query.isActive and not batches.is_busy:  # a long commit must not look like a silent JVM
+                        batches.check()
+                        self._progress(query, batches, force=True)
+                        ended_well = batches.failure is None and query.exception() is None
+                        return ended_well and not batches.resizes and self._config.available_now
+            except Stalled:
+                raise
+            except Exception:
+                _quietly(query.stop)  # whoever comes next must not find it at work
+                raise
+        self.pulse.begins("the job stops")
+        error = batches.end()  # let a commit at hand finish
+        if error is not None:
+            log.warning("the commit at hand failed; the next start reads its records again", reason=str(error))
         _quietly(query.stop)
-        self._commits.settle()
-        self._progress(query, force=True)
+        self._progress(query, batches, force=True)
         return True
-
-    def _check_commits(self, query: "StreamingQuery") -> None:
-        """End a query whose last commit failed, or which is to be replaced; raises what the commit raised."""
-        try:
-            self._commits.check()
-        except Exception as error:
-            self._failure = self._failure or error
-            _quietly(query.stop)
-            raise
-        if self._resizes and query.isActive:
-            _quietly(query.stop)
 
     def _give_up_jvm(self, session: "SparkSession", silent_s: float) -> None:
         """End a JVM that does not answer, so that whoever waits for its answer gets an error."""
@@ -407,20 +412,16 @@ class WarehouseJob:
             self._tell(f"tidemill spark: {self._jvm_end}")
             os._exit(EXIT_FAILED)  # spark-submit started it and ends with this process
 
-    def _progress(self, query: "StreamingQuery", force: bool = False) -> None:
-        if force or self._report.is_due():
+    def _progress(self, query: "StreamingQuery", batches: Batches, force: bool = False) -> None:
+        if force or self.report.is_due():
             facts: dict[str, Any] = {}
-            if self._refused:
-                facts["refused"] = self._refused
-            if self._missing:
-                facts["missing_values"] = self._missing
             progress = _quietly(lambda: query.lastProgress)
-            if progress is not None:
-                self._report.over(QUERY)  # it plans, and that is all that an idle one does
+            if progress is not None and not batches.is_busy and batches.failure is None:
+                self.report.over(QUERY)  # it plans, and that is all that an idle one does
             lag = lag_of(progress)
-            if lag is not None and not self._resizes:  # what Spark takes for done may not be in the table, or be cut
-                facts["lag"] = lag + (self._taken if self._commits.is_busy else 0)
-            self._report.progress(facts)
+            if lag is not None and not batches.resizes:  # what Spark takes for done may not be in the table, or be cut
+                facts["lag"] = lag + (batches.taken if batches.is_busy else 0)
+            self.report.progress(facts)
 
     def _end(self, failure: Failure) -> int:
         if not failure.is_ours:

@@ -91,7 +91,7 @@ EXPORT int64_t tidemill_scan(const uint8_t *data, const span *spans, int64_t spa
             int64_t key_at = next;
             next += key > 0 ? key : 0;
             if ((next = zigzag(data, next, end, &value)) < 0) return -1;
-            if (value < -1 || value >= end - next) return -1; /* the number of headers follows */
+            if (value < -1 || next >= end || value >= end - next) return -1; /* the number of headers follows */
             at = end;
             offset = (int64_t)((uint64_t)offset + (uint64_t)here->base_offset);
             if (offset < first || offset >= last) continue;
@@ -137,6 +137,7 @@ EXPORT void tidemill_gather(const uint8_t *data, const int64_t *at, const int32_
 /* -- JSON: documents reduced to a few of their members */
 
 #define DEPTH_MAX 200 /* of nesting; deeper documents are left to the general reader */
+#define EXPONENT_DIGITS_MAX 2 /* a number with more may have no finite value, which the general reader refuses */
 
 static inline int64_t blanks(const uint8_t *data, int64_t at, int64_t end) {
     while (at < end && (data[at] == ' ' || data[at] == '\n' || data[at] == '\r' || data[at] == '\t')) at++;
@@ -169,6 +170,19 @@ static int64_t escape_end(const uint8_t *data, int64_t at, int64_t end) {
     return code >= 0xDC00 && code <= 0xDFFF ? at + 6 : -1;
 }
 
+/* The position behind the character of several bytes at `at`, -1 when it is no UTF-8. */
+static int64_t character_end(const uint8_t *data, int64_t at, int64_t end) {
+    uint8_t lead = data[at];
+    int more = lead < 0xC2 || lead > 0xF4 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+    if (!more || end - at <= more) return -1;
+    uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;  /* below lie forms that are too long */
+    uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF; /* above lie surrogates and what Unicode lacks */
+    if (data[at + 1] < low || data[at + 1] > high) return -1;
+    for (int i = 2; i <= more; i++)
+        if ((data[at + i] & 0xC0) != 0x80) return -1;
+    return at + more + 1;
+}
+
 /* The position behind a string whose opening quote is before `at`; `plain` becomes 0 where it holds an escape. */
 static int64_t string_end(const uint8_t *data, int64_t at, int64_t end, int *plain) {
     while (at < end) {
@@ -178,6 +192,8 @@ static int64_t string_end(const uint8_t *data, int64_t at, int64_t end, int *pla
         if (c == '\\') {
             *plain = 0;
             if ((at = escape_end(data, at, end)) < 0) return -1;
+        } else if (c >= 0x80 && (at = character_end(data, at - 1, end)) < 0) {
+            return -1;
         }
     }
     return -1;
@@ -197,7 +213,8 @@ static int64_t number_end(const uint8_t *data, int64_t at, int64_t end) {
     if (at < end && (data[at] == 'e' || data[at] == 'E')) {
         at++;
         if (at < end && (data[at] == '+' || data[at] == '-')) at++;
-        at = digits(data, at, end);
+        from = at;
+        if ((at = digits(data, at, end)) > from + EXPONENT_DIGITS_MAX) return -1;
     }
     return at;
 }
@@ -296,7 +313,8 @@ static int64_t project_one(const uint8_t *data, int64_t at, int64_t end, const u
 /*
  * Reduce `count` documents to the members with the given names (64 at most), each followed by a line feed. `out` has a
  * byte of room for every byte of the documents and one for each document: nothing is added but the line feeds. Returns
- * what was written; -1 when a document is no JSON object, has a member twice or one whose name is written with escapes.
+ * what was written; -1 when a document is no JSON object, has a member twice or one whose name is written with escapes,
+ * is nested deeper than the general reader follows, or holds a number that it may find too large.
  */
 EXPORT int64_t tidemill_project(const uint8_t *data, const int32_t *edge, int64_t count, const uint8_t *names,
                                 const int64_t *name_edge, int64_t name_count, uint8_t *out, int32_t *out_edge) {

@@ -65,11 +65,6 @@ def build(library: Path = LIBRARY, source: Path = SOURCE) -> Path:
     return library
 
 
-def is_built(library: Path = LIBRARY, source: Path = SOURCE) -> bool:
-    """Whether the library is there and younger than its source."""
-    return library.exists() and library.stat().st_mtime >= source.stat().st_mtime
-
-
 def main() -> int:
     """Build in place, beside the source."""
     try:

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+from tidemill.spark_sink.core_api import for_librdkafka
+
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -203,7 +205,12 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
             )
     if "sasl.jaas.config" in settings:
         raise OptionError("option kafka.sasl.jaas.config is Java's: give kafka.sasl.username and kafka.sasl.password")
-    return {_JAVA_NAMES.get(name, name): value for name, value in settings.items() if name not in _JAVA_ONLY}
+    tls = for_librdkafka(
+        {_JAVA_NAMES.get(name, name): each for name, each in settings.items() if name not in _JAVA_ONLY}
+    )
+    for name, reason in tls.refused.items():
+        raise OptionError(f"option kafka.{name} cannot be honoured: {reason}")
+    return dict(tls.settings)
 
 
 def check_names(options: Mapping[str, str], known: tuple[str, ...] = NAMES) -> None:

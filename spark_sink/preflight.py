@@ -18,7 +18,7 @@ from tidemill.spark_sink.core_api import TopicPartition
 from tidemill.spark_sink.jvm import JavaMissing, find_java
 from tidemill.spark_sink.offsets import StreamOffset, TopicRecreated
 from tidemill.spark_sink.options import EARLIEST, OptionError, parse_options
-from tidemill.spark_sink.tables.delta import DeltaTarget, TableUnusable, check_path, open_table
+from tidemill.spark_sink.tables.delta import DeltaTarget, TableUnusable, check_path, check_writable, open_table
 
 ASK_TIMEOUT_MS = 5_000
 
@@ -115,6 +115,11 @@ def _paths(config: JobConfig) -> list[str]:
     for path in sorted({config.path_of(topic) for topic in config.topics}):
         try:
             check_path(path)
+        except TableUnusable as error:
+            problems.append(str(error))
+    if (location := config.checkpoint_location).startswith(("/", "file://")):  # others are Hadoop's to judge
+        try:
+            check_writable("checkpoint.location", location)
         except TableUnusable as error:
             problems.append(str(error))
     return problems

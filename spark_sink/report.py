@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.spark_sink.core_api import Clock
+from tidemill.spark_sink.figures import JobFigures, Snapshot
 
 PROGRESS = "tidemill spark progress:"
 PROBLEM, PROBLEM_OVER = "tidemill spark problem:", "tidemill spark problem over:"
-SOURCE, TABLE, QUERY = "source", "table", "query"
+PLACES = SOURCE, TABLE, QUERY = "source", "table", "query"
 _INTERVAL_S, _INTERVAL_MIN_S = 10.0, 1.0  # between two progress lines: when nothing happens, and when much does
 
 
@@ -34,33 +35,26 @@ class Problem:
 
 
 class JobReport:
-    """Counts what a job does and tells of it, a line at a time."""
+    """Tells what a job does, a line at a time."""
 
-    def __init__(self, tell: Callable[[str], None], clock: Clock) -> None:
+    def __init__(self, tell: Callable[[str], None], clock: Clock, figures: JobFigures) -> None:
         self._tell, self._clock = tell, clock
+        self._figures = figures
         self._lock = threading.RLock()
         self._problems: dict[str, Problem] = {}
-        self._facts: dict[str, Any] = {"batches": 0, "records": 0, "rows": 0}
+        self._facts: dict[str, Any] = {}
         self._told_at: float | None = None
         self._told_batches = 0
 
     @property
-    def batches(self) -> int:
-        """Batches that are in their tables."""
-        return int(self._facts["batches"])
-
-    def committed(self, records: int, rows: int, table_version: int) -> None:
-        """Part of a batch is in its table."""
+    def problems(self) -> tuple[Problem, ...]:
+        """What is in the job's way now, the oldest first."""
         with self._lock:
-            self._facts["records"] += records
-            self._facts["rows"] += rows
-            if table_version >= 0:
-                self._facts["table_version"] = max(table_version, self._facts.get("table_version", 0))
+            return tuple(self._problems.values())
 
     def batch_done(self) -> None:
-        """A batch is in all of its tables."""
+        """A batch is in all of its tables, so what kept batches from that is over."""
         with self._lock:
-            self._facts["batches"] += 1
             self.over(TABLE)
             self.over(QUERY)
 
@@ -90,7 +84,7 @@ class JobReport:
             if self._told_at is None:
                 return True
             waited = self._clock.monotonic() - self._told_at
-            return waited >= (_INTERVAL_S if self._told_batches == self.batches else _INTERVAL_MIN_S)
+            return waited >= (_INTERVAL_S if self._told_batches == self._figures.batches else _INTERVAL_MIN_S)
 
     def progress(self, more: Mapping[str, Any]) -> None:
         """Tell how far the job is; `more` are facts that stay until they are told anew."""
@@ -98,11 +92,28 @@ class JobReport:
             self._facts |= more
             self._tell_facts()
 
+    def forget(self, fact: str) -> None:
+        """Leave a fact out until it is told anew."""
+        with self._lock:
+            self._facts.pop(fact, None)
+
     def _tell_facts(self) -> None:
         first = next(iter(self._problems.values()), None)
         problem = {
             "problem": f"{first.where}: {first.what}" if first else None,
             "problem_since_ms": first.since_ms if first else None,
         }
-        self._told_at, self._told_batches = self._clock.monotonic(), self.batches
-        self._tell(f"{PROGRESS} {json.dumps(self._facts | problem)}")
+        figures = self._figures.snapshot()
+        self._told_at, self._told_batches = self._clock.monotonic(), figures.batches
+        self._tell(f"{PROGRESS} {json.dumps(_counted(figures) | self._facts | problem)}")
+
+
+def _counted(figures: Snapshot) -> dict[str, Any]:
+    facts = {"batches": figures.batches, "records": figures.records, "rows": figures.rows}
+    if figures.version >= 0:
+        facts["table_version"] = figures.version
+    if figures.refused:
+        facts["refused"] = figures.refused
+    if figures.values_missing:
+        facts["missing_values"] = figures.values_missing
+    return facts

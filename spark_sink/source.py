@@ -49,7 +49,7 @@ ROW_SCHEMA = (
 )
 CHUNK_SCHEMA = (
     "topic string, partition int, start bigint, end bigint, records bigint, refused bigint, complaint string, "
-    "truncated_at bigint, cut boolean, changes binary"
+    "truncated_at bigint, cut boolean, topic_id string, changes binary"
 )
 HEADERS_SCHEMA = ", headers array<struct<key: string, value: binary>>"
 

@@ -39,8 +39,13 @@ class SourceWatch:
             try:
                 self._ask()
             except (ClusterUnreachable, ClusterRefused, UnknownTopic) as error:
-                if not self._stopping.is_set():
-                    self._report.found(SOURCE, str(error))
+                self._found(str(error))
+            except Exception as error:  # nobody else would ask again
+                self._found(f"cannot be asked: {type(error).__name__}: {error}")
             else:
                 self._report.over(SOURCE)
             self._stopping.wait(_PAUSE_S)
+
+    def _found(self, what: str) -> None:
+        if not self._stopping.is_set():
+            self._report.found(SOURCE, what)

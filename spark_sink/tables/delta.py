@@ -10,7 +10,8 @@ one is a leftover and stops (`Fenced`). The topic's id is in the name because of
 made anew start at 0 again and must not be taken for old ones; `sink/topic` remembers the id itself.
 
 Where a partition is first read from is written the same way, before its first batch (`begin`): from then on a
-partition without a position is one that was added, and begins at 0. Without a table they wait beside it (`starts`).
+partition without a position is one that was added, and begins at 0. Without a table they wait beside it (`starts`), and
+move on there with batches that bring no row.
 
 The commit's description repeats the positions in words, where `DESCRIBE HISTORY` shows them.
 
@@ -26,6 +27,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
@@ -111,16 +113,23 @@ def check_path(path: str) -> None:
     if is_remote(path):
         return
     folder = local_folder(path)
+    place = check_writable("table.path", path)
+    if place == folder and any(each.name != FOLDER for each in folder.iterdir()) and not DeltaTable.is_deltatable(path):
+        raise TableUnusable(f"table.path {path!r} is a folder with other files in it; name a new or empty one")
+
+
+def check_writable(setting: str, path: str) -> Path:
+    """The nearest folder of the local `path` that is there; raises TableUnusable if nothing can be written into it."""
+    folder = local_folder(path)
     place = next(each for each in (folder, *folder.parents) if each.exists())
     if not place.is_dir():
-        raise TableUnusable(f"table.path {path!r} cannot be used: {place} is not a folder")
+        raise TableUnusable(f"{setting} {path!r} cannot be used: {place} is not a folder")
     try:
         with tempfile.TemporaryFile(dir=place, buffering=0) as probe:
             probe.write(bytes(PROBE_BYTES))
     except OSError as error:
-        raise TableUnusable(f"table.path {path!r} cannot be used: {place}: {error.strerror}") from None
-    if place == folder and any(each.name != FOLDER for each in folder.iterdir()) and not DeltaTable.is_deltatable(path):
-        raise TableUnusable(f"table.path {path!r} is a folder with other files in it; name a new or empty one")
+        raise TableUnusable(f"{setting} {path!r} cannot be used: {place}: {error.strerror}") from None
+    return place
 
 
 class DeltaTarget:
@@ -141,6 +150,7 @@ class DeltaTarget:
         self._missing_as_null = missing_as_null
         self._truncate_always = truncate_always  # also where it cannot be told what came before
         self._table = open_table(path)
+        self._opens_anew = False  # the handle could not be read: what it is of may have been replaced
         self._starts = Starts(path, sink)
         self._waiting: dict[str, int] | None = None  # identifiers that are in no commit yet; None: not looked
         self._own: dict[str, int] = {}  # identifiers this writer has set
@@ -181,6 +191,7 @@ class DeltaTarget:
 
         Raises TableUnusable.
         """
+        reason = ""
         for _ in range(CONFLICTS_MAX):
             self._refresh()
             found = self._positions(list(starts), topic_ids)
@@ -189,20 +200,25 @@ class DeltaTarget:
                 self._known |= found
                 return found
             try:
-                self._write_starts(missing, topic_ids)
-            except CommitFailedError:
+                self._write_positions(missing, topic_ids)
+            except CommitFailedError as error:
+                reason = _reason(error)
                 continue  # somebody else began, or committed: look again
             except (DeltaError, OSError) as error:
                 raise TableUnusable(f"table {self.path!r} cannot be written: {_reason(error)}") from error
             self._own |= {self._app(place, topic_ids): start for place, start in missing.items()}
-        raise TableUnusable(f"table {self.path!r}: lost {CONFLICTS_MAX} races against another writer; is one running?")
+        raise self._refused(reason)
 
-    def _write_starts(self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]) -> None:
+    def _refused(self, reason: str) -> TableUnusable:
+        return TableUnusable(f"table {self.path!r} refused {CONFLICTS_MAX} commits, the last one for this: {reason}")
+
+    def _write_positions(self, moved: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]) -> None:
+        """Write positions that no rows come with."""
         if self._table is None:
-            self._starts.write(self._waiting_apps() | self._moves(starts, topic_ids))
+            self._starts.write(self._waiting_apps() | self._moves(moved, topic_ids))
             self._waiting = None
         else:
-            properties = self._transactions(starts, topic_ids)
+            properties = self._transactions(moved, topic_ids)
             self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
 
     def _waiting_apps(self) -> dict[str, int]:
@@ -216,11 +232,14 @@ class DeltaTarget:
     def _check_topic(self, topic: str, topic_id: uuid.UUID) -> None:
         known = self._version_of(f"{self._sink}/{topic}")
         if known is not None and topic_id.int and known != _short_id(topic_id):
-            raise TopicRecreated(
-                f"topic {topic} was deleted and created again since table {self.path} was last fed from it, so rows "
-                "deleted in between cannot be known; load it into a new table.path, or set topic.recreated=continue "
-                "to go on with the new topic from its first record"
-            )
+            raise self._recreated(topic)
+
+    def _recreated(self, topic: str) -> TopicRecreated:
+        return TopicRecreated(
+            f"topic {topic} was deleted and created again since table {self.path} was last fed from it, so rows "
+            "deleted in between cannot be known; load it into a new table.path, or set topic.recreated=continue "
+            "to go on with the new topic from its first record"
+        )
 
     def _positions(
         self, partitions: Sequence[TopicPartition], topic_ids: Mapping[str, uuid.UUID]
@@ -232,36 +251,51 @@ class DeltaTarget:
         return f"{self._sink}/{topic_ids.get(place.topic, uuid.UUID(int=0))}/{place}"
 
     def _version_of(self, app: str) -> int | None:
-        found = None if self._table is None else self._table.transaction_version(app)
+        try:
+            found = None if self._table is None else self._table.transaction_version(app)
+        except (DeltaError, OSError) as error:
+            raise self._unreadable(error) from None
         return self._waiting_apps().get(app) if found is None else found
 
     def _refresh(self) -> None:
         if self._table is None:
             self._table = open_table(self.path)
+        elif self._opens_anew:
+            again = open_table(self.path)
+            if again is None:
+                raise TableUnusable(f"table {self.path!r} is gone; bring it back, or restart the job to make a new one")
+            self._table, self._opens_anew = again, False
         else:
             try:
                 self._table.update_incremental()
             except (DeltaError, OSError) as error:
-                raise TableUnusable(f"table {self.path!r} cannot be read: {_reason(error)}") from None
+                raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> TableUnusable:
+        self._opens_anew = True
+        return TableUnusable(f"table {self.path!r} cannot be read: {_reason(error)}")
 
     def commit(self, chunks: Sequence[Chunk], topic_ids: Mapping[str, uuid.UUID]) -> Committed:
         """Put a batch into the table, once.
 
-        Raises Fenced, OffsetGap, SchemaConflict, TruncateUnordered, ValueMissing, TableUnusable.
+        Raises Fenced, OffsetGap, SchemaConflict, TopicRecreated, TruncateUnordered, ValueMissing, TableUnusable.
         """
+        self._check_read(chunks, topic_ids)
         places = sorted({TopicPartition(chunk.topic, chunk.partition) for chunk in chunks})
+        reason = ""
         for _ in range(CONFLICTS_MAX):
             self._refresh()
             positions = self._positions(places, topic_ids)
             self._check_fence(positions, topic_ids)
             what = pending(chunks, positions, keep_all=self._mode == "append")
-            if not what.ends or (self._table is None and not what.tables):
+            if not what.ends:
                 return self._result(what, 0, 0)
-            if not self._truncate_always:
+            if not self._truncate_always and (self._table is not None or what.tables):
                 check_truncates(what, self._known)
             try:
-                rows, missing = self._write(what, self._transactions(what.ends, topic_ids))
-            except CommitFailedError:
+                rows, missing = self._write(what, topic_ids)
+            except CommitFailedError as error:
+                reason = _reason(error)
                 continue  # somebody else committed: look again whether it was with our offsets
             except (DeltaError, OSError) as error:
                 for place in what.ends:  # it may have been committed all the same: the next look tells
@@ -269,10 +303,18 @@ class DeltaTarget:
                 raise TableUnusable(f"table {self.path!r} cannot be written: {_reason(error)}") from error
             self._own |= {self._app(place, topic_ids): end for place, end in what.ends.items()}
             self._known |= what.ends
-            self._forget_starts()
-            self._refresh()
+            if self._table is not None:
+                self._forget_starts()
+                self._refresh()
             return self._result(what, rows, missing)
-        raise TableUnusable(f"table {self.path!r}: lost {CONFLICTS_MAX} races against another writer; is one running?")
+        raise self._refused(reason)
+
+    def _check_read(self, chunks: Sequence[Chunk], topic_ids: Mapping[str, uuid.UUID]) -> None:
+        """Refuse offsets of another topic than the one whose positions they would be compared with."""
+        for topic, text in {(chunk.topic, chunk.topic_id) for chunk in chunks if chunk.topic_id}:
+            expected, read = topic_ids.get(topic, uuid.UUID(int=0)), uuid.UUID(text)
+            if expected.int and read.int and expected != read:
+                raise self._recreated(topic)
 
     def _check_fence(self, positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID]) -> None:
         for place, position in positions.items():
@@ -309,15 +351,19 @@ class DeltaTarget:
             custom_metadata={SINK_METADATA: self._sink, OFFSETS_METADATA: json.dumps(offsets)},
         )
 
-    def _write(self, what: Pending, properties: CommitProperties) -> tuple[int, int]:
+    def _write(self, what: Pending, topic_ids: Mapping[str, uuid.UUID]) -> tuple[int, int]:
         """Returns how many rows were written, and how many of them lack a value."""
+        if self._table is None and not what.tables:  # no column is known, so there can be no table yet
+            self._write_positions(what.ends, topic_ids)
+            return 0, 0
+        properties = self._transactions(what.ends, topic_ids)
         table = self._prepared(what)
         schema = _arrow_schema(table)
         appends = self._mode == "append"
         source = append_source(what, schema) if appends else merge_source(what, schema)
         missing = 0 if appends else self._values_missing(table, source, what)
         if not source.num_rows and not what.truncated:
-            table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+            self._write_positions(what.ends, topic_ids)
         elif appends:
             write_deltalake(table, source, mode="append", commit_properties=properties)
         else:

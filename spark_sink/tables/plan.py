@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tidemill.spark_sink.changes import KEPT, KEYS_METADATA, OFFSET, OP, Chunk, keys_of, last_per_key
 from tidemill.spark_sink.core_api import TopicPartition
 from tidemill.spark_sink.offsets import SourceStopped
-from tidemill.spark_sink.tables.evolution import fitted
+from tidemill.spark_sink.tables.evolution import fitted, widens
 
 APPEND_COLUMNS = (("_op", pa.string()), ("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()))
 """What `mode=append` adds to each row."""
@@ -43,8 +43,9 @@ class Pending:
 def pending(chunks: Sequence[Chunk], positions: Mapping[TopicPartition, int], keep_all: bool = False) -> Pending:
     """Drop what the table has and, unless every change is kept, what a truncate made void.
 
-    `chunks` are in order of their offsets. Raises OffsetGap.
+    `chunks` are in order of their offsets. What lies behind a cut is left for the next query. Raises OffsetGap.
     """
+    chunks = _joined(chunks)
     ends: dict[TopicPartition, int] = {}
     truncated_at: dict[TopicPartition, int] = {}
     records = 0
@@ -68,6 +69,19 @@ def pending(chunks: Sequence[Chunk], positions: Mapping[TopicPartition, int], ke
             if rest.num_rows:
                 tables.append((place, rest))
     return Pending(ends=ends, truncated=tuple(truncated_at), tables=tuple(tables), records=records)
+
+
+def _joined(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The chunks of each partition up to its first cut; where several tasks read one, others go on behind it."""
+    cut: set[TopicPartition] = set()
+    found = []
+    for chunk in chunks:
+        place = TopicPartition(chunk.topic, chunk.partition)
+        if place not in cut:
+            found.append(chunk)
+        if chunk.cut:
+            cut.add(place)
+    return found
 
 
 def check_truncates(what: Pending, known: Iterable[TopicPartition]) -> None:
@@ -120,10 +134,12 @@ def append_source(what: Pending, schema: pa.Schema) -> pa.Table:
 
 
 def row_schema(what: Pending) -> pa.Schema:
-    """The columns of the rows in a batch; where two chunks disagree on a type, the first one's."""
+    """The columns of the rows in a batch; where two chunks disagree on a type, the one that has room for both."""
     fields: dict[str, pa.Field] = {}
     for _, table in what.tables:
         for each in table.schema:
             if each.name not in (OP, OFFSET) and not each.name.startswith(KEPT):
-                fields.setdefault(each.name, pa.field(each.name, each.type))
+                known = fields.get(each.name)
+                if known is None or widens(known.type, each.type):
+                    fields[each.name] = pa.field(each.name, each.type)
     return pa.schema(list(fields.values()))

@@ -1,9 +1,9 @@
-"""Where a job begins to read, kept until there is a table to keep it in
+"""Where a job goes on, kept until there is a table to keep it in
 
 A position belongs into the table's log, but a Delta table has at least one column, and columns are known with the first
 row. Until then the positions wait in a file beside the log-to-be, `_tidemill/<sink>.json`, spelled as the transaction
-identifiers that the first commit turns them into; then it is removed. It is written under another name and then given
-its own, so it is whole or not there.
+identifiers that the first commit turns them into, and move on with records that are no rows; then it is removed. It is
+written under another name and then given its own, so it is whole or not there.
 """
 
 import contextlib

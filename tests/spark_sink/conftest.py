@@ -22,6 +22,8 @@ from tidemill.spark_sink.jvm import JavaMissing, prepare_environment, session_se
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.spark_sink.running_job import Job
+
 _numbers = itertools.count(1)
 
 
@@ -54,6 +56,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     session.stop()
     os.environ.clear()
     os.environ.update(saved)
+
+
+@pytest.fixture
+def jobs() -> "Iterator[list[Job]]":
+    """Jobs to end after the test, whatever happens in it."""
+    started: list[Job] = []
+    yield started
+    for job in started:
+        job.end()
 
 
 class Topics:

@@ -1,5 +1,7 @@
 """`tidemill spark`: exit statuses and messages, as processes"""
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +21,9 @@ from tidemill.spark_sink.tables.delta import DeltaTarget
 GOOD = "bootstrap.servers=127.0.0.1:1\ntopics=t\n"
 
 
-def spark(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tidemill.cli", "spark", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def spark(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    command, variables = [sys.executable, "-m", "tidemill.cli", "spark", *arguments], {**os.environ, **environ}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=variables)
 
 
 def test_a_wrong_file_is_refused_with_every_reason(tmp_path: Path) -> None:
@@ -39,8 +41,36 @@ def test_a_file_that_is_not_there() -> None:
     done = spark("run", "/nowhere/job.properties")
     assert (done.returncode, done.stderr) == (
         2,
-        "tidemill spark: /nowhere/job.properties: cannot be read: No such file or directory\n",
+        "tidemill spark: cannot read /nowhere/job.properties: No such file or directory\n",
     )
+
+
+def test_settings_come_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "job.properties"
+    file.write_text(f"{GOOD}table.path=/from/file\nmode=upsert\n")
+    monkeypatch.setenv("TIDEMILL_SPARK_TABLE_PATH", "/from/environment")
+    monkeypatch.setenv("TIDEMILL_SPARK_MODE", "upsert")
+    monkeypatch.setenv("TIDEMILL_SPARK_PROPERTIES", "spark.executor.memoryOverhead=1g\nkafka.client.rack=a")
+    config = load(file, ["mode=append"])
+    assert (config.topics, config.table_path, config.mode) == (("t",), "/from/environment", "append")
+    assert config.spark == {"spark.executor.memoryOverhead": "1g"}
+    assert config.kafka == {"kafka.client.rack": "a"}
+    monkeypatch.setenv("TIDEMILL_SPARK_TOPICS", "u")
+    monkeypatch.setenv("TIDEMILL_SPARK_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    assert load(None).topics == ("u",)
+
+
+def test_a_wrong_variable_is_refused_by_name() -> None:
+    done = spark("run", TIDEMILL_SPARK_TABLE="/t")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "tidemill spark: Unknown variable TIDEMILL_SPARK_TABLE: "
+        "a setting without a variable of its own is a line of TIDEMILL_SPARK_PROPERTIES\n",
+    )
+    done = spark("run", TIDEMILL_SPARK_TABLE_PATH="/t")
+    assert [line.split("'")[0] for line in done.stderr.splitlines()] == [
+        "tidemill spark: TIDEMILL_SPARK_*: Missing required configuration "
+    ] * 2
 
 
 def test_a_table_path_that_cannot_be() -> None:
@@ -115,5 +145,21 @@ def test_toml_and_properties_mean_the_same(tmp_path: Path) -> None:
         '"bootstrap.servers" = "127.0.0.1:1"\ntopics = "t"\ntable.path = "/t"\nspark.executor.memory = "1g"\n'
     )
     assert load(properties) == load(toml)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         load(tmp_path)
+
+
+def test_an_address_that_cannot_be_served_ends_it_with_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "job.properties"
+    least = f"bootstrap.servers=127.0.0.1:1\ntopics=t\ntable.path={tmp_path / 'table'}\n"
+    file.write_text(f"{least}metrics.listener=nowhere\n")
+    done = spark("run", str(file))
+    assert done.returncode == 2
+    assert "metrics.listener: expected HOST:PORT" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        file.write_text(f"{least}metrics.listener={address}\n")
+        done = spark("run", str(file))
+    assert done.returncode == 2
+    *_, line = done.stderr.splitlines()
+    assert line == f"tidemill spark: metrics.listener {address}: Address already in use; choose another address"

@@ -56,6 +56,7 @@ def test_damaged_batches_are_refused_alike(parts: list[Any], data: st.DataObject
         record(-1, -2, b"\0"),
         record(-2, -1, b"\0"),
         record(-1, 1, b"v"),  # no room for the number of headers
+        varint(6) + b"\0\x80\0\0\1\1",  # nor behind a null
         record(-1, -1, b"\0") + b"\x80" * 8,
         b"\x80\x80\x80\x80\x80\x00" + record(-1, -1, b"\0"),  # a length of six bytes
         varint(-8) + record(-1, -1, b"\0")[1:],

@@ -151,6 +151,186 @@ def test_members_twice_escaped_or_deep_are_read_by_the_general_way() -> None:
         assert (events.op.to_pylist(), events.row.to_pylist()) == (["c"], [{"id": 1}])
 
 
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'], ids=["arrays", "objects"])
+@pytest.mark.parametrize("levels", [98, 400, 50_000])
+def test_without_schema_nesting_has_a_limit(opening: bytes, levels: int) -> None:
+    """Beyond some thousand levels the JSON reader that is to find types would end the process."""
+    deep = opening * levels + b"1" + (b"]" if opening == b"[" else b"}") * levels
+    message = Message(encode({"id": 1}), b'{"op":"c","after":{"id":1,"x":' + deep + b"}}")
+    if levels == 98:
+        assert [each.name for each in read([message])[0].row.type] == ["id", "x"]
+        return
+    with pytest.raises(BadRecord, match=r"nested more than 100 levels deep|depth limit exceeded"):
+        read([plain({"id": 1}), message])
+    key = Message(b'{"id":' + deep + b"}", plain({"id": 1}).value)
+    with pytest.raises(BadRecord, match=r"nested more than 100 levels deep|depth limit exceeded"):
+        read([key])
+    brackets = '[{"' * levels
+    assert read([plain({"id": brackets})])[0].row.to_pylist() == [{"id": brackets}]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"id": 1, "a": 1}, {"id": 1, "a": "x"}),
+        ({"id": 1, "a": 1}, {"id": 1, "a": [1]}),
+        ({"id": 1, "a": True}, {"id": 1, "a": 1}),
+        ({"id": 1}, "x"),
+    ],
+)
+def test_without_schema_a_type_that_changes_is_a_bad_record(first: Any, then: Any) -> None:
+    reader = EnvelopeReader(EnvelopeOptions())
+    list(reader.read(rows_of([plain(first)])))
+    with pytest.raises(BadRecord, match="types differ between records, set columns"):
+        list(reader.read(rows_of([plain(then)])))
+    assert next(reader.read(rows_of([plain(first)]))).row.to_pylist() == [first]
+    with pytest.raises(BadRecord, match="types differ between records, set columns"):
+        list(reader.read(rows_of([plain(first, key={"id": "one"})])))
+
+
+def test_without_schema_what_the_source_says_of_itself_may_change_its_types_later() -> None:
+    reader = EnvelopeReader(EnvelopeOptions())
+    for transaction in (1, "two", [3]):
+        tree = {"op": "c", "after": {"id": 1, "a": "x"}, "source": {"txId": transaction}}
+        (events,) = reader.read(rows_of([Message(encode({"id": 1}), encode(tree))]))
+        assert events.row.to_pylist() == [{"id": 1, "a": "x"}]
+
+
+@pytest.mark.parametrize("image", [5, "x", [1], [{"id": 1}]])
+def test_without_schema_a_row_that_is_none_is_not_remembered(image: Any) -> None:
+    reader = EnvelopeReader(EnvelopeOptions())
+    empty = plain(None, "t")
+    with pytest.raises(BadRecord, match=r"at offset 1 .* its after is not a JSON object"):
+        list(reader.read(rows_of([empty, plain(image), empty])))
+    (events,) = reader.read(rows_of([plain({"id": 1})]))
+    assert events.row.to_pylist() == [{"id": 1}]
+
+
+@pytest.mark.parametrize("op", [5, {"q": 1}, ["c"], True])
+def test_without_schema_an_operation_that_is_no_text_is_not_remembered(op: Any) -> None:
+    reader = EnvelopeReader(EnvelopeOptions())
+    with pytest.raises(BadRecord, match=r"at offset 1 .* its op is not text"):
+        list(reader.read(rows_of([Message(encode({"id": 1}), encode({"after": None})), plain({"id": 1}, op)])))
+    assert next(reader.read(rows_of([plain({"id": 1})]))).op.to_pylist() == ["c"]
+
+
+def test_without_schema_the_old_row_may_hold_nulls_where_the_new_one_holds_lists() -> None:
+    rows = {"id": 1, "tags": None, "at": None}, {"id": 1, "tags": ["a"], "at": {"x": [1]}}
+    for before, after in (rows, rows[::-1]):
+        (events,) = read([event("u", {"id": 1}, after, before, schema=None)], want_before=True)
+        assert events.before is not None
+        assert (events.before.to_pylist(), events.row.to_pylist()) == ([before], [after])
+
+
+@pytest.mark.parametrize(("old", "new"), [("text", ["a"]), (["a"], {"x": 1}), ({"x": 1}, ["a"]), ({"x": 1}, "text")])
+def test_without_schema_old_and_new_row_have_the_same_types(old: Any, new: Any) -> None:
+    message = event("u", {"id": 1}, {"id": 1, "v": new}, {"id": 1, "v": old}, schema=None)
+    with pytest.raises(BadRecord, match=r"at offset 1 .*column before: "):
+        read([plain({"id": 1, "v": new}), message], want_before=True)
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"\x80", b"\xc0\xaf", b"\xe2\x82", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"])
+@pytest.mark.parametrize("schema", [None, value_schema(FIELDS[:2])])
+@pytest.mark.parametrize("place", ["op", "after", "source"])
+def test_text_that_is_not_utf8_is_refused_wherever_it_stands(place: str, schema: Any, text: bytes) -> None:
+    tree: dict[str, Any] = {"op": "c", "after": {"id": 1, "Name": "a"}, "source": {"db": "s"}}
+    good = encode(tree, schema)
+    tree |= {"op": {"op": "?"}, "after": {"after": {"id": 1, "Name": "?"}}, "source": {"source": {"db": "?"}}}[place]
+    bad = encode(tree, schema).replace(b'"?"', b'"' + text + b'"')
+    key = encode({"id": 1}, KEY_SCHEMA if schema else None)
+    with pytest.raises(BadRecord, match=r"at offset 1 .*not valid JSON"):
+        read([Message(key, good), Message(key, bad), Message(key, good)])
+
+
+def test_text_of_any_script_is_kept() -> None:
+    name = "a\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff\x00"
+    message = event("c", {"id": 1}, {"id": 1, "Name": name}, schema=value_schema(FIELDS[:2]))
+    for messages in ([message], [plain({"id": 1, "Name": name})]):
+        assert read(messages)[0].row.to_pylist() == [{"id": 1, "Name": name}]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b'{"op":"c","after":{"id":1}}{"op":"c","after":{"id":2}}', b""),
+        (b"", b'{"op":"c","after":{"id":1}} {"op":"c","after":{"id":2}}'),
+        (b'{"op":"c","after":{"id":1}}{"op":"c","after":', b'{"id":2}}'),
+        (b'{"op":"c","after":{"id":1}', b'}{"op":"c","after":{"id":2}}'),
+        (b'{"op":"c","after":{"id":1}}\n{"op":"c","after":{"id":2}}\n', b"\n"),
+    ],
+)
+@pytest.mark.parametrize("columns", [None, parse_columns("id:int64")])
+def test_one_document_does_not_stand_in_for_another(one: bytes, other: bytes, columns: Any) -> None:
+    """As many rows as documents are not enough."""
+    key = encode({"id": 1})
+    with pytest.raises(BadRecord, match="at offset 0 "):
+        read([Message(key, one), Message(key, other)], columns=columns)
+    value = plain({"id": 1}).value
+    with pytest.raises(BadRecord):
+        read([Message(b'{"id":1}{"id":2}', value), Message(b"", value)], columns=columns)
+
+
+@pytest.mark.parametrize("around", [b"%b", b" %b", b"%b\n", b"\r\n\t %b\r\n"])
+def test_blanks_around_a_document_do_not_matter(around: bytes) -> None:
+    message = Message(around % encode({"id": 1}), around % b'{ "op" : "c",\n "after": {"id":\n1} }')
+    (events,) = read([message, plain({"id": 2}), message])
+    assert [row["id"] for row in events.row.to_pylist()] == [1, 2, 1]
+
+
+def test_a_number_too_large_is_refused_wherever_it_stands() -> None:
+    for exponent, refused in ((b"308", False), (b"309", True), (b"-999", False), (b"+0099", False)):
+        for place in (b'{"op":"c","after":{"id":1},"x":1e%b}', b'{"op":"c","after":{"id":1,"x":1e%b}}'):
+            message = Message(encode({"id": 1}), place % exponent)
+            if refused:
+                with pytest.raises(BadRecord, match="not valid JSON"):
+                    read([message])
+            else:
+                assert len(read([message])[0].row) == 1
+
+
+def wrapped(row: Any, payload: Any = None) -> bytes:
+    return encode(payload or {"op": "c", "after": {"id": 1}}, {"type": "struct", "fields": [row, {"field": "op"}]})
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "struct", "fields": None}, "none of Kafka Connect's"),
+        ({"type": "struct", "fields": [1]}, "none of Kafka Connect's"),
+        ({"type": "struct", "fields": [{"type": "int32"}]}, "none of Kafka Connect's: KeyError: 'field'"),
+        ({"type": "struct", "fields": [{"field": 5, "type": "int32"}]}, "none of Kafka Connect's"),
+        ({"type": "array"}, "none of Kafka Connect's: KeyError: 'items'"),
+        ({"type": "struct", "fields": [{"field": "a", "type": "map"}]}, "has the type 'map'"),
+        ({**FIELDS[2], "parameters": {"scale": "two"}}, "none of Kafka Connect's"),
+    ],
+)
+def test_a_schema_that_nobody_can_follow_is_a_bad_record(schema: Any, reason: str) -> None:
+    value = wrapped({**schema, "field": "after"})
+    with pytest.raises(BadRecord, match=reason):
+        read([Message(encode({"id": 1}, KEY_SCHEMA), value)])
+    with pytest.raises(BadRecord, match=reason):
+        read([Message(encode({"id": 1}, schema), event("c", {"id": 1}, {"id": 1}).value)])
+
+
+def test_a_schema_has_a_limit_to_its_nesting_and_rows_are_structs() -> None:
+    key = encode({"id": 1}, KEY_SCHEMA)
+    for levels, reason in ((50, None), (400, "nested more than 100 levels deep"), (2_000, "depth limit exceeded")):
+        deep = b'{"field":"x","type":"array","items":' + b'{"type":"array","items":' * levels + b'{"type":"int32"}'
+        value = wrapped({"field": "after", "type": "struct", "fields": ["?"]}).replace(
+            b'"?"', deep + b"}" * (levels + 1)
+        )
+        if reason is None:
+            assert read([Message(key, value)])[0].row.to_pylist() == [{"x": None}]
+        else:
+            with pytest.raises(BadRecord, match=reason):
+                read([Message(key, value)])
+    with pytest.raises(BadRecord, match="its row is a int32, not a struct"):
+        read([Message(key, wrapped({"field": "after", "type": "int32"}, {"op": "c", "after": 5}))])
+    for fields in ("x", [{"field": ["after"]}]):
+        with pytest.raises(BadRecord, match="none of Kafka Connect's"):
+            read([Message(key, encode({"op": "c"}, {"type": "struct", "fields": fields}))])
+
+
 def test_a_schema_that_was_forgotten_leaves_nothing_behind() -> None:
     """Columns are kept with their schema, not under a number that the next one may get."""
     reader = EnvelopeReader(EnvelopeOptions())

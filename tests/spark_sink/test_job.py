@@ -1,15 +1,11 @@
 """The warehouse job under kill -9, rivals, lost checkpoints and bad input: the table equals the source in the end"""
 
-import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
@@ -18,103 +14,12 @@ from deltalake import DeltaTable
 from benchmarks import peers
 from tests.spark_sink.conftest import Topics, planners_below, poll
 from tests.spark_sink.debezium_events import FIELDS, Message, Shop, event, value_schema
+from tests.spark_sink.running_job import WAIT_S, Job
 from tidemill import services
 from tidemill.demo.pipeline import free_ports
 from tidemill.services import Service
 
 slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(1_800)]
-WAIT_S = 400  # ends a wait for what will not come; a session alone may take a loaded machine minutes
-
-
-class Job:
-    """`tidemill spark run` as a process."""
-
-    def __init__(self, folder: Path, cluster: Topics, **settings: str) -> None:
-        self.folder = folder
-        self.table = folder / "table"
-        self._settings = {
-            "name": "wh",
-            "bootstrap.servers": cluster.bootstrap,
-            "table.path": str(self.table),
-            "trigger.interval.ms": "200",
-            "checkpoint.location": str(folder / "checkpoints"),
-            **{name.replace("__", "."): value for name, value in settings.items()},
-        }
-        self._log = folder / f"job-{id(self)}.log"
-        self._heard = 0
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, **changed: str) -> "Job":
-        settings = self._settings | {name.replace("__", "."): value for name, value in changed.items()}
-        file = self.folder / f"job-{id(self)}.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        command = [sys.executable, "-m", "tidemill.cli", "spark", "run", str(file)]
-        with self._log.open("ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        return self
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text(errors="replace") if self._log.exists() else ""
-
-    def says(self, *what: str) -> None:
-        """Wait for lines, one after the other, behind what was said when this was last asked."""
-        for part in what:
-            poll(lambda part=part: part in self.said[self._heard :], f"{part!r} in {self._log}", WAIT_S)  # type: ignore[misc]
-            self._heard = self.said.index(part, self._heard) + len(part)
-
-    def wait(self, timeout_s: float = WAIT_S) -> int:
-        assert self.process is not None
-        return self.process.wait(timeout_s)
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    @property
-    def has_ended(self) -> bool:
-        return self.process is not None and self.process.poll() is not None
-
-    def terminate(self) -> None:
-        assert self.process is not None
-        self.process.terminate()
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def end(self) -> None:
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-    @property
-    def version(self) -> int:
-        return DeltaTable(self.table).version() if DeltaTable.is_deltatable(str(self.table)) else -1
-
-    def rows(self) -> list[dict[str, Any]]:
-        if self.version < 0:
-            return []
-        return sorted(DeltaTable(self.table).to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
-
-    def names(self) -> list[str]:
-        return [each["Name"] for each in self.rows()]
-
-    def data_files(self) -> int:
-        """Data files in the table's folder, whether a commit lists them yet or not."""
-        return len(list(self.table.glob("*.parquet")))
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[list[Job]]:
-    """Jobs to end after the test, whatever happens in it."""
-    started: list[Job] = []
-    yield started
-    for job in started:
-        job.end()
 
 
 SMALL = value_schema(FIELDS[:2])
@@ -291,23 +196,29 @@ class TestStuck:
     ) -> None:
         """One job through all of it: a session of Spark is dear, and each state must end before the next begins."""
         topics, name, over = Topics(broker.facts["address"]), "late", "tidemill spark problem over: source, after"
-        job = Job(tmp_path, topics, topics=name, topic__recreated="continue")
+        job = Job(tmp_path, topics, topics=name, topic__recreated="continue", metrics__listener="127.0.0.1:0")
         jobs.append(job)
 
         broker.kill()
         job.start()
         away = f"tidemill spark problem: source: {topics.bootstrap}: the cluster does not answer: "
         job.says(away, '"problem": "source')
+        assert "the cluster does not answer" in job.waits_for["source"]
         broker.start()
         no_topic = f"tidemill spark problem: source: topic '{name}' does not exist at {topics.bootstrap}"
         job.says(no_topic)
+        assert f"topic '{name}' does not exist" in job.waits_for["source"]
+        assert job.is_live
         topics.create(name=name)
         topics.fill(name, [[row(1, "a")]])
         job.says(over, f"tidemill spark ready: {name} -> {job.table}", '"lag": 0')
         poll(lambda: job.names() == ["a"], "the first row", WAIT_S)
+        poll(lambda: not job.waits_for, "readiness", WAIT_S)
 
         broker.kill()
         job.says(away, '"problem": "source')
+        assert "source" in job.waits_for
+        assert "tidemill_spark_lag_records{" not in job.asked("/metrics")[1]  # nobody knows it
         broker.start()
         job.says(over, '"problem": null')
         os.kill(broker.pid, signal.SIGSTOP)
@@ -321,6 +232,9 @@ class TestStuck:
         job.table.write_text("in the way")
         topics.fill(name, [[row(3, "c")]])
         job.says("tidemill spark problem: table: ", '"problem": "table: ')
+        assert job.is_live
+        assert "table" in job.waits_for
+        assert 'tidemill_spark_has_problem{where="table"} 1.0' in job.asked("/metrics")[1]
         job.table.unlink()
         elsewhere.rename(job.table)
         job.says("tidemill spark problem over: table, after")
@@ -332,6 +246,31 @@ class TestStuck:
         topics.fill(name, [[row(4, "d")]])
         job.says(over)
         poll(lambda: job.names() == ["a", "b", "c", "d"], "the new topic's row", WAIT_S)
+        job.terminate()
+        assert job.wait() == 0
+
+    def test_a_table_that_can_be_read_but_not_written_is_a_problem_until_it_takes_a_commit(
+        self, topics: Topics, tmp_path: Path, jobs: list[Job]
+    ) -> None:
+        name = topics.create()
+        topics.fill(name, [[row(1, "a")]])
+        job = Job(tmp_path, topics, topics=name, restart__backoff__max__ms="1000").start()
+        jobs.append(job)
+        job.says('"lag": 0')
+        DeltaTable(job.table).alter.set_table_properties({"delta.appendOnly": "true"})
+        topics.fill(name, [[event("d", {"id": 1}, None, schema=SMALL), row(2, "b")]])
+        problem, over = "tidemill spark problem: table: ", "tidemill spark problem over: table, after"
+        job.says(problem)
+        stuck_at = job.said.index(problem)
+        for _ in range(3):
+            job.says("the query failed and starts again")
+        stuck = job.said[stuck_at:]
+        assert stuck.count(problem) == 1
+        assert over not in stuck
+        assert '"lag"' not in stuck
+        DeltaTable(job.table).alter.set_table_properties({"delta.appendOnly": "false"})
+        job.says(over, '"problem": null', '"lag": 0')
+        assert job.names() == ["b"]
         job.terminate()
         assert job.wait() == 0
 

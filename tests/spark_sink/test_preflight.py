@@ -30,6 +30,20 @@ def test_everything_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert part in found
 
 
+def test_a_checkpoint_folder_that_cannot_be_made_is_told_before_spark_starts(tmp_path: Path) -> None:
+    def told(location: str) -> list[str]:
+        found = problems(tmp_path / "t", checkpoint__location=location)
+        return [each for each in found if each.startswith("checkpoint.location")]
+
+    (tmp_path / "file").write_text("")
+    place = str(tmp_path / "file" / "checkpoint")
+    for location in (place, f"file://{place}"):
+        why = f"{tmp_path / 'file'} is not a folder"
+        assert told(location) == [f"checkpoint.location {location!r} cannot be used: {why}"]
+    assert told(str(tmp_path / "new" / "checkpoint")) == []
+    assert told("hdfs://nowhere/checkpoint") == []
+
+
 def test_two_topics_do_not_share_a_table(tmp_path: Path) -> None:
     (found,) = [each for each in problems(tmp_path / "t", topics="a, b") if "topics" in each]
     assert "2 topics would overwrite each other's rows of equal key; put {topic} into it" in found

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 from tidemill.core.runtime.clock import ManualClock
+from tidemill.core.types import TopicPartition
+from tidemill.spark_sink.figures import JobFigures
 from tidemill.spark_sink.report import PROGRESS, QUERY, SOURCE, TABLE, JobReport
 
 
@@ -13,7 +15,15 @@ class Told:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.clock = ManualClock()
-        self.report = JobReport(self.lines.append, self.clock)
+        self.figures = JobFigures(self.clock)
+        self.report = JobReport(self.lines.append, self.clock, self.figures)
+
+    def batch(self, records: int = 0, rows: int = 0, version: int = -1) -> None:
+        """A batch is in its table."""
+        ends = {TopicPartition("t", 0): records}
+        self.figures.committed("/w", records=records, rows=rows, version=version, ends=ends, took_s=0.1)
+        self.figures.batch_done()
+        self.report.batch_done()
 
     def take(self) -> list[str]:
         """What was told since the last look, progress lines left out."""
@@ -52,6 +62,7 @@ def test_one_problem_does_not_hide_another() -> None:
     told = Told()
     told.report.found(SOURCE, "gone")
     told.report.found(TABLE, "full")
+    assert [(each.where, each.what) for each in told.report.problems] == [(SOURCE, "gone"), (TABLE, "full")]
     told.report.over(SOURCE)
     assert told.facts["problem"] == "table: full"
 
@@ -60,11 +71,10 @@ def test_a_batch_ends_what_kept_batches_from_happening() -> None:
     told = Told()
     told.report.found(TABLE, "full")
     told.report.found(QUERY, "it fell over")
-    told.report.committed(records=7, rows=5, table_version=3)
-    told.report.batch_done()
+    told.batch(records=7, rows=5, version=3)
     assert told.facts["problem"] is None
     told.report.progress({"lag": 2})
-    assert (told.report.batches, told.facts["records"], told.facts["rows"]) == (1, 7, 5)
+    assert (told.facts["batches"], told.facts["records"], told.facts["rows"]) == (1, 7, 5)
     assert (told.facts["lag"], told.facts["table_version"]) == (2, 3)
 
 
@@ -78,7 +88,24 @@ def test_progress_is_due_soon_after_a_batch_and_now_and_then_without() -> None:
     told.clock.advance(1_500)
     assert told.report.is_due()
     told.report.progress({})
-    told.report.batch_done()
+    told.batch()
     assert not told.report.is_due()
     told.clock.advance(1_500)
     assert told.report.is_due()
+
+
+def test_a_fact_that_no_longer_holds_is_left_out() -> None:
+    told = Told()
+    told.report.progress({"lag": 0})
+    told.report.forget("lag")
+    told.report.found(TABLE, "full")
+    assert "lag" not in told.facts
+
+
+def test_what_was_left_out_is_told_once_there_is_any() -> None:
+    told = Told()
+    told.report.progress({})
+    assert told.facts.keys().isdisjoint({"refused", "missing_values", "table_version"})
+    told.figures.committed("/w", records=9, rows=5, version=1, ends={}, took_s=0.1, values_missing=2, refused=4)
+    told.report.progress({})
+    assert (told.facts["refused"], told.facts["missing_values"], told.facts["table_version"]) == (4, 2, 1)

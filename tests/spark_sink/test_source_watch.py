@@ -7,8 +7,14 @@ import pytest
 from tests.spark_sink.conftest import poll
 from tidemill.core.runtime.clock import ManualClock
 from tidemill.spark_sink.cluster import ClusterRefused, ClusterUnreachable, UnknownTopic
+from tidemill.spark_sink.figures import JobFigures
 from tidemill.spark_sink.report import PROGRESS, JobReport
 from tidemill.spark_sink.source_watch import SourceWatch
+
+
+def report_to(lines: list[str]) -> JobReport:
+    clock = ManualClock()
+    return JobReport(lines.append, clock, JobFigures(clock))
 
 
 @pytest.mark.parametrize(
@@ -25,7 +31,7 @@ def test_what_it_hears_is_reported_and_so_is_the_end(error: Exception) -> None:
         if away.is_set():
             raise error
 
-    with SourceWatch(ask, JobReport(lines.append, ManualClock())):
+    with SourceWatch(ask, report_to(lines)):
         assert asked.wait(30)
         assert lines == []
         away.set()
@@ -34,3 +40,17 @@ def test_what_it_hears_is_reported_and_so_is_the_end(error: Exception) -> None:
         poll(lambda: "tidemill spark problem over: source, after 0 s" in lines, "its end", 30)
     told = [line for line in lines if not line.startswith(PROGRESS)]
     assert len(told) == 2
+
+
+def test_it_goes_on_asking_whatever_goes_wrong() -> None:
+    lines: list[str] = []
+    asked: list[int] = []
+
+    def ask() -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            raise ValueError("odd")
+
+    with SourceWatch(ask, report_to(lines)):
+        poll(lambda: "tidemill spark problem over: source, after 0 s" in lines, "its end", 30)
+    assert lines[0] == "tidemill spark problem: source: cannot be asked: ValueError: odd"

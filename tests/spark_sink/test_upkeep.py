@@ -7,19 +7,28 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from tidemill.spark_sink.upkeep import Upkeep, UpkeepPlan
+from tidemill.spark_sink.upkeep import Upkeep, UpkeepPlan, Upkept
 
 
 @pytest.mark.parametrize(
-    ("commits", "due"), [(1, (False, False)), (4, (True, False)), (6, (False, True)), (12, (True, True))]
+    ("before", "version", "due"),
+    [
+        (0, 1, (False, False)),
+        (3, 4, (True, False)),
+        (4, 5, (False, False)),
+        (3, 5, (True, False)),
+        (5, 7, (False, True)),
+        (10, 13, (True, True)),
+    ],
 )
-def test_when_what_is_due(commits: int, due: tuple[bool, bool]) -> None:
+def test_when_what_is_due(before: int, version: int, due: tuple[bool, bool]) -> None:
     plan = UpkeepPlan(compact_interval_commits=4, vacuum_interval_commits=6, retention_hours=1)
-    assert plan.due(commits) == due
+    assert plan.due(before, version) == due
 
 
 def test_never() -> None:
-    assert UpkeepPlan(compact_interval_commits=0, vacuum_interval_commits=0, retention_hours=0).due(0) == (False, False)
+    plan = UpkeepPlan(compact_interval_commits=0, vacuum_interval_commits=0, retention_hours=0)
+    assert plan.due(0, 9) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +58,28 @@ def test_files_that_the_table_promises_its_readers_stay(tmp_path: Path) -> None:
     assert DeltaTable(path, version=1).to_pyarrow_table().column("n").to_pylist() == [0]
 
 
-def test_a_table_stays_small(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, 20])
+def test_a_table_stays_small_also_where_every_commit_is_a_job_of_its_own(tmp_path: Path, jobs: int) -> None:
     path = str(tmp_path / "t")
-    upkeep = Upkeep(UpkeepPlan(compact_interval_commits=5, vacuum_interval_commits=10, retention_hours=0))
+    plan = UpkeepPlan(compact_interval_commits=5, vacuum_interval_commits=10, retention_hours=0)
+    upkeeps = [Upkeep(plan) for _ in range(jobs)]
+    done = []
     for number in range(20):
         write_deltalake(path, pa.table({"n": [number]}), mode="append")
-        upkeep.committed(DeltaTable(path))
+        done.append(upkeeps[number % jobs].committed(DeltaTable(path)))
+    assert any(each.compacted for each in done) and any(each.vacuumed for each in done)
+    assert not all(each.compacted for each in done) and not any(each.failed for each in done)
     table = DeltaTable(path)
-    assert len(table.file_uris()) == 1
+    assert len(table.file_uris()) <= 5
     assert sorted(table.to_pyarrow_table().column("n").to_pylist()) == list(range(20))
-    assert len([name for name in os.listdir(path) if name.endswith(".parquet")]) == 1
+    assert len([name for name in os.listdir(path) if name.endswith(".parquet")]) < 20  # what was joined is gone
+
+
+def test_a_failure_is_told(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for number in range(2):
+        write_deltalake(path, pa.table({"n": [number]}), mode="append")
+    for file in (tmp_path / "t").glob("*.parquet"):
+        file.unlink()
+    plan = UpkeepPlan(compact_interval_commits=1, vacuum_interval_commits=1, retention_hours=0)
+    assert Upkeep(plan).committed(DeltaTable(path)) == Upkept(failed=True)

@@ -78,10 +78,10 @@ def test_repeating_a_batch_commits_nothing(tmp_path: Path) -> None:
 def test_offsets_move_without_rows(tmp_path: Path) -> None:
     target = DeltaTarget(str(tmp_path / "t"), "wh")
     assert target.commit([chunk([Message(b"{}", None)])], IDS).version == -1  # no columns known: no table yet
-    target.commit([chunk([small("c", 1, "a")])], IDS)
-    target.commit([chunk([Message(small("c", 1).key, None)], start=1)], IDS)
+    target.commit([chunk([small("c", 1, "a")], start=1)], IDS)
+    target.commit([chunk([Message(small("c", 1).key, None)], start=2)], IDS)
     assert DeltaTarget(str(tmp_path / "t"), "wh").positions([TopicPartition("t", 0)], IDS) == {
-        TopicPartition("t", 0): 2
+        TopicPartition("t", 0): 3
     }
     assert rows(tmp_path / "t") == [{"id": 1, "Name": "a"}]
 
@@ -150,6 +150,30 @@ def test_the_first_rows_of_two_jobs_are_merged_when_they_come_at_once(tmp_path: 
     assert rows(tmp_path / "t") == [{"id": 1, "Name": "b"}]
 
 
+def test_a_table_that_takes_no_change_says_so(tmp_path: Path) -> None:
+    """Delta reports that like a lost race."""
+    target = DeltaTarget(str(tmp_path / "t"), "wh")
+    target.commit([chunk([small("c", 1, "a")])], IDS)
+    DeltaTable(tmp_path / "t").alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(TableUnusable, match=r"refused 10 commits, the last one for this: .*append.only"):
+        target.commit([chunk([small("u", 1, "b")], start=1)], IDS)
+
+
+def test_a_table_that_goes_away_is_waited_for_and_not_made_anew(tmp_path: Path) -> None:
+    target, elsewhere = DeltaTarget(str(tmp_path / "t"), "wh"), tmp_path / "elsewhere"
+    target.commit([chunk([small("c", 1, "a")])], IDS)
+    (tmp_path / "t").rename(elsewhere)
+    with pytest.raises(TableUnusable):
+        target.positions([P0], IDS)
+    for look in (lambda: target.positions([P0], IDS), lambda: target.commit([chunk([small("c", 2, "b")], 1)], IDS)):
+        with pytest.raises(TableUnusable, match="is gone; bring it back, or restart the job"):
+            look()
+    elsewhere.rename(tmp_path / "t")
+    assert target.positions([P0], IDS) == {P0: 1}
+    target.commit([chunk([small("c", 2, "b")], 1)], IDS)
+    assert [row["id"] for row in rows(tmp_path / "t")] == [1, 2]
+
+
 def test_a_foreign_append_does_not_disturb(tmp_path: Path) -> None:
     target = DeltaTarget(str(tmp_path / "t"), "wh")
     target.commit([chunk([small("c", 1, "a")])], IDS)
@@ -197,14 +221,15 @@ def test_where_a_job_begins_waits_for_the_table(tmp_path: Path) -> None:
     check_path(path)
     again = DeltaTarget(path, "wh")
     again.positions([P0, P1], IDS)
-    assert again.commit([chunk([Message(b"{}", None)], start=40)], IDS).version == -1  # no columns yet
+    for start in (40, 41):
+        assert again.commit([chunk([Message(b"{}", None)], start=start)], IDS).version == -1  # no columns yet
     DeltaTable.create(path, Schema.from_arrow(pa.schema([("id", pa.int64())])))  # and a kill before the first commit
     again = DeltaTarget(path, "wh")
-    assert again.positions([P0, P1], IDS) == {P0: 40, P1: 7}
-    again.commit([chunk([Message(b"{}", None), small("c", 1, "a")], start=40)], IDS)
+    assert again.positions([P0, P1], IDS) == {P0: 42, P1: 7}
+    again.commit([chunk([Message(b"{}", None), small("c", 1, "a")], start=41)], IDS)
     assert rows(tmp_path / "t") == [{"id": 1, "Name": "a"}]
     assert sorted(each.name for each in (tmp_path / "t").iterdir() if each.is_dir()) == ["_delta_log"]
-    assert DeltaTarget(path, "wh").positions([P0, P1], IDS) == {P0: 42, P1: 7}
+    assert DeltaTarget(path, "wh").positions([P0, P1], IDS) == {P0: 43, P1: 7}
 
 
 def test_what_a_partition_without_a_position_is(tmp_path: Path) -> None:
@@ -238,6 +263,16 @@ def test_new_columns_are_added_and_wider_values_refused(tmp_path: Path) -> None:
     text = value_schema([FIELDS[0], FIELDS[1], {"field": "Age", "type": "string", "optional": True}])
     with pytest.raises(SchemaConflict, match="column 'Age' is int32 in the table but string in the topic"):
         target.commit([chunk([event("u", {"id": 1}, {"id": 1, "Name": "b", "Age": "x"}, schema=text)], start=3)], IDS)
+
+
+def test_a_column_that_became_wider_within_the_first_batch_is_made_wide(tmp_path: Path) -> None:
+    def changed(kind: str, key: int) -> Message:
+        schema = value_schema([FIELDS[0], {"field": "n", "type": kind, "optional": True}])
+        return event("c", {"id": key}, {"id": key, "n": key}, schema=schema)
+
+    target = DeltaTarget(str(tmp_path / "t"), "wh")
+    target.commit([chunk([changed("int32", 1), changed("int64", 2**40), changed("int32", 3)])], IDS)
+    assert [row["n"] for row in rows(tmp_path / "t")] == [1, 3, 2**40]
 
 
 def test_a_truncate_empties_the_table(tmp_path: Path) -> None:
@@ -289,6 +324,17 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
         target.positions([place], other)
     assert target.positions([place], other, recreated=True) == {}
     assert target.positions([place], IDS) == {place: 1}
+
+
+def test_offsets_of_a_topic_made_anew_are_not_compared_with_those_of_the_old_one(tmp_path: Path) -> None:
+    """A query may follow the new topic, as fail.on.data.loss=false lets it, before the job hears of it."""
+    target, anew = DeltaTarget(str(tmp_path / "t"), "wh"), {"t": uuid.UUID(int=9 << 100)}
+    target.commit([chunk([small("c", 1, "a"), small("c", 2, "b")])], IDS)
+    batch = [chunk([small("c", 3, "of the new topic")])._replace(topic_id=str(anew["t"]))]
+    with pytest.raises(TopicRecreated, match=r"topic t was deleted and created again.*topic\.recreated=continue"):
+        target.commit(batch, IDS)
+    target.commit(batch, anew)
+    assert [row["id"] for row in rows(tmp_path / "t")] == [1, 2, 3]
 
 
 def test_paths_that_cannot_be_tables(tmp_path: Path) -> None:

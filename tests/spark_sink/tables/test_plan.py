@@ -56,6 +56,15 @@ def test_a_hole_is_refused() -> None:
         pending(apart, {})
 
 
+def test_what_lies_behind_a_cut_is_read_again() -> None:
+    """Three tasks read a partition, and the first two end before their ranges do."""
+    chunks = [chunk(start, [small("c", start, "a")])._replace(cut=start < 20) for start in (0, 10, 20)]
+    what = pending([*chunks, chunk(5, [small("c", 9, "b")], partition=1)], {})
+    assert what.ends == {P0: 1, TopicPartition("t", 1): 6}
+    assert [row["id"] for row in merge_source(what, row_schema(what)).to_pylist()] == [0, 9]
+    assert pending(chunks, {P0: 1}).ends == {}
+
+
 def test_partitions_move_on_their_own() -> None:
     chunks = [chunk(0, [small("c", 1, "a")]), chunk(7, [small("c", 2, "b")], partition=1)]
     what = pending(chunks, {TopicPartition("t", 1): 8})
