@@ -167,6 +167,10 @@ class Schema:
             run("ROLLBACK TO s" if chance.random() < 0.7 else "RELEASE s")
 
 
+class ServerCannotDecode(Exception):
+    """PostgreSQL fails to decode a slot's log, also when it is asked without us."""
+
+
 class Topics:
     """What the topics say: the last record of every key."""
 
@@ -312,10 +316,24 @@ class Fire:
                     connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})".encode(), (mark,))
                 while any(number < mark for number, _ in self._topics.last.values()):
                     if time.monotonic() > deadline_s:
-                        raise AssertionError(f"the capture does not get there: {self._status()}\n{self._worker.tail()}")
+                        status = self._status()
+                        if "cannot decode its log" in status:
+                            self._ask_the_server(connection)
+                        raise AssertionError(f"the capture does not get there: {status}\n{self._worker.tail()}")
                     self._topics.read()
                 if all(op == "c" for _, op in self._topics.last.values()):
                     return
+
+    @staticmethod
+    def _ask_the_server(connection: psycopg.Connection[Any]) -> None:
+        """Let the server decode what the slot holds; raises ServerCannotDecode."""
+        try:
+            connection.execute(
+                b"SELECT count(*) FROM pg_logical_slot_peek_binary_changes('debezium', NULL, NULL, "
+                b"'proto_version', '1', 'publication_names', 'dbz_publication')"
+            )
+        except errors.InternalError_ as error:
+            raise ServerCannotDecode(str(error)) from error
 
     def _status(self) -> str:
         return httpx.get(f"{self._worker.facts['url']}/connectors/fire/status", timeout=DEADLINE_S).text

@@ -340,6 +340,7 @@ class CaptureWorld:
                     process.poll([], announcement, now=True)
                     while announcement not in process.told:
                         yield
+                    process.told.clear()  # heard, and not by the stream: it may begin at an older position
                     todo.extend(life.step(Announced()))
                 case DropSlot():
                     self.database.slot_lsn, self.database.slot_lost = None, False

@@ -31,7 +31,9 @@ from tidemill.broker.opening import open_metadata
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicRef
 from tidemill.broker.quorum.store import MetadataStore
+from tidemill.broker.replication.replicas import Replicas
 from tidemill.broker.routes import ROUTES
+from tidemill.broker.surroundings import Surroundings
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.clock import ManualClock
@@ -259,13 +261,15 @@ class CoordinatorSimulation:
             snapshots=SnapshotRules(max_bytes=self.rng.choice((500, 5000))),
         )
         open_metadata(self.disk.root, controller)
+        replicas = Replicas(1, self._store, self.clock.monotonic)
         groups = GroupCoordinator(
-            limits=limits, logs=self._store, clock=self.clock, new_id=lambda: str(self._new_id().int)
+            limits=limits, logs=replicas, clock=self.clock, new_id=lambda: str(self._new_id().int)
         )
         return Broker(
             config=self.config,
-            clock=self.clock,
+            around=Surroundings(clock=self.clock),
             logs=self._store,
+            replicas=replicas,
             controller=controller,
             groups=groups,
             routes=ROUTES,

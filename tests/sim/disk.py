@@ -6,8 +6,8 @@ fall back to what was synced, except that of everything written since any sector
 directory last synced, except that a prefix of the changes since (they are journaled in order) may have happened.
 `capacity_bytes` makes it full (a new name needs room too, unless a name went from its folder before), `fail_sync` makes
 fsync fail (and with `forgets_after_failed_sync` the sectors that it was to write count as written afterwards, as Linux
-takes them: a later fsync does not write them), `cut_power_in` lets only so many more changes happen and
-then raises PowerCut from within whatever the program is doing, and from everything it tries afterwards.
+takes them: a later fsync does not write them), `flip_bit` damages a file, `cut_power_in` lets only so many more changes
+happen and then raises PowerCut from within whatever the program is doing, and from everything it tries afterwards.
 """
 
 import errno
@@ -51,6 +51,18 @@ class SimulatedDisk:
     def kill(self) -> None:
         """End the process, not the machine: nothing is lost yet, and what was not synced still may be."""
         self.cut_power_in = None
+
+    def flip_bit(self, rng: random.Random, suffixes: tuple[str, ...]) -> str | None:
+        """Let the platter forget a bit of one of the files whose names end so; returns its path, None without any."""
+        files = [each for each in self.root.files() if each[0].endswith(suffixes) and each[1].written]
+        if not files:
+            return None
+        path, inode = rng.choice(files)
+        at, bit = rng.randrange(len(inode.written)), 1 << rng.randrange(8)
+        inode.written[at] ^= bit
+        if at < len(inode.durable):
+            inode.durable = inode.durable[:at] + bytes([inode.durable[at] ^ bit]) + inode.durable[at + 1 :]
+        return path
 
     def change(self) -> None:
         """What every change and every sync does first."""
@@ -210,6 +222,13 @@ class SimulatedDirectory:
     @property
     def path(self) -> str:
         return self._path
+
+    def files(self) -> "list[tuple[str, _Inode]]":
+        """Every file in it and below, by its path, in the order of the paths."""
+        found = []
+        for name, entry in sorted(self._entries.items()):
+            found += entry.files() if isinstance(entry, SimulatedDirectory) else [(f"{self._path}/{name}", entry)]
+        return found
 
     def used_bytes(self) -> int:
         return sum(

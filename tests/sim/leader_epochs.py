@@ -27,6 +27,8 @@ from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicRef
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataStore
+from tidemill.broker.replication.replicas import Replicas
+from tidemill.broker.surroundings import Surroundings
 from tidemill.core.errors import KafkaError
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
@@ -107,8 +109,18 @@ class EpochSimulation:
         )
 
     def _broker(self, controller: Controller) -> Broker:
-        groups = GroupCoordinator(limits=GroupLimits(), logs=self.logs, clock=self.clock, new_id=str)
-        return Broker(config=CONFIG, clock=self.clock, logs=self.logs, controller=controller, groups=groups, routes=())
+        replicas = Replicas(1, self.logs, self.clock.monotonic)
+        groups = GroupCoordinator(limits=GroupLimits(), logs=replicas, clock=self.clock, new_id=str)
+        around = Surroundings(clock=self.clock)
+        return Broker(
+            config=CONFIG,
+            around=around,
+            logs=self.logs,
+            replicas=replicas,
+            controller=controller,
+            groups=groups,
+            routes=(),
+        )
 
     def _new_id(self) -> uuid.UUID:
         self.numbers += 1

@@ -344,7 +344,7 @@ class LogSimulation:
         for tp in self._usable():
             log, owed = store.get(*tp), self.promises[tp]
             if log is not None:
-                owed.seen_end = max(owed.seen_end, log.high_watermark)
+                owed.seen_end = max(owed.seen_end, log.committed_offset)
                 owed.start_highest = max(owed.start_highest, log.log_start_offset)
 
     def _create(self, store: SteppedStore) -> None:
@@ -382,10 +382,10 @@ class LogSimulation:
 
     def _delete_records(self, store: SteppedStore) -> None:
         found = self._log(store)
-        if found is None or found[0].high_watermark == 0:
+        if found is None or found[0].committed_offset == 0:
             return
         log, owed = found
-        offset = self.rng.randrange(log.high_watermark + 1)
+        offset = self.rng.randrange(log.committed_offset + 1)
         owed.start_highest = max(owed.start_highest, offset)
 
         async def delete() -> None:

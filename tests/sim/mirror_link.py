@@ -6,6 +6,10 @@ in flight, keeps what it appended invisible for a while, forgets the producer wh
 oldest records too. Map writes fail, half of them carried out; connections break; requests sent over one that is gone
 are read late, but not later than `ARRIVAL_MS`; the mirror and the target are killed.
 
+If asked to, the target is put back to an older state while the mirror runs, as when a back-up is restored: with the map
+that is stored on it, or the partition alone. With the map, whoever writes to it next sees that (`notice`), and has the
+mirror begin anew.
+
 Whatever happens, every record that lands on the target comes behind the one before it, no record that the source still
 has is left out between two, and in the end the target has them all and the map, in memory and as stored, translates
 each. That the machine gives up counts as a failure: nothing here deserves it.
@@ -13,23 +17,24 @@ each. That the machine gives up counts as a failure: nothing here deserves it.
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from tests.sim.mirror_source import SourceLog
 from tidemill.core.records.batch import BatchView, stamp
-from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import Record, decode_records
+from tidemill.mirror.lineage import Span
 from tidemill.mirror.link import PartitionLink, State
 from tidemill.mirror.link_events import (
     Action,
     Event,
     Fetch,
     Fetched,
+    LocateEpochEnd,
     LocateSource,
     LocateTarget,
     LogStartFound,
     LookupFailed,
-    OutOfRange,
     Produce,
     Produced,
     ProduceFailed,
@@ -41,131 +46,18 @@ from tidemill.mirror.link_events import (
     StoreFailed,
     StoreRuns,
     TargetLocated,
+    TargetUnbound,
     Trouble,
     Wake,
     Woken,
 )
-from tidemill.mirror.offsets import OffsetMap, Run
+from tidemill.mirror.map_join import MapJoin, join_segments
+from tidemill.mirror.offsets import Run
 from tidemill.mirror.resuming import ARRIVAL_MS
 
 PID = (1 << 62) + 7
 SEGMENT_RUNS = 2
 DAY_MS = 86_400_000
-
-
-@dataclass(slots=True)
-class SourceBatch:
-    """Mutable: a batch of the source, of which compaction takes records."""
-
-    records: list[Record]
-    end: int
-    kind: dict[str, object]
-    is_data: bool = True
-    is_committed: bool = True
-    raw: bytes = b""
-
-    def encode(self) -> None:
-        """Build the bytes anew."""
-        base = self.records[0].offset
-        batch = bytearray(build_batch(self.records, base_offset=base, keep_offsets=True, **self.kind))  # type: ignore[arg-type]
-        stamp(batch, 0, base, 3)
-        self.raw = bytes(batch)
-
-
-class SourceLog:
-    """A source partition with every kind of batch; knows what a read-committed reader sees."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self.batches: list[SourceBatch] = []
-        self.start = self.end = 0
-        self.aborted: list[tuple[int, int, int]] = []  # producer id, first offset, marker offset
-        self.written: dict[bytes, Record] = {}  # every record a read-committed reader ever could see, by its value
-        self._serial = 0
-
-    def _records(self, offsets: list[int]) -> list[Record]:
-        self._serial += 1
-        return [
-            Record(offset, 1000 + offset, b"k%d" % offset, b"v%d.%d" % (self._serial, offset)) for offset in offsets
-        ]
-
-    def _append(
-        self, records: list[Record], end: int, *, is_data: bool = True, is_committed: bool = True, **kind: object
-    ) -> None:
-        batch = SourceBatch(records, end, kind, is_data, is_committed)
-        batch.encode()
-        self.batches.append(batch)
-        self.end = end
-        if is_data and is_committed:
-            times = records[-1].timestamp if kind.get("timestamp_type") else None
-            for record in records:
-                seen = record if times is None else record._replace(timestamp=times)
-                self.written[seen.value or b""] = seen
-
-    def grow(self) -> None:
-        """Append something."""
-        base, count = self.end, self._rng.randint(1, 4)
-        offsets = list(range(base, base + count))
-        match self._rng.choice(["plain", "plain", "plain", "lz4", "holes", "commit", "abort", "append-time", "jump"]):
-            case "holes":
-                kept = sorted(self._rng.sample(offsets, self._rng.randint(1, count)))
-                self._append(self._records(kept), kept[-1] + 1)
-            case "commit" | "abort" as kind:
-                producer = self._rng.randint(1, 3)
-                more = {"transactional": True, "producer_id": producer, "producer_epoch": 0}
-                is_committed = kind == "commit"
-                self._append(self._records(offsets), base + count, is_committed=is_committed, base_sequence=0, **more)
-                self._append([Record(self.end, 0, b"\0\0\0\0", b"")], self.end + 1, is_data=False, control=True, **more)
-                if not is_committed:
-                    self.aborted.append((producer, base, self.end - 1))
-            case "append-time":
-                self._append(self._records(offsets), base + count, timestamp_type=1)
-            case "jump":  # compaction removed whole batches, never the newest
-                self.end += count
-                self.grow()
-            case codec:
-                self._append(self._records(offsets), base + count, codec="lz4" if codec == "lz4" else "none")
-
-    def compact(self) -> None:
-        """Take some records away, never of the newest batch."""
-        kept = []
-        for batch in self.batches[:-1]:
-            if batch.is_data and self._rng.random() < 0.4:
-                batch.records = [record for record in batch.records if self._rng.random() < 0.6]
-                if not batch.records:
-                    continue
-                if batch.kind.get("timestamp_type"):  # all have the time of the append, whichever are left
-                    time = self.written[batch.records[-1].value or b""].timestamp
-                    batch.records[-1] = batch.records[-1]._replace(timestamp=time)
-                batch.encode()
-            kept.append(batch)
-        self.batches = kept + self.batches[-1:]
-
-    def delete_oldest(self) -> None:
-        """Move the log start over a few batches."""
-        if len(self.batches) > 3 and self._rng.random() < 0.3:
-            del self.batches[: self._rng.randint(1, len(self.batches) // 3)]
-            self.start = self.batches[0].records[0].offset
-
-    def visible(self) -> list[Record]:
-        """What a read-committed reader finds now."""
-        return [
-            self.written[record.value or b""]
-            for batch in self.batches
-            if batch.is_data and batch.is_committed
-            for record in batch.records
-        ]
-
-    def fetch(self, action: Fetch) -> Event:
-        """Answer a fetch with some batches, perhaps the beginning of one more."""
-        if not self.start <= action.offset <= self.end:
-            return OutOfRange(turn=action.turn)
-        chosen = [batch.raw for batch in self.batches if batch.end > action.offset]
-        data = b"".join(chosen[: self._rng.randint(1, 6)])
-        if len(chosen) > 1 and self._rng.random() < 0.3:
-            data += chosen[-1][: self._rng.randint(1, 70)] if data != b"".join(chosen) else b""
-        aborted = tuple((pid, first) for pid, first, marker in self.aborted if marker >= action.offset)
-        return Fetched(turn=action.turn, data=bytearray(data), end=self.end, aborted=aborted)
 
 
 class TargetLog:
@@ -176,6 +68,7 @@ class TargetLog:
         self._rng = rng
         self.batches: list[bytes] = []
         self.deleted: list[bytes] = []
+        self._records: dict[bytes, list[Record]] = {}  # what was decoded before
         self.end = 0
         self.durable = 0  # acknowledged or seen by somebody
         self.remembered: list[tuple[int, int, int]] | None = None  # first, last sequence, base offset
@@ -213,11 +106,14 @@ class TargetLog:
 
     def _judge(self, records: list[Record]) -> None:
         """Nothing twice, nothing out of order, nothing left out that the source still has."""
+        for record in records:
+            assert record[1:] == self._source.written[record.value or b""][1:], f"{record} was changed on the way"
+        if self.has_cut_records(records):
+            return  # nothing more can be right
         last = max((self._origin(record) for record in self._last_records()), default=-1)
         surviving = [record.offset for record in self._source.visible()]
         for record in records:
             origin = self._origin(record)
-            assert record[1:] == self._source.written[record.value or b""][1:], f"{record} was changed on the way"
             assert origin > last, f"{record} (source offset {origin}) is mirrored again"
             lost = [offset for offset in surviving if last < offset < origin]
             assert last < 0 or not lost, f"{lost} are left out before {origin}"
@@ -229,6 +125,17 @@ class TargetLog:
 
     def _origin(self, record: Record) -> int:
         return self._source.written[record.value or b""].offset
+
+    def has_cut_records(self, more: Iterable[Record] = ()) -> bool:
+        """Whether something is here that was cut off at the source."""
+        return bool(self.cut_origins(more))
+
+    def cut_origins(self, more: Iterable[Record] = ()) -> list[int]:
+        """Source offsets of records that were cut off there."""
+        if not self._source.cut_values:
+            return []
+        cut = [record for record in (*self.everything(), *more) if record.value in self._source.cut_values]
+        return [self._origin(record) for record in cut]
 
     def lose_unacknowledged(self) -> None:
         """What a crash of the leader may take."""
@@ -248,9 +155,26 @@ class TargetLog:
         self.deleted += self.batches[:count]
         del self.batches[:count]
 
+    def copy(self) -> "TargetLog":
+        """The folder, copied while the broker is stopped."""
+        other = TargetLog(self._source, self._rng)
+        other.put_back(self)
+        return other
+
+    def put_back(self, other: "TargetLog") -> None:
+        """Be as that one was."""
+        self.batches, self.deleted = list(other.batches), list(other.deleted)
+        self.end = self.durable = other.end
+        self.remembered = None if other.remembered is None else list(other.remembered)
+
     def everything(self) -> list[Record]:
         """Every record that was ever kept, also what retention took."""
-        return [record for batch in (*self.deleted, *self.batches) for record in decode_records(BatchView(batch))]
+        return [record for batch in (*self.deleted, *self.batches) for record in self._decoded(batch)]
+
+    def _decoded(self, batch: bytes) -> list[Record]:
+        if batch not in self._records:
+            self._records[batch] = decode_records(BatchView(batch))
+        return self._records[batch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +191,9 @@ class MirrorWorld:
     """Everything between the machine and the two logs."""
 
     seed: int
+    cuts: int = 0  # so many times the source is cut
+    set_backs: int = 0  # so many times the target is put back to an older state
+    stored_spans: dict[int, tuple[Span, ...]] = field(default_factory=dict)
     stored: dict[int, tuple[Run, ...]] = field(default_factory=dict)
     lookups: list[Action] = field(default_factory=list)
     wakes: list[Wake] = field(default_factory=list)
@@ -286,17 +213,29 @@ class MirrorWorld:
         self.rng = random.Random(self.seed)
         self.source = SourceLog(self.rng)
         self.target = TargetLog(self.source, self.rng)
+        self.located_end: int | None = None  # what this life of the mirror saw first
+        self.sent: tuple[set[bytes], set[bytes]] = (set(), set())  # values of records, by earlier lives and by this one
+        self.is_blinded = False  # what an earlier life sent showed up later, and had been cut off at the source by then
+        self.is_restored = False  # from a back-up, with numbers of epochs that were there before
+        if not self.cuts:
+            self.source.tells_epochs = self.rng.random() < 0.9
+            self.source.answers_epochs = self.rng.random() < 0.9
         self._frame = 0
+        self._backup: tuple[TargetLog, dict[int, tuple[Run, ...]], dict[int, tuple[Span, ...]]] | None = None
+        self.is_set_back = False  # with the stored map, which its owner has not seen yet
+        self.is_alone_set_back = False  # the partition, at least once
         self.start_mirror()
 
     def start_mirror(self) -> None:
         """A mirror that knows what is stored and nothing else."""
         self.frames.clear()
+        join = MapJoin(self.stored, segment_runs=SEGMENT_RUNS)
+        join.take(len(self.stored))
+        assert join.damage is None
         self.link = PartitionLink(
             producer_id=PID,
-            offsets=OffsetMap.from_segments(self.stored, segment_runs=SEGMENT_RUNS)
-            if self.stored
-            else OffsetMap(segment_runs=SEGMENT_RUNS),
+            offsets=join.offsets,
+            spans=self.stored_spans.get(join.last_segment, ()),
             buffer_bytes_max=600,
             segments_stored=max(self.stored, default=-1) + 1,
         )
@@ -306,7 +245,7 @@ class MirrorWorld:
         """One step of the machine."""
         for action in self.link.step(event, self.now_ms):
             match action:
-                case LocateTarget() | LocateSource() | Fetch():
+                case LocateTarget() | LocateSource() | LocateEpochEnd() | Fetch():
                     self.lookups.append(action)
                 case Wake():
                     self.wakes.append(action)
@@ -315,6 +254,7 @@ class MirrorWorld:
                     if action.deleted and not action.segments:
                         self.met.add("garbage")
                 case Produce():
+                    self.sent[1].update(record.value or b"" for record in decode_records(BatchView(action.batch)))
                     if self.bound == self.connection:
                         self.wire.append(action)
                     else:
@@ -324,7 +264,13 @@ class MirrorWorld:
                 case Report():
                     self.reports.append(action)
         assert len(self.wire) + len(self.answers) <= 5, "more in flight than a broker remembers"
-        assert self.link.state is not State.FAILED, self.link.reason
+        if self.link.state is State.FAILED and self.is_set_back:
+            self.met.add("failed until the store notices")
+        elif self.link.state is State.FAILED and "says nothing about" in self.link.reason and self.is_alone_set_back:
+            self.met.add("told that the map does not fit")
+        elif self.link.state is State.FAILED:
+            assert self.source.is_proven_cut, self.link.reason
+            self.met.add("cut")
 
     # -- what the world does
 
@@ -339,6 +285,8 @@ class MirrorWorld:
             self.feed(answer)
         elif isinstance(action, LocateSource):
             self.feed(SourceLocated(turn=action.turn, log_start=self.source.start, log_end=self.source.end))
+        elif isinstance(action, LocateEpochEnd):
+            self.feed(self.source.epoch_end(action))
         else:
             assert isinstance(action, LocateTarget)
             self._locate_target(action)
@@ -351,10 +299,14 @@ class MirrorWorld:
         if end < self.target.end:
             self.met.add("invisible")
         self.target.durable = max(self.target.durable, end)
+        self.located_end = end if self.located_end is None else self.located_end
         tail = seen[-1] if seen else b""
         self.feed(TargetLocated(turn=action.turn, log_start=self.target.start, log_end=end, tail=tail))
 
     def store(self) -> None:
+        if self.is_set_back:
+            self.notice()
+            return
         action = self.stores.popleft()
         outcome = self.rng.random()
         if outcome < 0.95:
@@ -366,6 +318,8 @@ class MirrorWorld:
 
     def _write(self, action: StoreRuns) -> None:
         self.stored.update(action.segments)
+        if action.segments:
+            self.stored_spans[max(action.segments)] = action.spans
         for number in action.deleted:
             self.stored.pop(number, None)
 
@@ -423,11 +377,54 @@ class MirrorWorld:
         self.late.clear()
         self.target.lose_unacknowledged()
 
+    def back_up(self) -> None:
+        """A copy of the target's folder."""
+        self._backup = (self.target.copy(), dict(self.stored), dict(self.stored_spans))
+
+    def put_back(self) -> None:
+        """The target's broker was stopped, and starts with the older copy, all of it or this partition."""
+        if self._backup is None:
+            return
+        target, stored, spans = self._backup
+        self.set_backs -= 1
+        self.late.clear()
+        self.break_connection()
+        self.late.clear()
+        if target.end < self.target.end:
+            self.met.add("put back")
+        self.target.put_back(target)
+        if self.rng.random() < 0.6:
+            self.stored, self.stored_spans = dict(stored), dict(spans)
+            self.is_set_back = True
+        else:
+            self.is_alone_set_back = True
+
+    def notice(self) -> None:
+        """What the owner of the stored map writes next has a smaller offset than what it wrote before."""
+        self.met.add("noticed")
+        self.crash_mirror()
+
+    def unbind(self) -> None:
+        """The mirror's connection to the target is gone, and the target is there."""
+        self.feed(TargetUnbound())
+
+    def see_whether_blinded(self) -> None:
+        """Nobody can know of records that were sent before a restart and came to light after it, cut off by then."""
+        located_end = 0 if self.located_end is None else self.located_end
+        unseen = {record.value or b"" for record in self.target.everything() if record.offset >= located_end}
+        self.is_blinded = self.is_blinded or bool(unseen & self.source.cut_values & (self.sent[0] - self.sent[1]))
+
     def crash_mirror(self) -> None:
+        self.see_whether_blinded()
+        self.located_end = None
+        self.sent = (self.sent[0] | self.sent[1], set())
         self.late.extend((self.now_ms + ARRIVAL_MS, bytes(action.batch)) for action in self.wire)
         self.connection += 1
         self.lookups.clear()
         self.wakes.clear()
+        if self.is_set_back:  # what was under way has ended with the target's process
+            self.stores.clear()
+            self.is_set_back = False
         while self.stores and self.rng.random() < 0.5:  # a write that was on its way may still arrive
             action = self.stores.popleft()
             self._write(action)
@@ -450,9 +447,18 @@ class MirrorWorld:
     def compact_source(self) -> None:
         self.source.compact()
 
+    def cut_source(self) -> None:
+        self.cuts -= 1
+        restored = self.rng.random() < 0.3
+        self.is_restored = self.is_restored or restored
+        self.source.cut(restored=restored)
+        if restored:  # its broker was away meanwhile
+            while self.lookups:
+                self.fail_lookup()
+
     def fail_lookup(self) -> None:
         action = self.lookups.pop(self.rng.randrange(len(self.lookups)))
-        assert isinstance(action, LocateTarget | LocateSource | Fetch)
+        assert isinstance(action, LocateTarget | LocateSource | LocateEpochEnd | Fetch)
         self.feed(LookupFailed(turn=action.turn, trouble=Trouble.RETRY, reason="away"))
 
     def wake(self) -> None:
@@ -488,18 +494,34 @@ class MirrorWorld:
             choices += [self.wake] * 12
         if self.late:
             choices += [self.read_late] * 4
+        if self.is_unbound:
+            choices += [self.unbind]
+        if self.is_set_back:
+            choices += [self.notice]
         if faults:
             choices += [self.break_connection, self.crash_mirror, self.crash_target, self.pass_a_day]
             choices += [self.find_log_start, self.target.delete_oldest, self.source.delete_oldest]
-            choices += [self.source.grow] * 6 + [self.compact_source] * 2
+            choices += [self.source.grow] * 6 + [self.compact_source] * 2 + [self.source.elect]
+            choices += [self.cut_source] if self.cuts else []
+            choices += [self.back_up, self.put_back] if self.set_backs else []
         if not choices:
             return False
         self.rng.choice(choices)()
         return True
 
+    @property
+    def is_unbound(self) -> bool:
+        """Whether the mirror runs over a connection that is gone, with nothing under way that would tell it so."""
+        return self.bound != self.connection and self.link.state is State.RUNNING and not (self.wire or self.answers)
+
     def settle(self) -> None:
         """Let everything come to rest without further faults."""
         for _ in range(20_000):
+            if self.link.state is State.FAILED and not self.is_set_back:
+                return
+            if self.is_set_back or self.is_unbound:
+                self.turn(faults=False)
+                continue
             idle = [a for a in self.lookups if isinstance(a, Fetch) and a.offset >= self.source.end]
             if self.link.is_caught_up and len(idle) == len(self.lookups) and not (self.wire or self.answers):
                 while self.stores or self.late:
@@ -510,13 +532,46 @@ class MirrorWorld:
                 break
         raise AssertionError(f"does not settle: {self.link.state} {self.link.reason}")
 
+    def end(self) -> None:
+        """Let everything come to rest, and see that all is well or that it was noticed that it is not."""
+        if self.source.cut_values:
+            self.source.grow()  # a cut that nothing followed is not to be seen
+        if self.set_backs and self.link.state is not State.FAILED:  # while the mirror has nothing to do
+            self.settle()
+            self.put_back()
+        self.settle()
+        if self.link.state is not State.FAILED:
+            if not self.target.has_cut_records():
+                self.check()
+                return
+            self.see_whether_blinded()
+            assert self.may_miss_it, "nobody noticed that the source was cut"
+            self.met.add("unnoticed")
+        elif self.target.has_cut_records() and not self.may_miss_it:
+            while self.stores:
+                self.store()
+            self.crash_mirror()
+            self.settle()
+            self.see_whether_blinded()
+            assert self.is_blinded or self.link.state is State.FAILED, "a restart forgets that the source was cut"
+
+    @property
+    def may_miss_it(self) -> bool:
+        """Whether nothing is left that proves the cut."""
+        return self.is_restored or self.is_blinded or self._is_forgotten
+
+    @property
+    def _is_forgotten(self) -> bool:
+        """Whether the source deleted everything since of which the target has records."""
+        return all(origin < self.source.start for origin in self.target.cut_origins())
+
     def check(self) -> None:
         """The invariants of a world at rest."""
         mirrored = self.target.everything()
         assert [record.offset for record in mirrored] == list(range(self.target.end))
         places = {record.value: record.offset for record in mirrored}
         assert len(places) == len(mirrored), "a record is on the target twice"
-        restored = OffsetMap.from_segments(self.stored, segment_runs=SEGMENT_RUNS)
+        restored = join_segments(self.stored, segment_runs=SEGMENT_RUNS)
         start = max(self.target.start, self.link.progress.target_start)
         for record in self.source.visible():
             assert record.value in places, f"{record} is not on the target"
@@ -531,14 +586,15 @@ class MirrorWorld:
         assert not self.frames, "answers are still held"
 
 
-def run_world(seed: int, turns: int = 300) -> MirrorWorld:
-    """One life of a partition; a failure names its seed."""
-    world = MirrorWorld(seed)
+def run_world(seed: int, turns: int = 300, cuts: int = 0, set_backs: int = 0) -> MirrorWorld:
+    """One life of a partition whose source is cut, and target put back, so many times; a failure names its seed."""
+    world = MirrorWorld(seed, cuts, set_backs)
     try:
         for _ in range(turns):
             world.turn(faults=True)
-        world.settle()
-        world.check()
+            if world.link.state is State.FAILED and not world.is_set_back:
+                break
+        world.end()
     except BaseException as error:
         error.add_note(f"seed {seed}: TIDEMILL_SIM_SEED={seed} TIDEMILL_SIM_RUNS=1 reproduces it")
         raise

@@ -86,6 +86,20 @@ def test_what_a_failed_sync_forgot_is_not_written_by_the_next() -> None:
     assert disk.root.read("f") == bytes(512) + b"a" * 88 + b"b" * 600, "whole sectors are written"
 
 
+def test_a_flipped_bit_is_damage_that_no_power_cut_mends() -> None:
+    disk = SimulatedDisk()
+    disk.root.replace("f.log", b"good")
+    assert disk.flip_bit(random.Random(1), (".index",)) is None
+    disk.root.subdirectory("d").replace("f.index", b"good")
+    disk.root.sync()
+    assert disk.flip_bit(random.Random(1), (".index",)) == "/disk/d/f.index"
+    damaged = disk.root.subdirectory("d").read("f.index")
+    assert sum(bin(one ^ other).count("1") for one, other in zip(damaged, b"good", strict=True)) == 1
+    disk.crash(random.Random(1))
+    assert disk.root.subdirectory("d").read("f.index") == damaged
+    assert disk.root.read("f.log") == b"good"
+
+
 def test_a_closed_file_cannot_be_used() -> None:
     file = SimulatedDisk().root.create("f")
     file.close()

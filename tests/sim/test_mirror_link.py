@@ -5,11 +5,13 @@
 """
 
 import os
+from collections.abc import Iterable
 
 import pytest
 
 from tests.sim.mirror_link import MirrorWorld, run_world
-from tidemill.mirror import link
+from tidemill.mirror import link, map_ledger
+from tidemill.mirror.lineage import Claim, Lineage, Span
 from tidemill.mirror.link_events import StoreRuns
 from tidemill.mirror.map_ledger import MapLedger
 from tidemill.mirror.outbox import Outbox, Parcel
@@ -32,14 +34,34 @@ def test_no_loss_no_duplicate_exact_offsets(share: int) -> None:
         assert expected <= met, "the world was too kind"
 
 
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.timeout(1800)
+def test_a_source_that_was_cut_is_recognised(share: int) -> None:
+    met: set[str] = set()
+    for seed in range(FIRST_SEED + share, FIRST_SEED + RUNS, SHARES):
+        met |= run_world(seed, cuts=1 + seed % 2).met
+    if RUNS >= 300:
+        assert "cut" in met, "the world was too kind"
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.timeout(1800)
+def test_a_target_that_is_put_back_is_filled_again(share: int) -> None:
+    met: set[str] = set()
+    for seed in range(FIRST_SEED + share, FIRST_SEED + RUNS, SHARES):
+        met |= run_world(seed, set_backs=1 + seed % 3).met
+    if RUNS >= 300:
+        assert {"put back", "noticed"} <= met, "the world was too kind"
+
+
 def test_the_same_seed_tells_the_same_story() -> None:
     assert run_world(7).target.batches == run_world(7).target.batches
 
 
-def search() -> None:
+def search(cuts: int = 0, set_backs: int = 0) -> None:
     """Until one seed goes wrong."""
     for seed in range(SEARCH):
-        run_world(seed)
+        run_world(seed, cuts=cuts, set_backs=set_backs)
 
 
 class Careless(MapLedger):
@@ -86,6 +108,81 @@ def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch, name: str, pl
     monkeypatch.setattr(link, name, planted)
     with pytest.raises((AssertionError, ValueError)):
         search()
+
+
+class Blind(Lineage):
+    """Asks nothing of the source."""
+
+    def claims(self, position: int) -> tuple[Claim, ...]:
+        return ()
+
+
+class Unstored(Lineage):
+    """Knows of leaders in this life only."""
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        super().__init__()
+
+
+class Rash(Lineage):
+    """Takes an epoch that ended for one that reaches to the position."""
+
+    def claims(self, position: int) -> tuple[Claim, ...]:
+        return tuple(Claim(claim.epoch, position) for claim in super().claims(position))
+
+
+@pytest.mark.parametrize(
+    ("planted", "cuts", "words"),
+    [
+        pytest.param(Blind, 1, "forgets|nobody noticed", id="the source is not asked where its epochs ended"),
+        pytest.param(Unstored, 1, "forgets|nobody noticed", id="the source's leaders are forgotten with a restart"),
+        pytest.param(Rash, 0, "was cut at offset", id="a false alarm"),
+    ],
+)
+def test_a_fault_in_recognising_cuts_is_found(
+    monkeypatch: pytest.MonkeyPatch, planted: type[Lineage], cuts: int, words: str
+) -> None:
+    monkeypatch.setattr(map_ledger, "Lineage", planted)
+    with pytest.raises(AssertionError, match=words):
+        search(cuts)
+
+
+class Trustful(MapLedger):
+    """Takes what was stored for stored for ever."""
+
+    def affirm(self) -> StoreRuns | None:
+        return self.rewrite()
+
+
+def test_a_map_that_is_believed_stored_on_a_target_that_was_put_back_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link, "MapLedger", Trustful)
+    with pytest.raises((AssertionError, ValueError)):
+        search(set_backs=3)
+
+
+def test_a_mirror_that_is_not_told_to_look_at_the_target_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has nothing to send and so no reason to look."""
+
+    def silent(world: MirrorWorld) -> None:
+        world.bound = world.connection
+
+    monkeypatch.setattr(MirrorWorld, "unbind", silent)
+    with pytest.raises(AssertionError, match=r"is not on the target|does not settle"):
+        search(set_backs=3)
+
+
+def test_a_store_that_does_not_notice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = MirrorWorld.put_back
+
+    def unnoticed(world: MirrorWorld) -> None:
+        original(world)
+        world.is_set_back = False
+
+    monkeypatch.setattr(MirrorWorld, "put_back", unnoticed)
+    with pytest.raises((AssertionError, ValueError)):
+        search(set_backs=3)
 
 
 def test_a_target_that_recognises_no_repeats_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

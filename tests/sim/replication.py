@@ -1,0 +1,462 @@
+"""Three replicas of one partition, a controller, and a network that loses, repeats and reorders
+
+The machine is production's; the log is a list of entries with epochs, of which what is not durable goes with a power
+cut, and the controller is the smallest one that keeps Kafka's rules: it elects out of the ISR only, and takes a
+proposal only in the epochs it was made in. Whatever any machine acknowledges is written down and must stay.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tidemill.broker.log.epochs import LeaderEpochs
+from tidemill.broker.quorum.image import PartitionImage
+from tidemill.broker.replication.actions import Action, Follow, ProposeIsr, RefuseWaiting, Truncate
+from tidemill.broker.replication.partition import Divergence, PartitionMachine, Role
+from tidemill.core.errors import KafkaError
+
+LAG_MAX_MS = 1000
+NODES = (1, 2, 3)
+
+
+class Violation(AssertionError):
+    """What must never happen has."""
+
+
+class Entry(NamedTuple):
+    """One record: the epoch of the leader that appended it, and which one it is."""
+
+    epoch: int
+    number: int
+
+
+class FetchRequest(NamedTuple):
+    """A follower's."""
+
+    correlation_id: int
+    offset: int
+    last_epoch: int
+    leader_epoch: int
+    broker_epoch: int
+
+
+class FetchAnswer(NamedTuple):
+    """The leader's."""
+
+    correlation_id: int
+    offset: int
+    leader_epoch: int
+    high_watermark: int
+    divergence: Divergence | None
+    entries: tuple[Entry, ...]
+
+
+class Refusal(NamedTuple):
+    """The controller's."""
+
+    partition_epoch: int
+
+
+Payload = FetchRequest | FetchAnswer | PartitionImage | ProposeIsr | Refusal
+
+
+class Message(NamedTuple):
+    """Under way; node 0 is the controller."""
+
+    source: int
+    target: int
+    payload: Payload
+
+
+@dataclass(slots=True)
+class Node:
+    """Mutable: one broker. `entries[:durable]`, `checkpoint` and the image outlive a crash."""
+
+    node_id: int
+    machine: PartitionMachine
+    entries: list[Entry] = field(default_factory=list)
+    durable: int = 0
+    checkpoint: int = 0
+    broker_epoch: int = 0
+    up: bool = True
+    leader: int = -1
+    correlation_id: int = 0
+    asked: FetchRequest | None = None
+    waiting: list[tuple[int, int, bool]] = field(default_factory=list)  # offset, minimum then, by the round alone
+    shown: dict[int, int] = field(default_factory=dict)  # HW by leader epoch
+
+    def epochs(self, end: int | None = None) -> LeaderEpochs:
+        """As the log's own file has them."""
+        found = LeaderEpochs()
+        for offset, entry in enumerate(self.entries[:end]):
+            found.assign(entry.epoch, offset)
+        return found
+
+
+class ReplicationSimulation:
+    """Mutable: the cluster, step by step from a seed."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        min_in_sync: int = 1,
+        nodes: tuple[int, ...] = NODES,
+        machine: type[PartitionMachine] = PartitionMachine,
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.min_in_sync = min_in_sync
+        self.make = machine
+        self.now_ms = 1_000
+        self.numbers = 0
+        self.broker_epochs = 0
+        self.image = PartitionImage(
+            partition=0, replicas=nodes, isr=nodes, leader=nodes[0], leader_epoch=0, partition_epoch=0
+        )
+        self.fenced: set[int] = set()
+        self.nodes = {each: self.start(Node(each, self.machine(each, 0, 0))) for each in nodes}
+        self.network: list[Message] = []
+        self.acknowledged: dict[int, Entry] = {}
+        self.by_epoch: dict[int, int] = {}  # who has acknowledged in an epoch
+        self.acks = self.elections = self.truncations = self.isr_changes = self.refusals = 0
+
+    def machine(self, node_id: int, held: int, high_watermark: int) -> PartitionMachine:
+        return self.make(
+            node_id, held=held, high_watermark=high_watermark, min_in_sync=self.min_in_sync, lag_max_ms=LAG_MAX_MS
+        )
+
+    def start(self, node: Node) -> Node:
+        self.broker_epochs += 1
+        node.broker_epoch, node.up = self.broker_epochs, True
+        return node
+
+    # -- steps
+
+    def run(self, steps: int) -> None:
+        """So many, with everything judged after each."""
+        for image_for in self.nodes.values():
+            self.take(image_for, image_for.machine.assigned(self.image, log_end=0, now_ms=self.now_ms))
+        for _ in range(steps):
+            self.step()
+            self.judge()
+
+    def heal(self) -> None:
+        """No more faults: everything has to come together."""
+        for node in self.nodes.values():
+            if not node.up:
+                self.restart(node)
+        for number in range(100):
+            self.now_ms += 50
+            self.fence_or_elect(voluntarily=False)
+            for node in self.nodes.values():
+                self.take(node, node.machine.assigned(self.image, log_end=len(node.entries), now_ms=self.now_ms))
+                self.flush(node)
+                self.ask(node)
+                if number % 5 == 0:
+                    self.tick(node)
+                self.judge()
+            self.deliver_all()
+            self.judge()
+
+    def deliver_all(self) -> None:
+        while self.network:
+            self.deliver(self.network.pop(0))
+
+    def step(self) -> None:
+        self.now_ms += self.rng.choice((0, 1, 5, 50))
+        node = self.rng.choice(list(self.nodes.values()))
+        roll = self.rng.random()
+        if roll < 0.45:
+            self.from_network()
+        elif roll < 0.60:
+            self.produce(node)
+        elif roll < 0.72:
+            self.flush(node)
+        elif roll < 0.87:
+            self.ask(node)
+        elif roll < 0.90:
+            self.tick(node)
+        elif roll < 0.93:
+            self.push_image(node)
+        elif roll < 0.95:
+            self.fence_or_elect()
+        elif roll < 0.955:
+            self.now_ms += LAG_MAX_MS
+        elif roll < 0.965:
+            self.crash(node) if node.up else self.restart(node)
+        elif roll < 0.985 and not node.up:
+            self.restart(node)
+        elif node.up:
+            node.checkpoint = node.machine.high_watermark
+
+    def from_network(self) -> None:
+        if not self.network:
+            return
+        message = self.network.pop(self.rng.randrange(min(len(self.network), 4)))
+        roll = self.rng.random()
+        if roll < 0.1:
+            return
+        if roll < 0.2:
+            self.network.append(message)
+        self.deliver(message)
+
+    def send(self, source: int, target: int, payload: Payload) -> None:
+        self.network.append(Message(source, target, payload))
+
+    def deliver(self, message: Message) -> None:
+        payload = message.payload
+        if message.target == 0:
+            if isinstance(payload, ProposeIsr):
+                self.decide(message.source, payload)
+            return
+        node = self.nodes[message.target]
+        if not node.up:
+            return
+        if isinstance(payload, FetchRequest):
+            self.serve(node, message.source, payload)
+        elif isinstance(payload, FetchAnswer):
+            self.take_answer(node, payload)
+        elif isinstance(payload, PartitionImage):
+            self.take(node, node.machine.assigned(payload, log_end=len(node.entries), now_ms=self.now_ms))
+        elif isinstance(payload, Refusal):
+            self.refusals += 1
+            self.take(node, node.machine.refused(payload.partition_epoch, len(node.entries)))
+
+    # -- brokers
+
+    def take(self, node: Node, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case ProposeIsr():
+                    self.send(node.node_id, 0, action)
+                case Follow():
+                    node.leader, node.asked = action.leader, None
+                case Truncate():
+                    self.truncations += 1
+                    if action.lost:
+                        raise Violation(f"broker {node.node_id} cuts {action.lost} below its HW")
+                    del node.entries[action.offset :]
+                    node.durable = min(node.durable, action.offset)
+                    node.machine.truncated(action.offset)
+                case RefuseWaiting():
+                    node.waiting.clear()
+        self.acknowledge(node)
+
+    def produce(self, node: Node) -> None:
+        if not node.up or not node.machine.leads:
+            return
+        try:
+            node.machine.check_in_sync(self.min_in_sync)
+        except KafkaError:
+            return
+        self.numbers += 1
+        node.entries.append(Entry(node.machine.leader_epoch, self.numbers))
+        node.waiting.append((len(node.entries) - 1, self.min_in_sync, node.machine.alone))
+
+    def flush(self, node: Node) -> None:
+        if node.up:
+            node.durable = len(node.entries)
+            self.hear_of_flush(node)
+            self.acknowledge(node)
+
+    def hear_of_flush(self, node: Node) -> None:
+        node.machine.stored(node.durable)
+
+    def ask(self, node: Node) -> None:
+        if not node.up or node.machine.role is not Role.FOLLOWER or node.leader < 0:
+            return
+        held = node.machine.held
+        if held != len(node.entries):
+            return  # what was fetched last is not durable yet
+        node.correlation_id += 1
+        node.asked = FetchRequest(
+            correlation_id=node.correlation_id,
+            offset=held,
+            last_epoch=node.entries[held - 1].epoch if held else -1,
+            leader_epoch=node.machine.leader_epoch,
+            broker_epoch=node.broker_epoch,
+        )
+        self.send(node.node_id, node.leader, node.asked)
+
+    def serve(self, node: Node, follower: int, asked: FetchRequest) -> None:
+        machine, end = node.machine, len(node.entries)
+        try:
+            machine.check_epoch(asked.leader_epoch)
+            machine.check_leads()
+            divergence = self.divergence(node, asked)
+            if divergence is None:
+                self.take(
+                    node,
+                    machine.fetched(
+                        follower,
+                        asked.offset,
+                        leader_epoch=asked.leader_epoch,
+                        log_end=end,
+                        now_ms=self.now_ms,
+                        broker_epoch=asked.broker_epoch,
+                    ),
+                )
+        except KafkaError:
+            return
+        entries = () if divergence else tuple(node.entries[asked.offset : asked.offset + self.rng.randint(1, 5)])
+        self.send(
+            node.node_id,
+            follower,
+            FetchAnswer(
+                correlation_id=asked.correlation_id,
+                offset=asked.offset,
+                leader_epoch=machine.leader_epoch,
+                high_watermark=machine.high_watermark,
+                divergence=divergence,
+                entries=entries,
+            ),
+        )
+
+    @staticmethod
+    def divergence(node: Node, asked: FetchRequest) -> Divergence | None:
+        if asked.last_epoch < 0:
+            return None
+        epoch, end = node.epochs().end_offset_for(asked.last_epoch, node.machine.leader_epoch, len(node.entries))
+        return None if epoch == asked.last_epoch and end >= asked.offset else Divergence(max(epoch, 0), max(end, 0))
+
+    def take_answer(self, node: Node, answer: FetchAnswer) -> None:
+        if node.asked is None or answer.correlation_id != node.asked.correlation_id:
+            return  # of another connection
+        node.asked = None
+        machine = node.machine
+        if machine.role is not Role.FOLLOWER or answer.leader_epoch != machine.leader_epoch:
+            return
+        if answer.offset == len(node.entries):
+            node.entries += answer.entries
+        self.take(
+            node,
+            machine.answered(
+                answer.leader_epoch,
+                high_watermark=answer.high_watermark,
+                divergence=answer.divergence,
+                epochs=node.epochs(),
+                log_end=len(node.entries),
+            ),
+        )
+
+    def tick(self, node: Node) -> None:
+        if node.up:
+            self.take(node, node.machine.tick(self.now_ms, len(node.entries)))
+
+    def crash(self, node: Node) -> None:
+        """Power is cut: what is not durable may go, and the machine is forgotten."""
+        node.up = False
+        kept = self.rng.choice((node.durable, len(node.entries)))
+        del node.entries[kept:]
+        node.durable = kept
+        node.waiting.clear()
+
+    def restart(self, node: Node) -> None:
+        node.leader, node.asked = -1, None
+        self.network = [each for each in self.network if (each.source, each.target) != (0, node.node_id)]
+        node.machine = self.machine(node.node_id, node.durable, node.checkpoint)
+        self.start(node)
+        self.fence_or_elect(voluntarily=False, fenced={node.node_id})  # it registers anew: whatever it led is over
+
+    # -- controller
+
+    def push_image(self, node: Node) -> None:
+        self.send(0, node.node_id, self.image)
+
+    def fence_or_elect(self, *, voluntarily: bool = True, fenced: set[int] | frozenset[int] = frozenset()) -> None:
+        """Leave out of the ISR who is away, and elect another leader where that one is, or now and then anyway."""
+        image = self.image
+        self.fenced = {node.node_id for node in self.nodes.values() if not node.up}
+        eligible = [each for each in image.isr if each not in self.fenced | fenced]
+        leader = image.leader
+        if leader not in eligible or (voluntarily and self.rng.random() < 0.2):
+            leader = self.rng.choice(eligible) if eligible else -1
+        isr = tuple(eligible) if eligible else image.isr
+        if (leader, isr) != (image.leader, image.isr):
+            self.elections += 1
+            self.change(isr, leader, image.leader_epoch + (leader != image.leader))
+
+    def decide(self, source: int, proposal: ProposeIsr) -> None:
+        image = self.image
+        if source != image.leader or (proposal.leader_epoch, proposal.partition_epoch) != (
+            image.leader_epoch,
+            image.partition_epoch,
+        ):
+            return
+        strangers = [
+            each
+            for each, epoch in zip(proposal.isr, proposal.broker_epochs, strict=True)
+            if each in self.fenced or (epoch >= 0 and each != source and epoch != self.nodes[each].broker_epoch)
+        ]
+        if strangers:
+            self.send(0, source, Refusal(proposal.partition_epoch))
+            return
+        self.isr_changes += 1
+        self.change(proposal.isr, image.leader, image.leader_epoch)
+
+    def change(self, isr: tuple[int, ...], leader: int, leader_epoch: int) -> None:
+        self.image = PartitionImage(
+            partition=0,
+            replicas=self.image.replicas,
+            isr=isr,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            partition_epoch=self.image.partition_epoch + 1,
+        )
+        for node in self.nodes.values():
+            self.push_image(node)
+
+    # -- what must hold
+
+    def acknowledge(self, node: Node) -> None:
+        """Answer those who waited: by their round of fsync where the machine said so, else by HW."""
+        machine = node.machine
+        for waiting in list(node.waiting):
+            offset, _, by_round = waiting
+            if offset >= (node.durable if by_round else machine.high_watermark):
+                continue
+            node.waiting.remove(waiting)
+            entry = node.entries[offset]
+            self.acks += 1
+            if self.acknowledged.setdefault(offset, entry) != entry:
+                raise Violation(f"offset {offset} acknowledged as {self.acknowledged[offset]} and as {entry}")
+            leader = self.by_epoch.setdefault(machine.leader_epoch, node.node_id)
+            if leader != node.node_id:
+                raise Violation(f"two leaders acknowledge in epoch {machine.leader_epoch}")
+
+    def judge(self) -> None:
+        """After every step."""
+        for member in self.image.isr:
+            held = self.nodes[member].entries[: self.nodes[member].durable]
+            for offset, entry in self.acknowledged.items():
+                if offset >= len(held) or held[offset] != entry:
+                    raise Violation(f"broker {member} is in the ISR without {entry} at {offset}, acknowledged")
+        for node in self.nodes.values():
+            if not node.up:
+                continue
+            machine = node.machine
+            if machine.high_watermark > node.durable:
+                raise Violation(f"HW of broker {node.node_id} is beyond what it holds")
+            if machine.leads:
+                before = node.shown.get(machine.leader_epoch, 0)
+                if machine.high_watermark < before:
+                    raise Violation(f"HW of broker {node.node_id} goes back in an epoch it leads")
+                node.shown[machine.leader_epoch] = machine.high_watermark
+            self.judge_shown(node)
+
+    def judge_shown(self, node: Node) -> None:
+        """What consumers see here is on the disks of all who may lead next, and is the same there."""
+        end = node.machine.high_watermark
+        for member in self.image.isr:
+            other = self.nodes[member]
+            if other.durable < end or other.entries[:end] != node.entries[:end]:
+                raise Violation(
+                    f"broker {node.node_id} shows up to {end} what member {member} of the ISR does not hold"
+                )
+
+
+def final_state(simulation: ReplicationSimulation) -> tuple[list[tuple[Entry, ...]], tuple[int, ...], set[int]]:
+    """Of a cluster that was healed: its logs, ISR and high watermarks."""
+    nodes = simulation.nodes.values()
+    logs = [tuple(node.entries) for node in nodes]
+    return logs, tuple(sorted(simulation.image.isr)), {node.machine.high_watermark for node in nodes}

@@ -1,0 +1,185 @@
+"""What happens in the world, as clients and the machine see it: one object, and one line of the trace, each
+
+A line has four columns: virtual seconds since the beginning, the place, the kind of event, and its facts as
+`name=value`. Ids of topics are written by their first eight digits.
+"""
+
+import uuid
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Anything that invariants are asked after."""
+
+    at: float
+    place: str
+
+    def line(self) -> str:
+        """The line of the trace."""
+        facts = " ".join(
+            f"{each.name}={_text(getattr(self, each.name))}"
+            for each in fields(self)
+            if each.name not in ("at", "place")
+        )
+        return f"{self.at:012.6f} {self.place:<9} {type(self).__name__:<13} {facts}".rstrip()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, uuid.UUID):
+        return value.hex[:8]
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, tuple):
+        return ",".join("=".join(map(_text, each)) if isinstance(each, tuple) else _text(each) for each in value) or "-"
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    return str(value).replace(" ", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """A node serves; these are the topics that it knows."""
+
+    life: int
+    topics: tuple[tuple[str, uuid.UUID], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Event):
+    """A node does not run any more."""
+
+    life: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault(Event):
+    """Something was done to the world."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged(Event):
+    """A batch of one record is stored, a producer was told."""
+
+    topic_id: uuid.UUID
+    partition: int
+    offset: int
+    value: bytes
+    once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Event):
+    """A request was answered with an error, or not at all."""
+
+    request: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched(Event):
+    """What one fetch found in one partition; `asked_at` is when it was asked."""
+
+    topic_id: uuid.UUID
+    partition: int
+    asked_at: float
+    offset: int
+    high_watermark: int
+    records: tuple[tuple[int, int, bytes], ...]
+    """Offset, leader epoch and value."""
+
+    def line(self) -> str:
+        """Only how many records there were."""
+        return (
+            f"{self.at:012.6f} {self.place:<9} Fetched       topic_id={self.topic_id.hex[:8]} "
+            f"partition={self.partition} offset={self.offset} high_watermark={self.high_watermark} "
+            f"records={len(self.records)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAsked(Event):
+    """An administrator asks for a topic, or for its end."""
+
+    name: str
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTold(Event):
+    """The outcome of the last TopicAsked: the topic that is there, or None."""
+
+    name: str
+    topic_id: uuid.UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSeen(Event):
+    """An answer to Metadata."""
+
+    asked_at: float
+    topics: tuple[tuple[str, uuid.UUID], ...]
+    torn: tuple[str, ...]
+    """Topics that have other partitions than were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Event):
+    """A member was told the generation that it is in."""
+
+    group: str
+    member: str
+    generation: int
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned(Event):
+    """A member was told what it owns in a generation."""
+
+    group: str
+    member: str
+    generation: int
+    owned: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAsked(Event):
+    """A member asks to remember an offset, which is one that nobody else commits."""
+
+    group: str
+    topic_id: uuid.UUID
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(Event):
+    """It is remembered."""
+
+    group: str
+    topic_id: uuid.UUID
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetTold(Event):
+    """What is remembered: -1 is nothing. `topic_id` is that of the topic which surely had the name all the while."""
+
+    group: str
+    topic_id: uuid.UUID
+    partition: int
+    asked_at: float
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed(Event):
+    """The metadata log on the disk, read anew beside the node."""
+
+    offset: int
+    same: bool

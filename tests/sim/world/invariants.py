@@ -1,0 +1,230 @@
+"""What has to hold after every event; each rule is an object that hears of all of them
+
+A rule remembers what was promised and raises Violation when an answer breaks it. Nothing here looks into the broker:
+what is not on the wire was promised to nobody.
+"""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tests.sim.world.events import (
+    Acknowledged,
+    Assigned,
+    CommitAsked,
+    Committed,
+    Ended,
+    Event,
+    Fetched,
+    Joined,
+    OffsetTold,
+    Refused,
+    Replayed,
+    TopicAsked,
+    TopicsSeen,
+    TopicTold,
+)
+
+Partition = tuple[uuid.UUID, int]
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class Invariant(Protocol):
+    """One rule."""
+
+    def after(self, event: Event) -> None:
+        """Look at what happened; raises Violation."""
+
+
+class NothingAcknowledgedIsLost:
+    """The high watermark never falls below what was acknowledged or read, and the record is there.
+
+    Where records are acknowledged from the page cache a power cut ends all promises about what came before it.
+    """
+
+    def __init__(self, *, page_cache: bool) -> None:
+        self._page_cache = page_cache
+        self._values: dict[Partition, dict[int, bytes]] = {}
+        self._ends: dict[Partition, list[tuple[float, int]]] = {}
+
+    def after(self, event: Event) -> None:
+        match event:
+            case Acknowledged():
+                self._values.setdefault((event.topic_id, event.partition), {})[event.offset] = event.value
+                self._raise_end(event.topic_id, event.partition, event.at, event.offset + 1)
+            case Refused(request="fetch", why="CORRUPT_MESSAGE"):
+                raise Violation("what is stored cannot be read")
+            case Fetched():
+                self._look(event)
+                self._raise_end(event.topic_id, event.partition, event.at, event.high_watermark)
+            case Ended(how="power cut") if self._page_cache:
+                self._values.clear()
+                self._ends.clear()
+
+    def _raise_end(self, topic_id: uuid.UUID, partition: int, at: float, end: int) -> None:
+        ends = self._ends.setdefault((topic_id, partition), [])
+        if not ends or end > ends[-1][1]:
+            ends.append((at, end))
+
+    def _look(self, event: Fetched) -> None:
+        key = (event.topic_id, event.partition)
+        promised = max((end for at, end in self._ends.get(key, ()) if at <= event.asked_at), default=0)
+        if event.high_watermark < promised:
+            raise Violation(f"the high watermark is {event.high_watermark} and was {promised}: records are lost")
+        if not event.records:
+            return
+        found = {offset: value for offset, _, value in event.records}
+        for offset in range(event.offset, event.records[-1][0]):
+            if offset not in found:
+                raise Violation(f"offset {offset} is missing between others")
+        for offset, value in self._values.get(key, {}).items():
+            if offset in found and found[offset] != value:
+                raise Violation(f"offset {offset} was acknowledged for {value!r} and is {found[offset]!r}")
+
+
+class SameOffsetSameBytes:
+    """A record keeps its place; where a power cut may take records, in one leader epoch only."""
+
+    def __init__(self, *, page_cache: bool) -> None:
+        self._page_cache = page_cache
+        self._seen: dict[tuple[uuid.UUID, int, int, int], bytes] = {}
+
+    def after(self, event: Event) -> None:
+        if not isinstance(event, Fetched):
+            return
+        for offset, epoch, value in event.records:
+            key = (event.topic_id, event.partition, offset, epoch if self._page_cache else 0)
+            first = self._seen.setdefault(key, value)
+            if first != value:
+                raise Violation(f"offset {offset} of leader epoch {epoch} was {first!r} and is {value!r}")
+
+
+class StoredOnce:
+    """What an idempotent producer sent again is there once."""
+
+    def __init__(self) -> None:
+        self._once: dict[tuple[uuid.UUID, int, bytes], int] = {}
+
+    def after(self, event: Event) -> None:
+        if not isinstance(event, Fetched):
+            return
+        for offset, _, value in event.records:
+            if value.startswith(b"once-"):
+                first = self._once.setdefault((event.topic_id, event.partition, value), offset)
+                if first != offset:
+                    raise Violation(f"{value!r} is at offset {first} and at {offset}")
+
+
+class Generations:
+    """Within a life of the node generations of a group only rise, and one partition has one owner in each."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, list[tuple[float, int]]] = {}
+        self._owners: dict[tuple[str, int, str], str] = {}
+
+    def after(self, event: Event) -> None:
+        match event:
+            case Joined():
+                told = self._told.setdefault(event.group, [])
+                last = max((each for at, each in told if at <= event.asked_at), default=0)
+                if event.generation < last:
+                    raise Violation(f"group {event.group} is in generation {event.generation} after {last}")
+                told.append((event.at, event.generation))
+            case Assigned():
+                for each in event.owned.split(","):
+                    key = (event.group, event.generation, each)
+                    owner = self._owners.setdefault(key, event.member)
+                    if each and owner != event.member:
+                        raise Violation(f"{each} has two owners in generation {event.generation}: {event.group}")
+            case Ended():
+                self._told.clear()
+                self._owners.clear()
+
+
+@dataclass(slots=True)
+class _Commit:
+    offset: int
+    asked_at: float
+    told_at: float = field(default=float("inf"))
+
+
+class OffsetsAreKept:
+    """What is told of an offset is the last commit that was acknowledged, or one of which nobody knows what became."""
+
+    def __init__(self, *, page_cache: bool) -> None:
+        self._page_cache = page_cache
+        self._commits: dict[tuple[str, uuid.UUID, int], dict[int, _Commit]] = {}
+
+    def after(self, event: Event) -> None:
+        match event:
+            case CommitAsked():
+                key = (event.group, event.topic_id, event.partition)
+                self._commits.setdefault(key, {})[event.offset] = _Commit(event.offset, event.at)
+            case Committed():
+                self._commits[event.group, event.topic_id, event.partition][event.offset].told_at = event.at
+            case Ended(how="power cut") if self._page_cache:
+                for commits in self._commits.values():
+                    for commit in commits.values():
+                        commit.told_at = float("inf")
+            case OffsetTold():
+                self._look(event)
+
+    def _look(self, event: OffsetTold) -> None:
+        commits = self._commits.get((event.group, event.topic_id, event.partition), {})
+        where = f"group {event.group}, partition {event.partition} of {event.topic_id.hex[:8]}"
+        kept = [each for each in commits.values() if each.told_at <= event.asked_at]
+        newest = max((each.asked_at for each in kept), default=None)
+        if event.offset == -1:
+            if newest is not None:
+                raise Violation(f"{where}: a committed offset is forgotten")
+            return
+        commit = commits.get(event.offset)
+        if commit is None:
+            raise Violation(f"{where}: offset {event.offset} was never committed there")
+        if newest is not None and commit.told_at < newest:
+            raise Violation(f"{where}: offset {event.offset} is told, and a later commit was acknowledged")
+
+
+class TopicsAreKept:
+    """A topic that was made is there as a whole, one that was deleted is not, and none changes its id."""
+
+    def __init__(self) -> None:
+        self._sure: dict[str, tuple[float, uuid.UUID | None]] = {}
+
+    def after(self, event: Event) -> None:
+        match event:
+            case TopicAsked():
+                self._sure.pop(event.name, None)
+            case TopicTold():
+                self._sure[event.name] = (event.at, event.topic_id)
+            case TopicsSeen():
+                seen = dict(event.topics)
+                if event.torn:
+                    raise Violation(f"half of a decision: {event.torn}")
+                for name, (since, topic_id) in self._sure.items():
+                    if since <= event.asked_at and seen.get(name) != topic_id:
+                        raise Violation(f"topic {name} should be {topic_id} and is {seen.get(name)}")
+
+
+class MetadataEqualsReplay:
+    """The log of decisions, read anew, leads to what the node goes by."""
+
+    def after(self, event: Event) -> None:
+        if isinstance(event, Replayed) and not event.same:
+            raise Violation(f"the metadata log does not lead to the image at offset {event.offset}")
+
+
+def all_invariants(*, page_cache: bool) -> list[Invariant]:
+    """Every rule, for a node that acknowledges from the page cache or not."""
+    return [
+        NothingAcknowledgedIsLost(page_cache=page_cache),
+        SameOffsetSameBytes(page_cache=page_cache),
+        StoredOnce(),
+        Generations(),
+        OffsetsAreKept(page_cache=page_cache),
+        TopicsAreKept(),
+        MetadataEqualsReplay(),
+    ]

@@ -1,0 +1,310 @@
+"""One node, its clients and everything that can go wrong, in one thread and from one seed
+
+A world lives for a while under faults, then everything is made whole, all of it is read, the node is restarted and all
+is read again. After every event every invariant is asked. The trace is the same whenever the seed is.
+"""
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from tests.sim.disk import PowerCut
+from tests.sim.world.clients import Admin, Client, IdempotentProducer, Member, Producer, Reader
+from tests.sim.world.events import Event, Fault, Started
+from tests.sim.world.invariants import Violation, all_invariants
+from tests.sim.world.node import SimulatedNode
+from tidemill.core.runtime.virtual_network import VirtualNetwork
+from tidemill.core.runtime.virtual_time import VirtualLoop, place
+
+SECONDS = 25
+SETTLED_WITHIN_S = 300
+"""So long a world that was made whole may take until everything is answered."""
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "log.retention.ms": "-1",
+    "log.segment.bytes": "3000",
+    "log.cleaner.backoff.ms": "2000",
+    "log.cleaner.min.cleanable.ratio": "0.1",
+    "metadata.log.max.record.bytes.between.snapshots": "1500",
+    "metadata.log.max.snapshot.interval.ms": "20000",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.segment.bytes": "4000",
+}
+
+
+class World:
+    """Everything that there is."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.network = VirtualNetwork(random.Random(self.rng.getrandbits(64)), self._delay_s)
+        self.loop = VirtualLoop(random.Random(self.rng.getrandbits(64)), network=self.network)
+        self.loop.set_exception_handler(self._unexpected)
+        self.trace: list[str] = []
+        self.failure: BaseException | None = None
+        self.enough = self.over = False
+        self.bad_until = 0.0
+        self.counts: dict[str, int] = {}
+        self.page_cache = self.rng.random() < 0.25
+        self.invariants = all_invariants(page_cache=self.page_cache)
+        self._number = 0
+        self._served = asyncio.Event()
+        self._failed: asyncio.Future[None] | None = None
+        self._usual_slowness = self.rng.choice((1.0, 1.0, 30.0, 300.0))
+        self.flips_bits = self.rng.random() < 0.3
+        self._strikes = self.rng.random() < 0.5
+        self._latency_s = self.rng.choice((0.0002, 0.001, 0.02))
+        self.node = SimulatedNode(self, "node-1", {**SETTINGS, "flush.policy": "os" if self.page_cache else "group"})
+        self.clients: list[Client] = [
+            Admin(self, "admin"),
+            Producer(self, "producer"),
+            IdempotentProducer(self, "exact"),
+            Reader(self, "reader"),
+            Member(self, "member-1"),
+            Member(self, "member-2"),
+            Member(self, "loner", "h", commits=False),
+        ]
+
+    def _delay_s(self, _source: str, _target: str) -> float:
+        spread = self.rng.random()
+        return self._latency_s * (0.5 + spread) + (self.rng.random() if spread > 0.99 else 0.0)
+
+    def next_number(self) -> int:
+        """One that nobody has had."""
+        self._number += 1
+        return self._number
+
+    # -- what happens
+
+    def happened(self, event: Event) -> None:
+        """Write it down and ask every invariant."""
+        self.trace.append(event.line())
+        kind = type(event).__name__
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if isinstance(event, Started):
+            self._served.set()
+        try:
+            for invariant in self.invariants:
+                invariant.after(event)
+        except Violation as violation:
+            self.fail(violation)
+
+    def fail(self, error: BaseException) -> None:
+        """The world is not as it should be."""
+        if self.failure is None:
+            self.failure = error
+            self.trace.append(f"{self.loop.time():012.6f} world     Violation     {type(error).__name__}: {error}")
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_result(None)
+
+    def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        expected = isinstance(error, PowerCut | OSError | asyncio.CancelledError)
+        if error is not None and not expected and "never retrieved" not in context["message"]:
+            self.fail(error)
+
+    # -- the course of a world
+
+    def run(self) -> None:
+        """Live; raises what went wrong, with the seed in a note."""
+        with capture_logs(), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._live())
+        if self.failure is not None:
+            tail = "\n".join(self.trace[-12:])
+            again = f"TIDEMILL_SIM_SEED={self.seed} TIDEMILL_SIM_WORLDS=1 reproduces it"
+            self.failure.add_note(f"seed {self.seed}: {again}; the last events:\n{tail}")
+            raise self.failure
+
+    async def _live(self) -> None:
+        self._failed = self.loop.create_future()
+        course = asyncio.ensure_future(self._course())
+        await asyncio.wait([course, self._failed], return_when=asyncio.FIRST_COMPLETED)
+        if not course.done():
+            course.cancel()
+            await asyncio.wait([course])
+        elif (error := course.exception()) is not None:
+            self.fail(Violation("it does not settle") if isinstance(error, TimeoutError) else error)
+        self.over = True
+        self.node.crash(power=True)
+        await asyncio.sleep(SETTLED_WITHIN_S)
+
+    async def _course(self) -> None:
+        self.node.slowness = self._usual_slowness
+        self.node.start()
+        running = []
+        for client in self.clients:
+            with place(client.name):
+                running.append(asyncio.ensure_future(client.run()))
+        with place("world"):
+            running.append(asyncio.ensure_future(self._faults()))
+        try:
+            await asyncio.sleep(SECONDS)
+            self.enough = True
+            self._make_whole()
+            async with asyncio.timeout(SETTLED_WITHIN_S):
+                await asyncio.gather(*running)
+                await self._read_everything()
+                await self._restart()
+                await self._read_everything()
+        finally:
+            for task in running:
+                task.cancel()
+
+    def _make_whole(self) -> None:
+        self.network.heal_all()
+        self.loop.release(self.node.name)
+        self.node.set_slowness(1.0)
+        self._usual_slowness = 1.0
+        self.node.disk.capacity_bytes = None
+        self.node.disk.fail_sync = None
+        self.node.disk.cut_power_in = None
+        self.happened(Fault(self.loop.time(), "world", "whole"))
+
+    async def _read_everything(self) -> None:
+        for client in self.clients:
+            if isinstance(client, Reader):
+                with place(client.name):
+                    await asyncio.ensure_future(_until(client.read_everything))
+            elif isinstance(client, Member) and client.topics:
+                with place(client.name):
+                    await asyncio.ensure_future(_until(client.look_up_offsets))
+        self.node.compare_replay()
+
+    async def _restart(self) -> None:
+        choice = self.rng.randrange(3)
+        self._served.clear()
+        if self.node.life is None:
+            pass
+        elif choice == 0:
+            self.node.stop()
+        else:
+            self.node.crash(power=choice == 1 and not self.page_cache)
+        await self._served.wait()
+
+    # -- faults
+
+    async def _faults(self) -> None:
+        kinds: list[Callable[[], float]] = [
+            self._kill,
+            self._power_cut,
+            self._power_cut_soon,
+            self._power_cut_soon,
+            self._stop,
+            self._pause,
+            self._cut,
+            self._break,
+            self._slow,
+            self._full,
+            self._bad_sync,
+            self._jump,
+        ]
+        chosen = self.rng.sample(kinds, self.rng.randrange(1, len(kinds)))
+        rest_s = self.rng.choice((1.0, 4.0, 12.0))
+        while not self.enough:
+            await asyncio.sleep(rest_s * self.rng.random())
+            if not self.enough:
+                lasts_s = self.rng.choice(chosen)()
+                await asyncio.sleep(lasts_s)
+                self._lift()
+
+    def _note(self, what: str) -> None:
+        self.happened(Fault(self.loop.time(), "world", what))
+
+    def _lift(self) -> None:
+        """What goes on ends."""
+        self.network.heal_all()
+        self.loop.release(self.node.name)
+        self.node.set_slowness(self._usual_slowness)
+        self.node.disk.capacity_bytes = None
+        self.node.disk.fail_sync = None
+
+    def _kill(self) -> float:
+        self._note("kill")
+        self.node.crash(power=False)
+        return 0.0
+
+    def _power_cut(self) -> float:
+        self._note("power_cut")
+        self.node.crash(power=True)
+        return 0.0
+
+    def _power_cut_soon(self) -> float:
+        self._note("power_cut_soon")
+        self.node.cut_power_within(self.rng.randrange(30))
+        return self.rng.random() * 2
+
+    def strike_soon(self, changes: int) -> None:
+        """In some worlds the power fails in the middle of a decision more often than by chance."""
+        if self._strikes and not self.enough and self.rng.random() < 0.3:
+            self._note("power_cut_in_a_decision")
+            self.node.cut_power_within(changes)
+
+    def _stop(self) -> float:
+        self._note("stop")
+        self.node.stop()
+        return self.rng.random() * 3
+
+    def _pause(self) -> float:
+        self._note("pause")
+        self.loop.hold(self.node.name)
+        return self.rng.choice((0.1, 2.0, 8.0)) * self.rng.random()
+
+    def _cut(self) -> float:
+        client = self.rng.choice(self.clients).name
+        ways = self.rng.choice(("in", "out", "both"))
+        self._note(f"cut_{ways}_{client}")
+        if ways in ("in", "both"):
+            self.network.cut(client, self.node.name)
+        if ways in ("out", "both"):
+            self.network.cut(self.node.name, client)
+        return self.rng.choice((1.0, 10.0, 40.0)) * self.rng.random()
+
+    def _break(self) -> float:
+        self._note("break")
+        self.network.break_one(self.rng.randrange(100))
+        return 0.0
+
+    def _slow(self) -> float:
+        self._note("slow_disk")
+        self.node.set_slowness(self.rng.choice((20.0, 300.0)))
+        return self.rng.random() * 8
+
+    def _full(self) -> float:
+        self._note("full_disk")
+        self.bad_until = self.loop.time() + 20
+        self.node.disk.capacity_bytes = self.node.disk.used_bytes() + self.rng.randrange(3000)
+        return self.rng.random() * 6
+
+    def _bad_sync(self) -> float:
+        self._note("failing_sync")
+        self.bad_until = self.loop.time() + 20
+        self.node.disk.fail_sync = OSError(errno.EIO, "Input/output error")
+        return self.rng.random() * 2
+
+    def _jump(self) -> float:
+        self.node.jump(self.rng.choice((-1, 1)) * self.rng.choice((50, 5000, 3_600_000)))
+        return 0.0
+
+    @property
+    def disk_is_bad(self) -> bool:
+        """Whether a broker may have met a disk that is full or fails: it tells of it a little later."""
+        return self.loop.time() < self.bad_until
+
+
+async def _until(look: Callable[[], Any]) -> None:
+    while not await look():  # noqa: ASYNC110
+        await asyncio.sleep(0.5)
+
+
+def run(seed: int) -> World:
+    """A world that has lived; raises what went wrong."""
+    world = World(seed)
+    world.run()
+    return world
