@@ -6,14 +6,17 @@ of a stream of retries. librdkafka's own log is kept quiet; what it says last be
 """
 
 import logging
+from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
     AdminClient,
     ClusterMetadata,
 )
 
+from tidemill.connect.client_settings import translate
+from tidemill.core.config import parse_config_text
 from tidemill.output import fail
 
 REPLY_TIMEOUT_S = 5.0  # a broker that is up answers in milliseconds; a person waits this long without wondering
@@ -30,25 +33,54 @@ class LastError:
         self.text = ""
 
     def __call__(self, error: KafkaError) -> None:
-        self.text = self.text or error.str()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says nothing
+            self.text = self.text or error.str()
 
 
-def client_settings(bootstrap: str, last_error: LastError, extra: dict[str, str] | None = None) -> dict[str, Any]:
-    """Settings of every client of the command line."""
+def read_command_config(file: Path | None) -> dict[str, str]:
+    """Settings of the client from a file; ends the command when it cannot be read."""
+    if file is None:
+        return {}
+    try:
+        return parse_config_text(file.read_text(encoding="utf-8"), file.name)
+    except OSError as error:
+        fail(f"--command-config {file}: {error.strerror}", 2)
+    except ValueError as error:
+        fail(f"--command-config {file}: {error}", 2)
+
+
+def _librdkafka(file: Path | None) -> dict[str, str]:
+    """The same in librdkafka's words; ends the command at what has no counterpart there."""
+    found = translate(read_command_config(file))
+    for name in found.unknown:
+        fail(f"--command-config {file}: {found.reasons.get(name, f'{name} is not a setting of a client')}", 2)
+    return dict(found.settings)
+
+
+def client_settings(
+    bootstrap: str,
+    last_error: LastError,
+    extra: dict[str, str] | None = None,
+    command_config: Path | None = None,
+) -> dict[str, Any]:
+    """Settings of every client of the command line; those of `command_config` are stronger than its defaults."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "tidemill-cli",
         "socket.timeout.ms": 10_000,
         "error_cb": last_error,
         "logger": _silent,
+        **_librdkafka(command_config),
         **(extra or {}),
     }
 
 
-def connect_admin(bootstrap: str, topic: str | None = None) -> tuple[AdminClient, ClusterMetadata]:
+def connect_admin(
+    bootstrap: str, command_config: Path | None = None, topic: str | None = None
+) -> tuple[AdminClient, ClusterMetadata]:
     """An admin client and what the cluster says of `topic`, or of all topics; ends the command when nobody answers."""
     last_error = LastError()
-    admin = AdminClient(client_settings(bootstrap, last_error))
+    admin = _admin(client_settings(bootstrap, last_error, None, command_config))
     try:
         return admin, admin.list_topics(topic, timeout=REPLY_TIMEOUT_S)
     except KafkaException as error:
@@ -59,13 +91,36 @@ def connect_admin(bootstrap: str, topic: str | None = None) -> tuple[AdminClient
         fail(problem.str())
 
 
+def _admin(settings: dict[str, Any]) -> AdminClient:
+    try:
+        return AdminClient(settings)
+    except KafkaException as error:
+        fail(f"librdkafka does not take these settings: {error.args[0].str()}", 2)
+
+
 def unreachable(bootstrap: str, reason: str) -> str:
     """The sentence for a cluster that does not answer."""
     _, _, told = reason.rpartition("failed: ")
     told = told.split(" (after")[0].strip()
+    hangs_up = "" if told else "; if it is there and hangs up, try security.protocol=SSL in a file for --command-config"
     return (
         f"no broker answers at {bootstrap}{f' ({told})' if told else ''}: start one with 'tidemill broker start', "
-        "or say where it is with --bootstrap-server HOST:PORT"
+        f"or say where it is with --bootstrap-server HOST:PORT{hangs_up}"
+    )
+
+
+def why_not_acknowledged(producer: Producer, bootstrap: str, reason: str) -> str:
+    """Why records wait to be acknowledged: nobody answers, or somebody does and goes on refusing them.
+
+    librdkafka sends a record again on a retriable error, a full disk for one, and keeps which error it was to itself.
+    """
+    try:
+        producer.list_topics(timeout=REPLY_TIMEOUT_S)
+    except KafkaException:
+        return unreachable(bootstrap, reason)
+    return (
+        f"the cluster at {bootstrap} answers and does not take them: a full disk, too few replicas in sync or a "
+        "partition without a leader; 'tidemill doctor' and the broker's log say which"
     )
 
 

@@ -37,6 +37,7 @@ SUMMARIES = {
 
 OWN = {
     "completion": "Print the completion of this command for bash, zsh or fish.",
+    "health": "Ask a process whether it is ready, for container health checks.",
     "help": "Show the help of a command: 'tidemill help topic create'.",
 }
 """What this file does itself."""
@@ -46,6 +47,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong usage."""
     lifeline.hold()
     given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["health"]:  # started every few seconds: it does not look for what else there is
+        from tidemill.health_cli import app
+
+        options = app.parse_args(given[1:])
+        raise SystemExit(options.run(options))
     commands = {point.name: point for point in entry_points(group="tidemill.commands")}
     match given:
         case [] | ["-h" | "--help" | "help"] | ["help", "help"]:
@@ -108,9 +114,12 @@ def _load(point: EntryPoint) -> Any:
 def candidates_of(words: list[str]) -> list[str]:
     """What the last of `words`, typed after `tidemill`, can become."""
     from tidemill.completion import candidates
+    from tidemill.health_cli import app
 
     commands = {point.name: point for point in entry_points(group="tidemill.commands")}
-    return candidates(words, [*commands, *OWN], lambda name: _load(commands[name]) if name in commands else None)
+    own = {"health": app}
+    names = [*commands, *OWN]
+    return candidates(words, names, lambda name: _load(commands[name]) if name in commands else own.get(name))
 
 
 def _complete(arguments: list[str]) -> None:

@@ -8,13 +8,14 @@ import json
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tidemill.core.config import ConfigError, parse_config_text
+from tidemill.core.config import ConfigError, parse_assignments, parse_config_text
 from tidemill.options import AsJson
 from tidemill.output import complain, fail, new_table, print_json, print_table
 from tidemill.rest_client import DEFAULT_URL, RestClient, RestFailure
@@ -29,6 +30,13 @@ Url = Annotated[
     typer.Option(
         "--url", "-u", envvar="TIDEMILL_CONNECT_URL", metavar="http://HOST:PORT", help="REST API of a Connect worker."
     ),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that FILE leaves open; repeatable.")
+]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option("--set-file", metavar="KEY=PATH", help="The same with the content of a file: for secrets."),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector.", show_default=False)]
 
@@ -83,9 +91,11 @@ def create(
     url: Url = DEFAULT_URL,
     update: Annotated[bool, typer.Option("--update", help="Change the connector if it is there already.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait until it runs, at most half a minute.")] = True,
+    settings: Settings = None,
+    secrets: Secrets = None,
 ) -> None:
     """Create a connector."""
-    name, config = _read(file)
+    name, config = _read(file, settings, secrets)
     if update:
         answer = _ask(url, "PUT", "connectors", name, "config", body=config)
     else:
@@ -106,14 +116,16 @@ def config(name: Name, url: Url = DEFAULT_URL) -> None:
 def validate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="As for create.", show_default=False)],
     url: Url = DEFAULT_URL,
+    settings: Settings = None,
+    secrets: Secrets = None,
 ) -> None:
     """Say what is wrong with a configuration, without creating anything; exits 1 if something is."""
-    name, settings = _read(file)
-    settings = {"name": name, **settings}
-    plugin = str(settings.get("connector.class", ""))
+    name, config = _read(file, settings, secrets)
+    body = {"name": name, **config}
+    plugin = str(body.get("connector.class", ""))
     if not plugin:
         fail("the configuration has no connector.class: 'tidemill connector plugins' shows what there is")
-    answer = _ask(url, "PUT", "connector-plugins", plugin, "config", "validate", body=settings)
+    answer = _ask(url, "PUT", "connector-plugins", plugin, "config", "validate", body=body)
     problems = [
         f"{entry['value']['name']}: {error}" for entry in answer["configs"] for error in entry["value"]["errors"]
     ]
@@ -261,8 +273,8 @@ def _wait_until_running(url: str, name: str) -> None:
     fail(f"{name} does not run after {START_WAIT_S:.0f} s: look at 'tidemill connector status {name}'")
 
 
-def _read(file: Path) -> tuple[str, dict[str, Any]]:
-    """Name and configuration of a file, in any of the shapes that people keep them in."""
+def _read(file: Path, given: Sequence[str] | None, secrets: Sequence[str] | None) -> tuple[str, dict[str, Any]]:
+    """Name and configuration of a file, in any of the shapes that people keep them in, and what was given beside it."""
     text = _text(file)
     if file.suffix in (".properties", ".toml"):
         try:
@@ -275,10 +287,21 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
             settings = {**settings["config"], **({"name": settings["name"]} if "name" in settings else {})}
     if not isinstance(settings, dict):
         fail(f'{file}: not a JSON object such as {{"name": "…", "config": {{…}}}}')
+    settings = {**settings, **_given(given, secrets)}
     name = str(settings.get("name") or "")
     if not name:
         fail(f"{file}: the connector has no name: add the setting 'name'")
     return name, settings
+
+
+def _given(settings: Sequence[str] | None, secrets: Sequence[str] | None) -> dict[str, str]:
+    try:
+        files = parse_assignments(secrets or ())
+        return parse_assignments(settings or ()) | {
+            key: _text(Path(path)).rstrip("\r\n") for key, path in files.items()
+        }
+    except ConfigError as error:
+        fail(str(error))
 
 
 def _text(file: Path) -> str:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from tidemill.bootstrap import connect_admin, reason_of
-from tidemill.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from tidemill.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, CommandConfig
 from tidemill.output import complain, fail, nearest_hint, new_table, print_json, print_table
 
 ANSWER_TIMEOUT_S = 30.0
@@ -61,9 +61,11 @@ class PartitionLag:
 
 
 @app.command(name="list")
-def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+def list_groups(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, command_config: CommandConfig = None, as_json: AsJson = False
+) -> None:
     """All groups and their states."""
-    admin, _ = connect_admin(bootstrap)
+    admin, _ = connect_admin(bootstrap, command_config)
     found = _answer(admin.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S))
     for problem in found.errors:
         complain(f"not all groups are listed: {reason_of(problem)}")
@@ -83,9 +85,14 @@ def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = Fals
 
 
 @app.command()
-def describe(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+def describe(
+    group: Group,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
     """State, coordinator, members and what each of them reads."""
-    admin, _ = connect_admin(bootstrap)
+    admin, _ = connect_admin(bootstrap, command_config)
     found = _described(admin, group)
     members = [
         {
@@ -118,9 +125,14 @@ def describe(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: As
 
 
 @app.command()
-def lag(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+def lag(
+    group: Group,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
     """Committed position, end and lag of every partition the group has a position in or reads."""
-    admin, _ = connect_admin(bootstrap)
+    admin, _ = connect_admin(bootstrap, command_config)
     rows = _lags(admin, group)
     total = sum(row.lag or 0 for row in rows)
     if as_json:
@@ -148,11 +160,12 @@ def reset(
         ),
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
 ) -> None:
     """Move the group's position in a topic; its members must be stopped."""
     spec = _spec(to)
-    admin, metadata = connect_admin(bootstrap)
+    admin, metadata = connect_admin(bootstrap, command_config)
     found = metadata.topics.get(topic)
     if found is None or found.error is not None:
         hint = nearest_hint(topic, metadata.topics)
@@ -178,9 +191,10 @@ def reset(
 def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups to delete, with their positions.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
 ) -> None:
     """Delete groups that have no members, and their positions."""
-    admin, _ = connect_admin(bootstrap)
+    admin, _ = connect_admin(bootstrap, command_config)
     failed = False
     for group, answer in admin.delete_consumer_groups(groups, request_timeout=ANSWER_TIMEOUT_S).items():
         try:

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,8 +18,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # the package re-exports without saying so
 
-from tidemill.bootstrap import LastError, client_settings, connect_admin, reason_of, unreachable
-from tidemill.options import DEFAULT_BOOTSTRAP, Bootstrap
+from tidemill.bootstrap import LastError, client_settings, connect_admin, reason_of, why_not_acknowledged
+from tidemill.options import DEFAULT_BOOTSTRAP, Bootstrap, CommandConfig
 from tidemill.output import fail, nearest_hint
 
 DELIVERY_TIMEOUT_S = 60.0
@@ -53,6 +54,7 @@ class Acks(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(help="Topic to write to.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What stands before it in a line is the key.")
     ] = None,
@@ -65,10 +67,12 @@ def produce(
 ) -> None:
     """Write lines of standard input to a topic."""
     headers = _headers(header or [])
-    _ready_to_write(bootstrap, topic, create=create)
+    _ready_to_write(bootstrap, command_config, topic, create=create)
     last_error = LastError()
     producer = Producer(
-        client_settings(bootstrap, last_error, {"compression.type": compression, "acks": acks, "linger.ms": "20"})
+        client_settings(
+            bootstrap, last_error, {"compression.type": compression, "acks": acks, "linger.ms": "20"}, command_config
+        )
     )
     outcome = _Outcome()
     try:
@@ -82,7 +86,7 @@ def produce(
         fail(f"{error}: {outcome.written} records were written before it, nothing after it")
     unsent = producer.flush(DELIVERY_TIMEOUT_S)
     if unsent:
-        fail(f"{unsent} records were not acknowledged: {unreachable(bootstrap, last_error.text)}")
+        fail(f"{unsent} records were not acknowledged: {why_not_acknowledged(producer, bootstrap, last_error.text)}")
     if outcome.failed:
         fail(f"{outcome.failed} of {outcome.failed + outcome.written} records were refused: {outcome.reason}")
     if not quiet:
@@ -107,9 +111,9 @@ class _BadLine(Exception):
     """A line of the input that cannot be sent."""
 
 
-def _ready_to_write(bootstrap: str, topic: str, *, create: bool) -> None:
+def _ready_to_write(bootstrap: str, command_config: Path | None, topic: str, *, create: bool) -> None:
     """See that the topic is there: a producer would have a mistyped one created."""
-    admin, metadata = connect_admin(bootstrap)
+    admin, metadata = connect_admin(bootstrap, command_config)
     if topic in metadata.topics:
         return
     if not create:
@@ -167,6 +171,7 @@ def _headers(pairs: Iterable[str]) -> list[tuple[str, str | bytes | None]]:
 def consume(
     topic: Annotated[str, typer.Argument(help="Topic to read.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Where to start without a committed position.")
     ] = False,
@@ -180,7 +185,7 @@ def consume(
     """Print records of a topic until stopped."""
     if group is not None and partition is not None:
         fail("--group shares out partitions by itself: leave --partition away", 2)
-    partitions = _partitions(bootstrap, topic, partition)
+    partitions = _partitions(bootstrap, command_config, topic, partition)
     last_error = LastError()
     consumer = Consumer(
         client_settings(
@@ -193,6 +198,7 @@ def consume(
                 "enable.partition.eof": "false",
                 "fetch.wait.max.ms": "100",
             },
+            command_config,
         )
     )
     try:
@@ -210,8 +216,8 @@ def consume(
         consumer.close()
 
 
-def _partitions(bootstrap: str, topic: str, partition: int | None) -> list[int]:
-    _, metadata = connect_admin(bootstrap)
+def _partitions(bootstrap: str, command_config: Path | None, topic: str, partition: int | None) -> list[int]:
+    _, metadata = connect_admin(bootstrap, command_config)
     found = metadata.topics.get(topic)
     if found is None or found.error is not None:
         hint = nearest_hint(topic, metadata.topics)

@@ -28,7 +28,8 @@ class Service:
     """One long-running command with a readiness line on stdout.
 
     `command` are the arguments after `tidemill`. `ready` is a regular expression; its groups are kept in `facts`,
-    e.g. the port that was chosen for port 0.
+    e.g. the port that was chosen for port 0. `python` is the interpreter: another environment's runs what is
+    installed there.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Service:
         ready: str,
         log: Path,
         environ: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.name = name
         self.command = list(command)
@@ -46,6 +48,7 @@ class Service:
         self.facts: dict[str, str] = {}
         self._ready = re.compile(ready)
         self._environ = dict(environ or {})
+        self._python = python
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,7 +72,7 @@ class Service:
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 # -P: the current folder is the user's; a queue.py in it is not the standard library's
-                [sys.executable, "-P", "-m", "tidemill.cli", *self.command],
+                [self._python, "-P", "-m", "tidemill.cli", *self.command],
                 stdin=subprocess.PIPE,  # open until the process has ended
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -169,11 +172,20 @@ def connect_worker(
     )
 
 
-def mirror(name: str, properties: Path, *, log: Path) -> Service:
+def mirror(name: str, properties: Path, *, log: Path, environ: Mapping[str, str] | None = None) -> Service:
     """A mirror that runs the flows of an mm2.properties file."""
-    return Service(name, ["mirror", "start", str(properties)], ready=r"tidemill mirror ready", log=log)
+    command = ["mirror", "start", str(properties)]
+    return Service(name, command, ready=r"tidemill mirror ready", log=log, environ=environ)
 
 
-def spark_job(name: str, properties: Path, *, log: Path, environ: Mapping[str, str] | None = None) -> Service:
+def spark_job(
+    name: str,
+    properties: Path,
+    *,
+    log: Path,
+    environ: Mapping[str, str] | None = None,
+    python: str = sys.executable,
+) -> Service:
     """A warehouse job."""
-    return Service(name, ["spark", "run", str(properties)], ready=r"tidemill spark ready", log=log, environ=environ)
+    command = ["spark", "run", str(properties)]
+    return Service(name, command, ready=r"tidemill spark ready", log=log, environ=environ, python=python)

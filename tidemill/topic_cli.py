@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from tidemill.bootstrap import connect_admin, reason_of
-from tidemill.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from tidemill.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, CommandConfig
 from tidemill.output import complain, fail, nearest_hint, new_table, print_json, print_table
 
 ANSWER_TIMEOUT_S = 30.0
@@ -33,11 +33,12 @@ app = typer.Typer(help="List, create, describe, change and delete topics.", no_a
 @app.command(name="list")
 def list_topics(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     internal: Annotated[bool, typer.Option("--internal", help="Also the cluster's own topics.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Names, partitions and replicas of all topics."""
-    _, metadata = connect_admin(bootstrap)
+    _, metadata = connect_admin(bootstrap, command_config)
     topics = [topic for name, topic in sorted(metadata.topics.items()) if internal or not name.startswith("__")]
     if as_json:
         print_json([{"name": topic.topic, "partitions": len(topic.partitions)} for topic in topics])
@@ -53,6 +54,7 @@ def list_topics(
 def create(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics to create.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     partitions: Annotated[int, typer.Option(help="-1 takes the cluster's default.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="-1 takes the cluster's default.")] = -1,
     config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A topic setting; repeatable.")] = None,
@@ -60,7 +62,7 @@ def create(
 ) -> None:
     """Create topics."""
     settings = _settings(config or [])
-    admin, _ = connect_admin(bootstrap)
+    admin, _ = connect_admin(bootstrap, command_config)
     new = [
         NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=settings)
         for name in names
@@ -73,10 +75,11 @@ def create(
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics to delete, with all their records.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is no error.")] = False,
 ) -> None:
     """Delete topics and everything in them."""
-    admin, _ = connect_admin(bootstrap)
+    admin, _ = connect_admin(bootstrap, command_config)
     accepted = {KafkaError.UNKNOWN_TOPIC_OR_PART} if if_exists else set()
     _finish(admin.delete_topics(names, operation_timeout=ANSWER_TIMEOUT_S), "deleted", accepted)
 
@@ -85,10 +88,11 @@ def delete(
 def describe(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="All topics if none is named.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Partitions, leaders, replicas and the settings that differ from the defaults."""
-    admin, metadata = connect_admin(bootstrap)
+    admin, metadata = connect_admin(bootstrap, command_config)
     wanted = names or sorted(name for name in metadata.topics if not name.startswith("__"))
     for name in wanted:
         _known(metadata.topics, name)
@@ -130,6 +134,7 @@ def _described(admin: AdminClient, topic: TopicMetadata) -> dict[str, Any]:
 def alter(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The topic.", show_default=False)],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set a setting; repeatable.")] = None,
     delete_config: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Take a setting back to its default; repeatable.")
@@ -145,7 +150,7 @@ def alter(
         fail("nothing to change: give --config KEY=VALUE, --delete-config KEY or --partitions NUMBER", 2)
     if both := sorted(settings.keys() & set(removed)):
         fail(f"{both[0]} is both set and deleted", 2)
-    admin, metadata = connect_admin(bootstrap)
+    admin, metadata = connect_admin(bootstrap, command_config)
     _known(metadata.topics, name)
     changed = _alter_configs(admin, name, settings, removed) if settings or removed else True
     if partitions is not None and changed:

@@ -63,6 +63,19 @@ def connectors(url: str, tmp_path: Path) -> Iterator[Connectors]:
     found("delete", found.name)
 
 
+def test_what_a_file_leaves_open_is_given_beside_it(connectors: Connectors) -> None:
+    secret = connectors.folder / "secret"
+    secret.write_text(f"{connectors.source}\n")
+    file = connectors.file({"name": connectors.name, "config": {"connector.class": "FileStreamSource"}})
+    given = ["--set", f"topic={connectors.name}", "--set-file", f"file={secret}"]
+    for command in ("validate", "create"):
+        assert connectors(command, file, *given).exit_code == 0
+    shown = json.loads(connectors("config", connectors.name).stdout)["config"]
+    assert (shown["file"], shown["topic"]) == (str(connectors.source), connectors.name)
+    assert "cannot read /nowhere" in connectors("create", file, "--set-file", "file=/nowhere").stderr
+    assert "Expected key=value" in connectors("create", file, "--set", "file").stderr
+
+
 def test_create_list_status_delete(connectors: Connectors) -> None:
     created = connectors("create", connectors.file({"name": connectors.name, "config": connectors.config()}))
     assert created.stdout == f"created: {connectors.name}\n{connectors.name} is RUNNING with 1 tasks\n"

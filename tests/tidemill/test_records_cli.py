@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # the package re-exports without saying so
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+    AdminClient,
+    NewTopic,
+)
 from typer.testing import CliRunner, Result
 
+from tidemill import records_cli
 from tidemill.records_cli import consume, produce
 
 if TYPE_CHECKING:
@@ -161,3 +165,15 @@ def test_a_record_too_large_is_refused_with_the_reason(records: Records) -> None
     result = records.produce(b"x" * 2_000_000 + b"\n")
     assert result.exit_code == 1
     assert "too large" in result.stderr.lower()
+
+
+def test_records_that_wait_while_the_cluster_answers(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = AdminClient({"bootstrap.servers": records.address})
+    wants_two = NewTopic(records.topic, config={"min.insync.replicas": "2"})  # and there is one
+    (answer,) = admin.create_topics([wants_two]).values()
+    answer.result()
+    monkeypatch.setattr(records_cli, "DELIVERY_TIMEOUT_S", 0.5)
+    done = records.produce(b"x\n")
+    assert done.exit_code == 1
+    assert "1 records were not acknowledged: the cluster at" in done.stderr
+    assert "answers and does not take them" in done.stderr

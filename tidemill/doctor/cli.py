@@ -14,18 +14,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from tidemill.bootstrap import read_command_config
+from tidemill.core.client.security import dialer_of
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.doctor.cleaner import examine_cleaner
 from tidemill.doctor.cluster import examine_cluster, is_local
 from tidemill.doctor.judge import Finding, Level
 from tidemill.doctor.machine import examine_folder, examine_machine
-from tidemill.options import DEFAULT_BOOTSTRAP, Bootstrap
+from tidemill.options import DEFAULT_BOOTSTRAP, Bootstrap, CommandConfig
 
 _COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 def doctor(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Also check this data folder (log.dirs): the disk under it, and logs not compacted."),
@@ -40,6 +43,7 @@ def doctor(
     """
     try:
         local = is_local(bootstrap_server)
+        dialer = dialer_of(read_command_config(command_config))
     except ValueError as error:
         print(f"tidemill doctor: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -47,7 +51,7 @@ def doctor(
     if data is not None:
         findings += examine_folder(data)
         findings += examine_cleaner(data, SystemClock().now_ms())
-    findings += asyncio.run(examine_cluster(bootstrap_server))
+    findings += asyncio.run(examine_cluster(bootstrap_server, dialer=dialer))
     _print(findings, as_json=as_json)
     raise typer.Exit(1 if any(finding.level is Level.FAIL for finding in findings) else 0)
 

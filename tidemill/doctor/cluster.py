@@ -14,7 +14,7 @@ from tidemill.core.client.connection import Address, Connection, ConnectionFaile
 from tidemill.core.client.metadata import ClusterView, parse_metadata
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.clock import Clock, SystemClock
-from tidemill.core.runtime.net import TcpDialer
+from tidemill.core.runtime.net import Dialer, TcpDialer
 from tidemill.core.types import TopicPartition
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -26,20 +26,21 @@ OFFSETS_TOPIC = "__consumer_offsets"  # its records are stamped by the brokers' 
 MAX_TIMESTAMP = -3  # ListOffsets: the record with the largest timestamp
 
 
-async def examine_cluster(servers: str, clock: Clock | None = None) -> list[Finding]:
-    """Findings about every bootstrap address and all that it leads to."""
+async def examine_cluster(servers: str, clock: Clock | None = None, dialer: Dialer | None = None) -> list[Finding]:
+    """Findings about every bootstrap address and all that it leads to; `dialer` is the way there."""
+    dialer = dialer or TcpDialer()
     clock = clock or SystemClock()
     findings: list[Finding] = []
     views: list[tuple[Address, ClusterView]] = []
     for address in parse_addresses(servers):
         begun = clock.monotonic()
-        view, problem = await _ask(address)
+        view, problem = await _ask(address, dialer)
         findings.append(judge.bootstrap(str(address), problem, (clock.monotonic() - begun) * 1000))
         if view is not None:
             views.append((address, view))
     if not views:
         return findings
-    findings += await _examine_advertised(views)
+    findings += await _examine_advertised(views, dialer)
     view = views[0][1]
     named = [
         (f"{topic.name}-{number}", partition.leader)
@@ -48,7 +49,7 @@ async def examine_cluster(servers: str, clock: Clock | None = None) -> list[Find
     ]
     without = [name for name, leader in named if leader not in view.nodes]
     findings.append(judge.leaders(without, len(named)))
-    findings.append(judge.clock_behind(await _newest_stamp(str(views[0][0]), view), clock.now_ms()))
+    findings.append(judge.clock_behind(await _newest_stamp(str(views[0][0]), view, dialer), clock.now_ms()))
     return findings
 
 
@@ -64,12 +65,12 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-async def _examine_advertised(views: Sequence[tuple[Address, ClusterView]]) -> list[Finding]:
+async def _examine_advertised(views: Sequence[tuple[Address, ClusterView]], dialer: Dialer) -> list[Finding]:
     told: dict[tuple[int, Address], tuple[Address, ClusterView]] = {}
     for via, view in views:
         for node_id, address in view.nodes.items():
             told.setdefault((node_id, address), (via, view))
-    answers = await asyncio.gather(*(_ask(address) for _, address in told))
+    answers = await asyncio.gather(*(_ask(address, dialer) for _, address in told))
     findings: list[Finding] = []
     for ((node_id, address), (via, view)), (found, problem) in zip(told.items(), answers, strict=True):
         ids = {str(each.cluster_id) for each in (view, found) if each is not None}
@@ -77,13 +78,13 @@ async def _examine_advertised(views: Sequence[tuple[Address, ClusterView]]) -> l
     return findings
 
 
-async def _ask(address: Address) -> tuple[ClusterView | None, str | None]:
+async def _ask(address: Address, dialer: Dialer) -> tuple[ClusterView | None, str | None]:
     """The cluster as the broker at `address` sees it, or why there is no answer."""
     try:
         connection = await Connection.open(
             address,
             client_id="tidemill-doctor",
-            dialer=TcpDialer(),
+            dialer=dialer,
             connect_timeout_ms=TIMEOUT_MS,
             request_timeout_ms=TIMEOUT_MS,
         )
@@ -102,14 +103,14 @@ async def _ask(address: Address) -> tuple[ClusterView | None, str | None]:
         connection.close()
 
 
-async def _newest_stamp(servers: str, view: ClusterView) -> int | None:
+async def _newest_stamp(servers: str, view: ClusterView, dialer: Dialer) -> int | None:
     """Milliseconds since 1970 in the newest record that a broker's clock has stamped, if there is one."""
     topic = view.topics.get(OFFSETS_TOPIC)
     if topic is None:
         return None
     wanted = {TopicPartition(OFFSETS_TOPIC, number): MAX_TIMESTAMP for number in topic.partitions}
     async with ClusterClient(
-        servers, client_id="tidemill-doctor", request_timeout_ms=TIMEOUT_MS, call_timeout_ms=TIMEOUT_MS
+        servers, client_id="tidemill-doctor", dialer=dialer, request_timeout_ms=TIMEOUT_MS, call_timeout_ms=TIMEOUT_MS
     ) as client:
         try:
             found = await client.list_offsets(wanted)

@@ -43,8 +43,8 @@ class Finding:
     advice: str = ""
 
 
-def _ok(check: str, text: str) -> Finding:
-    return Finding(check=check, level=Level.OK, text=text)
+def _ok(check: str, text: str, advice: str = "") -> Finding:
+    return Finding(check=check, level=Level.OK, text=text, advice=advice)
 
 
 def _warn(check: str, text: str, advice: str) -> Finding:
@@ -120,10 +120,16 @@ def sync_latency(path: str, latencies_ms: Sequence[float]) -> Finding:
     return _ok("sync latency", text)
 
 
-def data_folder(path: str, problem: str | None) -> Finding:
-    """Whether the folder can be written."""
+def data_folder(path: str, problem: str | None, made_in: str | None = None) -> Finding:
+    """Whether the folder can be written, or where it is not there yet, made in the folder `made_in`."""
     if problem is not None:
         return _fail("data folder", f"{path}: {problem}", "make the folder and give it to the user of the broker")
+    if made_in is not None:
+        return _ok(
+            "data folder",
+            f"{path} is not there yet and can be made in {made_in}",
+            "a broker makes it when it first starts; if yours has run, give the folder that it has (log.dirs)",
+        )
     return _ok("data folder", f"{path} can be written")
 
 

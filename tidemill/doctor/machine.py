@@ -39,7 +39,7 @@ def examine_folder(path: Path) -> list[Finding]:
         problem = "not a folder"
     elif not os.access(there, os.W_OK | os.X_OK):
         problem = "it cannot be written" if there == path else f"it cannot be made in {there}"
-    findings = [judge.data_folder(str(path), problem)]
+    findings = [judge.data_folder(str(path), problem, None if there == path else str(there))]
     if problem is not None:
         return findings
     facts = os.statvfs(there)

@@ -1,22 +1,47 @@
 """Real parts for tests: brokers, databases and plugins
 
 `plugin` is loaded by pytest as soon as tidemill is installed: it has the fixtures of brokers and databases.
-`postgres_server` is a PostgreSQL of one's own without Docker. `run_source` and `feed_sink` run a plugin in the test's
-own process; they are imported when they are first used, so that a test run without them pays nothing.
+`postgres_server` is a PostgreSQL of one's own without Docker, `TidemillContainer` the broker's image under
+testcontainers. `run_source` and `feed_sink` run a plugin in the test's own process. `VirtualLoop` and `VirtualNetwork`
+are an asyncio event loop whose time passes at once and a network that can be cut, for tests of programs that wait, try
+again and lose connections. They are imported when they are first used, so that a test run without them pays nothing.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidemill.core.runtime.virtual_network import VirtualNetwork
+    from tidemill.core.runtime.virtual_time import VirtualLoop
+    from tidemill.testing.broker_container import TidemillContainer
     from tidemill.testing.in_process import SinkRun, SourceRun, feed_sink, run_source
 
-__all__ = ["SinkRun", "SourceRun", "feed_sink", "run_source"]
+__all__ = [
+    "SinkRun",
+    "SourceRun",
+    "TidemillContainer",
+    "VirtualLoop",
+    "VirtualNetwork",
+    "feed_sink",
+    "run_source",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Find a name of `__all__`."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "TidemillContainer":
+        from tidemill.testing import broker_container
+
+        return broker_container.TidemillContainer
+    if name == "VirtualLoop":
+        from tidemill.core.runtime import virtual_time
+
+        return virtual_time.VirtualLoop
+    if name == "VirtualNetwork":
+        from tidemill.core.runtime import virtual_network
+
+        return virtual_network.VirtualNetwork
     from tidemill.testing import in_process
 
     return getattr(in_process, name)

@@ -25,6 +25,8 @@ def test_a_folder_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_judged_by_its_parent_and_not_made(tmp_path: Path) -> None:
     findings = examine_folder(tmp_path / "a" / "b")
     assert findings[0].level is Level.OK
+    assert findings[0].text == f"{tmp_path / 'a' / 'b'} is not there yet and can be made in {tmp_path}"
+    assert "log.dirs" in findings[0].advice
     assert str(tmp_path) in findings[1].text
     assert not (tmp_path / "a").exists()
 
