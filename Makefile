@@ -1,18 +1,21 @@
-# The words: demo test check sim bench bench-broker kernel. Everything is installed into .venv on first use, from requirements.lock.
+# The words: demo test deploy-test check sim bench bench-broker kernel. Everything is installed into .venv on first use, from requirements.lock.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
 INSTALL := $(BIN)/python -m pip install $(PIP_FLAGS) -c requirements.lock
 
-.PHONY: demo test check sim bench bench-broker kernel install lock clean
+.PHONY: demo test deploy-test check sim bench bench-broker kernel install lock clean
 
 demo: $(VENV)/.demo ## Run the whole pipeline on this machine and compare both ends
 	@$(BIN)/tidemill demo $(ARGS)
 
 test: $(VENV)/.dev ## Every test
 	$(BIN)/python -m pytest -m "not integration" -n auto --dist loadfile $(ARGS)
-	$(BIN)/python -m pytest -m integration -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "integration and not deploy" -n 3 --dist loadfile $(ARGS)
+
+deploy-test: $(VENV)/.dev ## Images and compose deployment in real containers, by the commands of deploy/README.md
+	$(BIN)/python -m pytest -q -m deploy tests/deploy tests/tidemill/testing $(ARGS)
 
 check: $(VENV)/.dev ## Format, lint, types, layers, generated code, tidy rules
 	$(BIN)/ruff format --check .

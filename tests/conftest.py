@@ -1,6 +1,8 @@
 """Fixtures for parts that only this repository's tests need: Apache Kafka as a peer, programs of the system."""
 
+import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +28,18 @@ def kafka_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     keep = {"log.retention.ms": "-1"}  # as in BROKER_SETTINGS of our own brokers in tests
     with peers.kafka_node(tmp_path_factory.mktemp("kafka"), heap="400M", settings=keep) as node:
         yield node
+
+
+@pytest.fixture
+def threaded_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs on a thread of its own."""
+    found = asyncio.new_event_loop()
+    thread = threading.Thread(target=found.run_forever)
+    thread.start()
+    yield found
+    found.call_soon_threadsafe(found.stop)
+    thread.join()
+    found.close()
 
 
 @pytest.fixture(scope="session")
