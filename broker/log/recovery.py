@@ -13,6 +13,9 @@ What is found decides:
 
 Below the recovery point a bad batch is always of the third kind. The indexes, the leader epochs and the producer
 states are rebuilt on the way.
+
+What stays is written once more before it is synced. After an fsync that failed the operating system takes the pages for
+written, and another fsync leaves them alone: a log read from memory only would be built upon, until the power goes.
 """
 
 import uuid
@@ -180,6 +183,7 @@ def _recover(segments: list[Segment], config: LogConfig, recovery_point: int) ->
         if following is not None and following <= recovery_point:
             continue
         torn = _recover_segment(segment, config, recovery_point, following, is_end=number >= end)
+        segment.write_again(recovery_point)
         segment.file.sync()
         if torn and not is_last:
             _drop(segments[number + 1 :])

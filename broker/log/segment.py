@@ -15,7 +15,7 @@ import structlog
 
 from tidemill.core.errors import CorruptMessage
 from tidemill.core.records.batch import HEADER_BYTES, BatchHeader, plausible_size, read_header
-from tidemill.core.runtime.disk import ByteBuffer, Directory, File
+from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory, File
 
 from .damage import Damage, DamagedParts, extent_of_damage
 from .extents import Extents
@@ -27,6 +27,8 @@ from .segment_indexes import Latest, SegmentIndexes
 log = structlog.get_logger("tidemill.broker.log")
 
 INDEX_INTERVAL_BYTES = 4096  # Kafka's default, for indexes rebuilt without their topic's settings at hand
+
+WRITE_AGAIN_BYTES = 1024 * 1024
 
 
 class Segment:
@@ -367,6 +369,23 @@ class Segment:
         """Cut the log behind the last batch that the indexes know of."""
         self.file.truncate(position)
         self.size_bytes = position
+
+    def write_again(self, from_offset: int) -> None:
+        """Let the next sync write everything from `from_offset` on, also what a failed sync left in memory only.
+
+        No room is needed to write over what is there, except on file systems that never do; those refuse, and are as
+        sure of their pages as before.
+        """
+        position = self.index.before(max(0, from_offset - self.base_offset))
+        while position < self.size_bytes:
+            data = self.file.read_at(position, min(WRITE_AGAIN_BYTES, self.size_bytes - position))
+            try:
+                self.file.write_at(position, data)
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                return
+            position += len(data)
 
     def close(self) -> None:
         """Close the log file."""

@@ -276,6 +276,7 @@ class LogSimulation:
             self.disk.capacity_bytes = self.disk.used_bytes() + rng.choice((0, rng.randrange(400)))
         elif choice < 0.922:
             self.disk.fail_sync = OSError(5, "Input/output error")
+            self.disk.forgets_after_failed_sync = True
 
     def _background(self, call: Coroutine[Any, Any, None]) -> None:
         self._tasks.add(asyncio.ensure_future(call))

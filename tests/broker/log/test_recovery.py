@@ -1,5 +1,6 @@
 """Recovery: torn tails at every byte, bit flips everywhere, rebuilt state"""
 
+import errno
 import random
 
 import pytest
@@ -11,7 +12,7 @@ from tests.sim.disk import SimulatedDisk
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.segment import Segment
 from tidemill.broker.log.segment_files import segment_name
-from tidemill.core.errors import CorruptMessage
+from tidemill.core.errors import CorruptMessage, KafkaStorageError
 from tidemill.core.records.batch import BatchView
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=100)
@@ -43,6 +44,28 @@ async def test_a_tail_torn_at_any_byte_is_cut_back_to_the_last_whole_batch() -> 
         assert log.append(batch(1), now_ms=NOW_MS).base_offset == log.log_start_offset + sum(
             BatchView(data).record_count for data in batches[:count]
         )
+
+
+@pytest.mark.parametrize("recovery_point", [0, 6, 20])
+async def test_what_a_failed_sync_left_in_memory_is_on_the_disk_when_the_log_is_open_again(recovery_point: int) -> None:
+    disk = SimulatedDisk()
+    batches = [batch(2, value_bytes=100) for _ in range(20)]
+    world = await written(disk.root, batches[:10], LogConfig())
+    log = world.open(recovery_point=recovery_point)
+    disk.forgets_after_failed_sync = True
+    disk.fail_sync = OSError(errno.EIO, "Input/output error")
+    for data in batches[10:]:
+        log.append(data, now_ms=NOW_MS)
+    with pytest.raises(KafkaStorageError):
+        await log.durable(log.log_end_offset - 1)
+    disk.fail_sync = None
+    disk.kill()
+
+    served = [payload(view) for view in read_all(world.open(recovery_point=recovery_point))]
+    assert len(served) > 10
+    for seed in range(20):
+        disk.crash(random.Random(seed))
+        assert [payload(view) for view in read_all(world.open(recovery_point=recovery_point))] == served
 
 
 async def test_garbage_behind_the_last_batch_is_cut_off() -> None:

@@ -286,6 +286,7 @@ class World:
         self._note("failing_sync")
         self.bad_until = self.loop.time() + 20
         self.node.disk.fail_sync = OSError(errno.EIO, "Input/output error")
+        self.node.disk.forgets_after_failed_sync = True
         return self.rng.random() * 2
 
     def _jump(self) -> float:
