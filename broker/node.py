@@ -218,7 +218,12 @@ class Broker:
             if old is not None and (every_topic or old.configs != topic.configs):
                 await self.logs.apply_config(topic.name, self.log_config(topic))
             self.replicas.assign(topic)
+            self._roles_changed(topic)
         self.followed = after
+
+    def _roles_changed(self, topic: TopicImage) -> None:
+        if topic.name == OFFSETS_TOPIC:
+            self.groups.take_up()
 
     def _take_live_settings(self) -> None:
         layers = self.config_layers()
@@ -252,6 +257,7 @@ class Broker:
             current = self.controller.image.topics.get(topic.name)
             if current is not None and current.topic_id == topic.topic_id:
                 self.replicas.assign(current)
+                self._roles_changed(current)
 
     def without_log(self, topic: TopicImage) -> list[int]:
         """The partitions of `topic` that live here and have no log."""
@@ -353,6 +359,7 @@ async def _open(
         raise
     replicas = Replicas(config.node_id, logs, around.clock.monotonic)
     groups = GroupCoordinator(
+        node_id=config.node_id,
         limits=_group_limits(config),
         logs=replicas,
         clock=around.clock,

@@ -10,6 +10,7 @@ clean up: what could not be written then is written when offsets are looked over
 Not here: which offsets of one group are accepted, deleted or due (`tidemill.broker.groups.offsets`).
 """
 
+from tidemill.broker.coordination.contract import ImageChanged, Instant, Replayed
 from tidemill.broker.groups import offsets as rules
 from tidemill.broker.groups.events import (
     CommitOffsets,
@@ -19,9 +20,6 @@ from tidemill.broker.groups.events import (
     DeleteOffsetsResult,
     ErrorResult,
     ExpireOffsets,
-    ImageChanged,
-    Instant,
-    Replayed,
     Response,
 )
 from tidemill.broker.groups.identity import speaker

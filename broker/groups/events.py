@@ -1,26 +1,20 @@
-"""Events and actions of the group machine
+"""Requests of the group machine, and their answers
 
-Requests carry the id under which the answer is expected back; texts and numbers are as the client sent them. `Append`
-is answered by `Appended` or `AppendFailed` before anything else is stepped, which is how a local log behaves; a
-`Reply` with `after` may leave only when that append is on the disk.
+Requests carry the id under which the answer is expected back; texts and numbers are as the client sent them.
+
+Not here: what every coordinator's machine hears and says (`tidemill.broker.coordination.contract`).
 """
 
 import uuid
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from tidemill.broker.coordination import contract
+from tidemill.broker.coordination.contract import Happening
 from tidemill.broker.groups.records import CoordinatorRecord
 from tidemill.broker.groups.states import GroupState
-from tidemill.broker.quorum.image import ClusterImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.types import ZERO_UUID
-
-
-class Instant(NamedTuple):
-    """Now, on both clocks: deadlines count on the first, the log is stamped with the second."""
-
-    monotonic_ms: int
-    wall_ms: int
 
 
 class Protocol(NamedTuple):
@@ -132,49 +126,14 @@ class DeleteOffsets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """All records of the log are applied; `image` is the cluster they are to be read against."""
-
-    image: ClusterImage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageChanged:
-    """The cluster is another one; the topics that had the names in `gone` are not there any more."""
-
-    image: ClusterImage
-    gone: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets:
     """Look in these groups for what nobody has needed for the retention time."""
 
     group_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """Time went by."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
-    """The records are in the log and will be replayed after a crash of the process."""
-
-    token: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendFailed:
-    """The log did not take the records."""
-
-    token: int
-    error: ErrorCode
-
-
 Request: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets
-Event: TypeAlias = Request | Replayed | ImageChanged | ExpireOffsets | Tick | Appended | AppendFailed
+Event: TypeAlias = Request | ExpireOffsets | Happening
 
 
 class JoinedMember(NamedTuple):
@@ -242,33 +201,7 @@ class DeleteOffsetsResult:
 Response: TypeAlias = JoinResult | SyncResult | ErrorResult | LeaveResult | CommitResult | DeleteOffsetsResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
-    """Write these records, one batch, to the partition of the group."""
-
-    token: int
-    group_id: str
-    records: tuple[CoordinatorRecord, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """Answer a request, once append `after` is on the disk."""
-
-    request_id: int
-    response: Response
-    after: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """Something an operator asks about: why a group rebalances, who was removed."""
-
-    group_id: str
-    text: str
-
-
-Action: TypeAlias = Append | Reply | Note
+Action: TypeAlias = contract.Action[CoordinatorRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

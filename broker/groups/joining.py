@@ -7,7 +7,8 @@ the round that is going on, or to start one; a static member that restarted take
 A refused request changes nothing. Not here: what happens once somebody is in (`tidemill.broker.groups.rounds`).
 """
 
-from tidemill.broker.groups.events import Instant, JoinGroup, JoinResult
+from tidemill.broker.coordination.contract import Instant
+from tidemill.broker.groups.events import JoinGroup, JoinResult
 from tidemill.broker.groups.identity import identity_error
 from tidemill.broker.groups.membership import Group, Member, Terms
 from tidemill.broker.groups.records import storable

@@ -15,12 +15,11 @@ count) and KIP-814 (a returning leader need not assign again). Not here: KIP-848
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from tidemill.broker.coordination.contract import Appended, AppendFailed, ImageChanged, Instant, Replayed, Tick
 from tidemill.broker.groups import offsets as rules
 from tidemill.broker.groups.commits import Commits, refused
 from tidemill.broker.groups.events import (
     Action,
-    Appended,
-    AppendFailed,
     CommitOffsets,
     CommittedOffset,
     DeleteGroup,
@@ -29,14 +28,10 @@ from tidemill.broker.groups.events import (
     ExpireOffsets,
     GroupView,
     Heartbeat,
-    ImageChanged,
-    Instant,
     JoinGroup,
     LeaveGroup,
-    Replayed,
     Standing,
     SyncGroup,
-    Tick,
 )
 from tidemill.broker.groups.joining import Joining
 from tidemill.broker.groups.membership import Group

@@ -10,7 +10,8 @@ Not here: who may commit (`tidemill.broker.groups.commits` checks the member and
 
 from collections.abc import Container, Iterable, Mapping
 
-from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, Instant
+from tidemill.broker.coordination.contract import Instant
+from tidemill.broker.groups.events import CommitOffsets, CommittedOffset
 from tidemill.broker.groups.membership import Group
 from tidemill.broker.groups.records import CoordinatorRecord, GroupTombstone, OffsetRecord, OffsetTombstone
 from tidemill.broker.groups.states import GroupState

@@ -11,10 +11,10 @@ Rounds are soft state: no assignment of an unfinished one has been handed out. N
 
 from typing import Final
 
+from tidemill.broker.coordination.contract import Instant
 from tidemill.broker.groups.events import (
     ErrorResult,
     Heartbeat,
-    Instant,
     JoinResult,
     LeaveGroup,
     Leaver,

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from tidemill.broker.groups.deadlines import Deadlines
-from tidemill.broker.groups.events import Action, Append, Instant, JoinResult, Note, Reply, Response
+from tidemill.broker.coordination.contract import Append, Instant, Note, Reply
+from tidemill.broker.coordination.deadlines import Deadlines
+from tidemill.broker.groups.events import Action, JoinResult, Response
 from tidemill.broker.groups.membership import Group, Terms
 from tidemill.broker.groups.records import CoordinatorRecord, pieces
 from tidemill.broker.groups.states import GroupState, Move
@@ -151,7 +152,7 @@ class GroupTable:
         written = tuple(records)
         self._pending[self._token] = (written, then)
         self._in_flight[then.group_id] += 1
-        self._out.append(Append(token=self._token, group_id=group_id, records=written))
+        self._out.append(Append(token=self._token, subject=group_id, records=written))
 
     def keep(self, group: Group, records: Iterable[CoordinatorRecord]) -> None:
         """Have `records` written, in batches that any log takes; nobody waits for them, and each may fail alone."""
@@ -172,4 +173,4 @@ class GroupTable:
 
     def note(self, group: Group, text: str) -> None:
         """Tell the operator."""
-        self._out.append(Note(group_id=group.group_id, text=text))
+        self._out.append(Note(subject=group.group_id, text=text))

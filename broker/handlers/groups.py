@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tidemill.broker import administration_log
+from tidemill.broker.coordination.runtime import partition_of
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.endpoints import Endpoint, reachable
-from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, partition_of
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
 from tidemill.broker.groups.events import (
     DeleteGroup,
     GroupView,
@@ -102,6 +103,7 @@ async def join_group(broker: BrokerServices, request: JoinGroupRequest, ctx: Req
     """Enter a group, or another round of it; answered when the join phase ends."""
     version = ctx.api_version
     client_id = ctx.client_id or ""
+    await _ensure_offsets_topic(broker)
     result = await broker.groups.join(
         JoinGroup(
             request_id=broker.groups.request_id(),
@@ -220,10 +222,17 @@ async def describe_groups(
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
         groups=tuple(
-            _described(group_id, broker.groups.describe(group_id), operations, ctx.api_version)
-            for group_id in dict.fromkeys(request.groups)
+            _looked_up(broker, group_id, operations, ctx.api_version) for group_id in dict.fromkeys(request.groups)
         )
     )
+
+
+def _looked_up(broker: BrokerServices, group_id: str, operations: int, api_version: int) -> DescribedGroup:
+    try:
+        group = broker.groups.describe(group_id)
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code)
+    return _described(group_id, group, operations, api_version)
 
 
 def _described(group_id: str, group: GroupView | None, operations: int, api_version: int) -> DescribedGroup:

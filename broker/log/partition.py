@@ -109,7 +109,7 @@ class PartitionLog:
         self._on_failure = on_failure
         self.log_end_offset = self._active.next_offset
         _ = self._active.times  # from now on its indexes are in memory and know the largest timestamp
-        self._durable = self.held = self.committed = self._end()  # to be read only
+        self._durable = self.held = self.committed = self.end_position()  # to be read only
         self._plan = FlushPlan(self._durable)  # of the next round ...
         self._begun = self._plan  # ... and of the last one that began
         self._flush_due_ms = LONG_MAX
@@ -180,7 +180,8 @@ class PartitionLog:
         if not self.closed:
             self._bytes_out += len(records)
 
-    def _end(self) -> LogPosition:
+    def end_position(self) -> LogPosition:
+        """Where the next batch goes."""
         active = self._active
         latest, _ = active.indexes.latest
         return new_tuple(LogPosition, (self.log_end_offset, active.base_offset, active.size_bytes, latest))
@@ -336,7 +337,7 @@ class PartitionLog:
             return
         if log_end_offset - self._begun.end.offset >= self._config.flush_messages:
             self.flusher.add(self)
-        self._hold(self._end())
+        self._hold(self.end_position())
 
     # -- durability
 
@@ -360,7 +361,7 @@ class PartitionLog:
         """Freeze what this round covers and say what has to be done for it."""
         if self.closed:
             return FlushWork([], [])
-        end = self._end()
+        end = self.end_position()
         self._begun, self._plan = self._plan, FlushPlan(end)
         self._begun.end = end
         return self._begun.work(self.directory, self.epochs, self._active)
@@ -573,7 +574,7 @@ class PartitionLog:
     def finish(self) -> None:
         """Write what is only in memory; the log must be detached and all of it durable."""
         self._active.seal()
-        self._plan.end = self._end()
+        self._plan.end = self.end_position()
         self._plan.finish(self.directory, self.epochs, self._active, self.producers)
 
     def close_files(self) -> None:

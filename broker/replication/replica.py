@@ -78,6 +78,16 @@ class Replica:
         return self.log.log_start_offset
 
     @property
+    def log_end_offset(self) -> int:
+        """Offset of the next record."""
+        return self.log.log_end_offset
+
+    @property
+    def led_epoch(self) -> int:
+        """The epoch in which this broker leads; -1 when it does not."""
+        return self.machine.leader_epoch if self.machine.leads else -1
+
+    @property
     def last_stable_offset(self) -> int:
         """First offset that read-committed consumers do not see; the high watermark, as there are no transactions."""
         return self.high_watermark
@@ -146,9 +156,14 @@ class Replica:
 
     # -- appending
 
-    def append_own(self, data: ByteBuffer, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
-        """Store a batch of one of this broker's coordinators; raises KafkaError."""
+    def append_own(self, data: ByteBuffer, *, now_ms: int, leader_epoch: int = -1) -> AppendResult:
+        """Store a batch of one of this broker's coordinators, decided in that leadership; raises KafkaError.
+
+        The machine may be the one to hear later of a new one, never the coordinator.
+        """
         self.machine.check_leads()
+        if 0 <= leader_epoch < self.machine.leader_epoch:
+            self.machine.check_epoch(leader_epoch)
         return self.log.append_own(data, now_ms=now_ms, leader_epoch=max(leader_epoch, self.leader_epoch))
 
     def pending(self, last_offset: int, acks: int = ACKS_ALL) -> "asyncio.Future[None] | None":
@@ -196,6 +211,10 @@ class Replica:
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes | memoryview:
         """Whole batches from the one that has `offset`, up to the high watermark: see `PartitionLog.read`."""
         return self.log.read(offset, max_bytes, self.visible, at_least_one=at_least_one)
+
+    def read_own(self, offset: int, max_bytes: int) -> bytes | memoryview:
+        """Whole batches from `offset`, committed or not: for a coordinator that takes up what is led here."""
+        return self.log.read(offset, max_bytes, self.log.end_position())
 
     def wait_for_data(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever the high watermark moves or the log is closed, until `stop_waiting`."""

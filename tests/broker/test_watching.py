@@ -214,7 +214,7 @@ async def test_a_part_that_raises_costs_its_own_metrics_only(tmp_path: Path, mon
     port = free_port()
     async with running_broker(tmp_path, metrics_listener=f"127.0.0.1:{port}") as broker:
         await make_topic(broker)
-        monkeypatch.setattr(broker.groups, "group_ids", lambda: [[]])  # as a mistake of ours would have it
+        monkeypatch.setattr(broker.groups, "group_ids", lambda: None)  # as a mistake of ours would have it
         with capture_logs() as lines:
             pages = [await asyncio.to_thread(scraped, port) for _ in range(2)]
     for count, page in enumerate(pages, 1):

@@ -263,7 +263,7 @@ class CoordinatorSimulation:
         open_metadata(self.disk.root, controller)
         replicas = Replicas(1, self._store, self.clock.monotonic)
         groups = GroupCoordinator(
-            limits=limits, logs=replicas, clock=self.clock, new_id=lambda: str(self._new_id().int)
+            node_id=1, limits=limits, logs=replicas, clock=self.clock, new_id=lambda: str(self._new_id().int)
         )
         return Broker(
             config=self.config,

@@ -110,7 +110,7 @@ class EpochSimulation:
 
     def _broker(self, controller: Controller) -> Broker:
         replicas = Replicas(1, self.logs, self.clock.monotonic)
-        groups = GroupCoordinator(limits=GroupLimits(), logs=replicas, clock=self.clock, new_id=str)
+        groups = GroupCoordinator(node_id=1, limits=GroupLimits(), logs=replicas, clock=self.clock, new_id=str)
         around = Surroundings(clock=self.clock)
         return Broker(
             config=CONFIG,

@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 from tests.broker.groups.group_world import GroupWorld
+from tidemill.broker.coordination.contract import Append, Appended, Reply
 from tidemill.broker.groups.events import (
-    Append,
-    Appended,
     CommitResult,
     ErrorResult,
     JoinResult,
     Leaver,
     LeaveResult,
     Protocol,
-    Reply,
     Response,
     SyncResult,
 )

@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidemill.broker.groups.events import (
+from tidemill.broker.coordination.contract import (
     Append,
     Appended,
     AppendFailed,
+    ImageChanged,
+    Instant,
+    Note,
+    Replayed,
+    Reply,
+    Tick,
+)
+from tidemill.broker.groups.events import (
     CommitOffsets,
     CommitResult,
     DeleteGroup,
@@ -19,22 +27,16 @@ from tidemill.broker.groups.events import (
     Event,
     ExpireOffsets,
     Heartbeat,
-    ImageChanged,
-    Instant,
     JoinGroup,
     JoinResult,
     LeaveGroup,
     Leaver,
     LeaveResult,
-    Note,
     OffsetToCommit,
     Protocol,
-    Replayed,
-    Reply,
     Response,
     SyncGroup,
     SyncResult,
-    Tick,
 )
 from tidemill.broker.groups.machine import GroupMachine
 from tidemill.broker.groups.records import CoordinatorRecord, decode_record, encode_record

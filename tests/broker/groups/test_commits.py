@@ -5,7 +5,8 @@ import uuid
 import pytest
 
 from tests.broker.groups.group_world import LIMITS, GroupWorld
-from tidemill.broker.groups.events import Action, Append, Event, Instant, Leaver, Protocol
+from tidemill.broker.coordination.contract import Append, Instant
+from tidemill.broker.groups.events import Action, Event, Leaver, Protocol
 from tidemill.broker.groups.records import GroupTombstone, OffsetRecord, OffsetTombstone, encode_record
 from tidemill.core.error_code import ErrorCode
 

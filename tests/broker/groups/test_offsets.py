@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.broker.groups.group_world import image_of
-from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, Instant, OffsetToCommit
+from tidemill.broker.coordination.contract import Instant
+from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, OffsetToCommit
 from tidemill.broker.groups.membership import Group
 from tidemill.broker.groups.offsets import (
     committed,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tidemill.broker.groups.events import Append, ErrorResult, Instant, Note, Reply
+from tidemill.broker.coordination.contract import Append, Instant, Note, Reply
+from tidemill.broker.groups.events import ErrorResult
 from tidemill.broker.groups.records import GroupTombstone
 from tidemill.broker.groups.table import GroupLimits, GroupTable, Kept, Timer, TimerKey
 from tidemill.core.error_code import ErrorCode
@@ -23,8 +24,8 @@ def test_what_is_said_comes_out_in_order_and_with_its_own_step(table: GroupTable
     table.append("g", [record], Kept(group_id="g"))
     table.reply(7, DONE, after=1)
     assert said == [
-        Note(group_id="g", text="begins"),
-        Append(token=1, group_id="g", records=(record,)),
+        Note(subject="g", text="begins"),
+        Append(token=1, subject="g", records=(record,)),
         Reply(request_id=7, response=DONE, after=1),
     ]
     again = table.begin()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.broker.handlers.five_brokers import cluster, context
-from tidemill.broker.groups.coordinator import partition_of
+from tidemill.broker.coordination.runtime import partition_of
 from tidemill.broker.handlers import cluster as cluster_handlers
 from tidemill.broker.handlers import groups, metadata
 from tidemill.core.error_code import ErrorCode

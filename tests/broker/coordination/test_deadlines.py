@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.broker.groups.deadlines import Deadlines
+from tidemill.broker.coordination.deadlines import Deadlines
 
 steps = st.lists(
     st.one_of(
