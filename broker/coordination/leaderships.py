@@ -1,4 +1,4 @@
-"""The partitions of a coordinator's topic that this broker leads, from image to image
+"""Which partitions of its topic a coordinator takes up, image by image
 
 A partition is taken up when this broker begins to lead it and given up when it leads no more. A leader that is chosen
 again keeps what it has, for nobody else can have led in between: epochs are counted one by one, so where one is missing

@@ -1,4 +1,4 @@
-"""All partitions of a coordinator's topic that this broker leads, each with a shard of its own
+"""A shard for every partition of a coordinator's topic that is led here
 
 An image says which partitions to take up and which to give up (`leaderships`); it is told here before anything else is
 done about it, so that a leadership that is over is over here first. A shard is loaded when its log is here and led in

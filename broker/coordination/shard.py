@@ -1,4 +1,4 @@
-"""One partition of a coordinator's topic, in one leadership: loaded, asked, given up
+"""One partition of a coordinator's topic, in one leadership
 
 Every event is one turn: step the machine, append what it says, tell it the outcome, hand out the answers. An answer
 that depends on an append leaves when the append is durable, or as an error when it is known that it never will be; what

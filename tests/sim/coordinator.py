@@ -316,6 +316,8 @@ class CoordinatorSimulation:
         self._stopping = True
         self.disk.capacity_bytes = None
         await self._driven(self._read_everything())
+        with contextlib.suppress(KafkaError):  # so that nobody asks for it behind the close
+            await self._driven(self._broker.ensure_offsets_topic())
         if self.rng.random() < 0.5:
             self._background(self._close())
         for _ in range(60):
@@ -331,7 +333,7 @@ class CoordinatorSimulation:
         self.answered.check()
 
     async def _close(self) -> None:
-        while "cleaner" in self._busy:  # noqa: ASYNC110 - a node ends its cleaner first, and so does this world
+        while self._busy & {"cleaner", "repair", *TOPICS}:  # noqa: ASYNC110 - a node ends these first, as does this world
             await asyncio.sleep(0)
         with contextlib.suppress(OSError):  # a disk that failed cannot be left in order
             await self._store.close()
@@ -368,6 +370,8 @@ class CoordinatorSimulation:
         elif choice < 0.993:
             self.disk.capacity_bytes = self.disk.used_bytes() + rng.choice((0, rng.randrange(400)))
         elif choice < 0.995:
+            self._one_at_a_time("repair", self._repair)
+        elif choice < 0.997:
             self.disk.fail_sync = OSError(5, "Input/output error")
 
     def _one_at_a_time(self, who: str, does: Callable[[str], Coroutine[Any, Any, None]]) -> None:
@@ -380,6 +384,11 @@ class CoordinatorSimulation:
 
         if who not in self._busy:
             self._background(busy())
+
+    async def _repair(self, _who: str) -> None:
+        """What a job and the coordinator's own task do: make logs that could not be made, take up what has failed."""
+        await self._broker.make_missing_logs()
+        await self._broker.groups.load()
 
     async def _clean(self, _who: str) -> None:
         await self._broker.cleaner.clean_dirtiest()
@@ -474,7 +483,7 @@ class CoordinatorSimulation:
         group, groups = who.partition("/")[0], self._broker.groups
         member_id, rng = "", self.rng
         for _ in range(rng.randrange(1, 4)):
-            joined = await self.answered.ask(f"join {who}", groups.join(self._join(group, member_id)))
+            joined = await self.answered.ask(f"join {who}", self._come_in(group, member_id))
             if joined is None or joined.error is not ErrorCode.NONE:
                 return
             member_id = joined.member_id
@@ -489,10 +498,15 @@ class CoordinatorSimulation:
             leave = LeaveGroup(request_id=groups.request_id(), group_id=group, leavers=(Leaver(member_id, None),))
             await self.answered.ask(f"leave {who}", groups.leave(leave))
 
+    async def _come_in(self, group: str, member_id: str) -> JoinResult:
+        await self._broker.ensure_offsets_topic()
+        return await self._broker.groups.join(self._join(group, member_id))
+
     def _join(self, group: str, member_id: str) -> JoinGroup:
         groups = self._broker.groups
-        if groups.describe(group) is None:
-            self.generations.gone(group)
+        with contextlib.suppress(KafkaError):  # of a group that is being taken up nobody knows yet
+            if groups.describe(group) is None:
+                self.generations.gone(group)
         return JoinGroup(
             request_id=groups.request_id(),
             group_id=group,
