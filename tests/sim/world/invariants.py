@@ -103,12 +103,18 @@ class SameOffsetSameBytes:
 
 
 class StoredOnce:
-    """What an idempotent producer sent again is there once."""
+    """What an idempotent producer sent again is there once.
 
-    def __init__(self) -> None:
+    Where a power cut may take what was read already, a record that is sent again may lie elsewhere afterwards.
+    """
+
+    def __init__(self, *, page_cache: bool) -> None:
+        self._page_cache = page_cache
         self._once: dict[tuple[uuid.UUID, int, bytes], int] = {}
 
     def after(self, event: Event) -> None:
+        if self._page_cache and isinstance(event, Ended) and event.how == "power cut":
+            self._once.clear()
         if not isinstance(event, Fetched):
             return
         for offset, _, value in event.records:
@@ -222,7 +228,7 @@ def all_invariants(*, page_cache: bool) -> list[Invariant]:
     return [
         NothingAcknowledgedIsLost(page_cache=page_cache),
         SameOffsetSameBytes(page_cache=page_cache),
-        StoredOnce(),
+        StoredOnce(page_cache=page_cache),
         Generations(),
         OffsetsAreKept(page_cache=page_cache),
         TopicsAreKept(),
