@@ -50,7 +50,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._node_id = node_id
         self._logs = logs
         self._clock = clock
-        self._image = ClusterImage()
+        self.image = ClusterImage()  # the last that was heard of, to be read only
         self._shards: dict[int, Shard[MachineT, RecordT]] = {}
         self._deadline_moved = asyncio.Event()
         self._to_load = asyncio.Event()
@@ -60,7 +60,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     @property
     def partition_count(self) -> int:
         """Of the topic; 0 while it is not there."""
-        topic = self._image.topics.get(self._duty.topic)
+        topic = self.image.topics.get(self._duty.topic)
         return 0 if topic is None else len(topic.partitions)
 
     def shard_of(self, key: str) -> Shard[MachineT, RecordT]:
@@ -109,7 +109,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
 
     def image_changed(self, image: ClusterImage, gone: frozenset[str]) -> None:
         """The cluster is another one; topics that had the names in `gone` are not there any more."""
-        self._image = image
+        self.image = image
         held = {partition: shard.leadership for partition, shard in self._shards.items()}
         change = turnover(held, image.topics.get(self._duty.topic), self._node_id)
         for partition in change.given_up:
@@ -142,7 +142,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         """Partitions may have got their logs, or may be led now: load what is to be loaded, what is new at once."""
         for shard in self._loadable():
             if shard.is_new:
-                shard.activate(self._image)
+                shard.activate(self.image)
             else:
                 self._to_load.set()
 
@@ -151,7 +151,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         count = 0
         for shard in self._loadable():
             count += sum(shard.load())
-            shard.activate(self._image)
+            shard.activate(self.image)
         return count
 
     async def load(self) -> None:
@@ -166,7 +166,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                     if shard.state is not ShardState.LOADING:
                         break  # given up meanwhile
                 else:
-                    shard.activate(self._image)
+                    shard.activate(self.image)
             except Exception as error:
                 log.exception("not loaded", topic=self._duty.topic, partition=shard.partition)
                 if shard.state is ShardState.LOADING:

@@ -103,6 +103,10 @@ class GroupCoordinator:
         """Take up partitions and do what is due by the clock; runs until cancelled."""
         await self._runtime.run()
 
+    def shards(self) -> list[GroupShard]:
+        """The partitions that are kept here and can be asked about."""
+        return list(self._runtime.active())
+
     def tick(self) -> None:
         """Do what is due by the clock."""
         self._runtime.tick()
@@ -154,15 +158,20 @@ class GroupCoordinator:
 
     async def delete(self, request: DeleteGroup) -> ErrorCode:
         """Answered when the tombstones are durable."""
-        if not self._runtime.partition_count:
+        if self._nothing_is_kept:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return (await self._ask(request, ErrorResult)).error
 
     async def delete_offsets(self, request: DeleteOffsets) -> DeleteOffsetsResult:
         """Answered when the tombstones are durable."""
-        if not self._runtime.partition_count:
+        if self._nothing_is_kept:
             return DeleteOffsetsResult(error=ErrorCode.GROUP_ID_NOT_FOUND)
         return await self._ask(request, DeleteOffsetsResult)
+
+    @property
+    def _nothing_is_kept(self) -> bool:
+        """Whether the topic was never made; where there are other brokers, one of them may know better."""
+        return not self._runtime.partition_count and len(self._runtime.image.brokers) <= 1
 
     async def _ask(self, request: Request, expected: type[_Result]) -> _Result:
         result = await self._runtime.shard_of(request.group_id).ask(request)
@@ -173,7 +182,7 @@ class GroupCoordinator:
         self, group_id: str, wanted: Iterable[tuple[str, int]] | None = None
     ) -> Mapping[tuple[str, int], CommittedOffset]:
         """A group's offsets in topics that are there, or those of the `wanted` partitions; all are durable."""
-        if not self._runtime.partition_count:
+        if self._nothing_is_kept:
             return {}
         shard = self._runtime.shard_of(group_id)
         offsets = shard.machine.committed_offsets(group_id, wanted)
@@ -186,7 +195,7 @@ class GroupCoordinator:
 
     def describe(self, group_id: str) -> GroupView | None:
         """One group with its members; raises KafkaError if it is not kept here, or not yet."""
-        if not self._runtime.partition_count:
+        if self._nothing_is_kept:
             return None
         return self._runtime.shard_of(group_id).machine.describe(group_id)
 

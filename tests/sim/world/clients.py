@@ -502,6 +502,7 @@ class Member(Client):
         if answer.groups[0].error_code:
             self.refused("offsets", answer.groups[0].error_code)
             return False
+        self.topics.clear()  # unless it can be asked again, nothing is sure
         await self.look_at_topics()
         for topic in answer.groups[0].topics:
             topic_id = before[topic.name]
