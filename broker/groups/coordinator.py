@@ -43,7 +43,7 @@ from tidemill.broker.groups.table import GroupLimits
 from tidemill.broker.log.turns import Turns
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import KafkaError, NotCoordinator
+from tidemill.core.errors import CoordinatorLoadInProgress, KafkaError, NotCoordinator
 from tidemill.core.runtime.clock import Clock
 
 _Result = TypeVar("_Result")
@@ -137,12 +137,22 @@ class GroupCoordinator:
         return await self._ask(request, JoinResult)
 
     async def sync(self, request: SyncGroup) -> SyncResult:
-        """Answered when the leader's assignment is durable."""
-        return await self._ask(request, SyncResult)
+        """Answered when the leader's assignment is durable.
+
+        A group that is being taken up has lost its round, and clients know what to do about that; most expect no
+        COORDINATOR_LOAD_IN_PROGRESS here and in the answer to a heartbeat.
+        """
+        try:
+            return await self._ask(request, SyncResult)
+        except CoordinatorLoadInProgress:
+            return SyncResult(error=ErrorCode.REBALANCE_IN_PROGRESS)
 
     async def heartbeat(self, request: Heartbeat) -> ErrorCode:
-        """Answered at once."""
-        return (await self._ask(request, ErrorResult)).error
+        """Answered at once; while the group is being taken up nobody knows better, as in Kafka."""
+        try:
+            return (await self._ask(request, ErrorResult)).error
+        except CoordinatorLoadInProgress:
+            return ErrorCode.NONE
 
     async def leave(self, request: LeaveGroup) -> LeaveResult:
         """Answered at once."""

@@ -1,14 +1,17 @@
 """The group APIs on the wire, in every version."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.broker.broker_world import WireClient, broker_and_client
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
 from tidemill.broker.handlers.groups import ROUTES
 from tidemill.broker.node import Broker
 from tidemill.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from tidemill.broker.quorum.shared_map import SharedMap
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import CoordinatorNotAvailable
 from tidemill.core.wire.api import ApiKey
@@ -19,6 +22,7 @@ from tidemill.core.wire.messages.heartbeat import HeartbeatRequest
 from tidemill.core.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tidemill.core.wire.messages.list_groups import ListGroupsRequest
+from tidemill.core.wire.messages.offset_delete import OffsetDeleteRequest
 from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 ROUTE = {route.key: route for route in ROUTES}
@@ -265,3 +269,67 @@ async def test_a_group_that_is_named_often_is_described_once(tmp_path: Path) -> 
         request = DescribeGroupsRequest(groups=("g", "h", "g", "g", "h"))
         response = await client.ask(ApiKey.DESCRIBE_GROUPS, 5, request)
         assert [(group.group_id, len(group.members)) for group in response.groups] == [("g", 1), ("h", 0)]
+
+
+REQUESTS: dict[ApiKey, Any] = {
+    ApiKey.JOIN_GROUP: JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range"),),
+    ),
+    ApiKey.SYNC_GROUP: SyncGroupRequest(group_id="g", generation_id=1, member_id="m"),
+    ApiKey.HEARTBEAT: HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+    ApiKey.LEAVE_GROUP: LeaveGroupRequest(group_id="g", member_id="m", members=(MemberIdentity(member_id="m"),)),
+    ApiKey.LIST_GROUPS: ListGroupsRequest(),
+    ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest(groups=("g",)),
+    ApiKey.DELETE_GROUPS: DeleteGroupsRequest(groups_names=("g",)),
+    ApiKey.OFFSET_DELETE: OffsetDeleteRequest(group_id="g"),
+}
+
+
+def served(broker: Broker, key: ApiKey) -> range:
+    first, last = broker.served_apis[key]
+    return range(first, last + 1)
+
+
+NOT_HERE, LOADING = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("key", "elsewhere", "loading"),
+    [
+        (ApiKey.JOIN_GROUP, NOT_HERE, LOADING),
+        (ApiKey.SYNC_GROUP, NOT_HERE, ErrorCode.REBALANCE_IN_PROGRESS),  # clients expect nothing else
+        (ApiKey.HEARTBEAT, NOT_HERE, ErrorCode.NONE),  # as Kafka: nobody knows better
+        (ApiKey.LEAVE_GROUP, NOT_HERE, LOADING),
+        (ApiKey.LIST_GROUPS, ErrorCode.NONE, LOADING),  # others list theirs
+        (ApiKey.DESCRIBE_GROUPS, NOT_HERE, LOADING),
+        (ApiKey.DELETE_GROUPS, NOT_HERE, LOADING),
+        (ApiKey.OFFSET_DELETE, NOT_HERE, LOADING),
+    ],
+)
+async def test_groups_of_other_brokers_and_groups_that_are_being_taken_up(
+    tmp_path: Path, key: ApiKey, elsewhere: ErrorCode, loading: ErrorCode
+) -> None:
+    async with broker_and_client(tmp_path, offsets_topic_num_partitions="1") as (broker, client):
+        await broker.ensure_offsets_topic()
+        image = broker.controller.image
+        topic = image.topics[OFFSETS_TOPIC]
+        for leader, expected in ((2, elsewhere), (1, loading)):
+            (before,) = topic.partitions
+            epoch = before.leader_epoch + 5  # of which the replica has not heard
+            topic = replace(topic, partitions=(replace(before, leader=leader, leader_epoch=epoch),))
+            changed = replace(image, topics=SharedMap({**image.topics, OFFSETS_TOPIC: topic}))
+            broker.groups.image_changed(changed, frozenset())
+            for version in served(broker, key):
+                response = await client.ask(key, version, REQUESTS[key])
+                entries = getattr(response, "groups", ()) if key is ApiKey.DESCRIBE_GROUPS else ()
+                (row,) = entries or getattr(response, "results", None) or (response,)
+                assert row.error_code == expected, version
+
+
+async def test_a_join_makes_the_topic_that_keeps_the_group(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path, offsets_topic_num_partitions="2") as (broker, client):
+        await member_of(client)
+        assert len(broker.controller.image.topics[OFFSETS_TOPIC].partitions) == 2

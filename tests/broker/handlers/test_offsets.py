@@ -2,16 +2,19 @@
 
 import asyncio
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.broker.broker_world import WireClient, broker_and_client
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
 from tidemill.broker.groups.events import CommittedOffset
 from tidemill.broker.groups.topics import Topics
 from tidemill.broker.handlers.offsets import ROUTES
 from tidemill.broker.quorum.controller import Controller
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicRef
+from tidemill.broker.quorum.shared_map import SharedMap
 from tidemill.broker.quorum.store import MetadataStore
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import CoordinatorNotAvailable
@@ -31,6 +34,7 @@ from tidemill.core.wire.messages.offset_fetch import (
 )
 
 COMMIT, FETCH = ROUTES
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 UNKNOWN_ID = uuid.UUID(int=99)
 
 
@@ -266,3 +270,34 @@ async def test_what_is_not_asked_for_costs_nothing(
         monkeypatch.setattr(Topics, "has", seen)
         assert await fetch(client, version, created.topic_id, 7, 299) == {7: (7, ""), 299: (299, "")}
         assert set(looked_at) == {7, 299}
+
+
+@pytest.mark.parametrize(("leader", "expected"), [(2, ErrorCode.NOT_COORDINATOR), (1, LOADING)])
+async def test_offsets_that_are_kept_elsewhere_or_not_taken_up_yet(
+    tmp_path: Path, leader: int, expected: ErrorCode
+) -> None:
+    async with broker_and_client(tmp_path, offsets_topic_num_partitions="1") as (broker, client):
+        (created,) = await broker.controller.create_topics([NewTopic(name="t", partitions=2)])
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(created.topic_id, (0, 10, "note")))
+        image = broker.controller.image
+        topic = image.topics[OFFSETS_TOPIC]
+        moved = (replace(topic.partitions[0], leader=leader, leader_epoch=9),)  # of which the replica has not heard
+        topics = SharedMap({**image.topics, OFFSETS_TOPIC: replace(topic, partitions=moved)})
+        broker.groups.image_changed(replace(image, topics=topics), frozenset())
+        for version in range(COMMIT.min_version, COMMIT.max_version + 1):
+            response = await client.ask(ApiKey.OFFSET_COMMIT, version, commit_request(created.topic_id, (0, 1, "")))
+            assert response.topics[0].partitions[0].error_code == expected
+        for version in range(FETCH.min_version, FETCH.max_version + 1):
+            old = OffsetFetchRequest(group_id="g", topics=(OffsetFetchRequestTopic(name="t", partition_indexes=(0,)),))
+            new = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g"),))
+            answer = await client.ask(ApiKey.OFFSET_FETCH, version, new if version >= 8 else old)
+            if version >= 8:
+                assert answer.groups[0].error_code == expected
+            elif version >= 2:
+                assert answer.error_code == expected
+            else:
+                assert answer.topics[0].partitions[0].error_code == expected
+        broker.groups.image_changed(image, frozenset())
+        broker.groups.take_up()
+        await broker.groups.load()
+        assert await fetch(client, 10, created.topic_id, 0) == {0: (10, "note")}
