@@ -104,8 +104,11 @@ async def test_the_cleaner_looks_for_work(store: LogStore) -> None:
     cleaner.close()
 
 
-async def test_a_topic_of_many_partitions_is_made(store: LogStore) -> None:
+async def test_a_topic_of_many_partitions_is_made(tmp_path: Path) -> None:
+    store = LogStore(OsDirectory(tmp_path), clock=SystemClock(), node_id=1)
+    store.open_all()
     async with watched_loop() as watch:
         await store.create_many("new", uuid.UUID(int=7), range(50 * SCALE), KEEP)
     told(watch, "a topic made")
+    await store.close()
     assert watch.longest_busy_ms < TURN_MS_MAX
