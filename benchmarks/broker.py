@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +32,24 @@ CASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A running broker."""
+    """A running broker; `security` is what librdkafka needs to get in, besides the address."""
 
     name: str
     address: str
     pid: int
+    security: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The settings that every client of it begins with."""
+        return {"bootstrap.servers": self.address, **self.security}
 
 
 def produce(target: Target, topic: str, size: int, batch: int, count: int) -> Usage:
     """Send `count` records of `size` bytes as fast as the client can, acks=1."""
     producer = Producer(
         {
-            "bootstrap.servers": target.address,
+            **target.client,
             "acks": 1,
             "linger.ms": 5,
             "batch.size": batch,
@@ -67,7 +73,7 @@ def fetch(target: Target, topic: str, count: int) -> Usage:
     """Read `count` records from the beginning."""
     consumer = Consumer(
         {
-            "bootstrap.servers": target.address,
+            **target.client,
             "group.id": uuid.uuid4().hex,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -91,7 +97,7 @@ def fetch(target: Target, topic: str, count: int) -> Usage:
 def one_case(target: Target, size: int, batch: int, count: int) -> dict[str, float]:
     """Produce then fetch one topic; MB/s and broker CPU microseconds per full batch."""
     topic = f"bench-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": target.address})
+    admin = AdminClient(target.client)
     admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)])[topic].result(30)
     megabytes = size * count / 1e6
     written = produce(target, topic, size, batch, count)

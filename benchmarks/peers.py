@@ -194,19 +194,22 @@ def cluster_id() -> str:
 
 @contextlib.contextmanager
 def kafka_node(
-    folder: Path, *, heap: str = "1G", settings: Mapping[str, str] | None = None
+    folder: Path, *, heap: str = "1G", protocol: str = "PLAINTEXT", settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, Peer]]:
-    """One Kafka node, broker and controller; yields its bootstrap address and the process."""
+    """One Kafka node, broker and controller; yields its bootstrap address and the process.
+
+    `protocol` is that of its one listener for clients, `PLAINTEXT` or `SSL`.
+    """
     port, controller = free_port(), free_port()
     values = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"{protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"{protocol}://127.0.0.1:{port}",
         "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "inter.broker.listener.name": protocol,
+        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}",
         "log.dirs": str(folder / "data"),
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "4",
