@@ -50,7 +50,8 @@ def _describe(broker: BrokerServices, topic: TopicRequest, partition: int) -> Pa
                 producer_epoch=state.epoch,
                 last_sequence=state.last_sequence,
                 last_timestamp=state.last_timestamp,
-                coordinator_epoch=-1,
+                coordinator_epoch=state.coordinator_epoch,
+                current_txn_start_offset=state.transaction_start,
             )
             for state in replica.log.producers
         ),

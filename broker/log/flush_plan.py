@@ -33,6 +33,10 @@ class LogPosition(NamedTuple):
     position: int
     latest: int | None
 
+    def cut(self, end: "LogPosition") -> "LogPosition":
+        """The same in a log that ends at `end` now."""
+        return self if self.offset < end.offset else end
+
 
 class FlushPlan:
     """What has piled up since the last round began, and `end`, up to where the log is durable once all is done.
@@ -53,6 +57,12 @@ class FlushPlan:
         self.rolled.append(segment)
         self.snapshots.append((log_end_offset, producers.states()))
         self.names = True
+
+    def cut(self, end: LogPosition) -> None:
+        """The log ends at `end` now, in a segment that is appended to again."""
+        self.end = self.end.cut(end)
+        self.rolled = [segment for segment in self.rolled if segment.base_offset < end.segment_base]
+        self.snapshots = [(offset, states) for offset, states in self.snapshots if offset <= end.offset]
 
     def work(self, directory: Directory, epochs: LeaderEpochs, active: Segment) -> FlushWork:
         """The plan as calls for the flusher's thread; everything they write is frozen now."""

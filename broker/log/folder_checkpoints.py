@@ -4,7 +4,8 @@ Four files tell a start what it need not find out again: how far each log is dur
 known to be committed (the high watermark), and how far the cleaner has been. Written in the file thread only, where the
 making of partitions happens too: a checkpoint that was asked for before a partition was made again never follows it
 with what was true of the old one. The logs are asked in that thread as well, so that writing costs the event loop
-nothing; what they say only ever grows, and a newer answer is as good as an older one.
+nothing; what they say only ever grows, and a newer answer is as good as an older one. The exception is a log whose end
+is being cut off: nothing beyond its `caps` is written, and `lower` takes back what was.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -36,6 +37,7 @@ class FolderCheckpoints:
     starts: Offsets = field(default_factory=dict)
     high_watermarks: Offsets = field(default_factory=dict)
     cleaned: Offsets = field(default_factory=dict)
+    caps: Offsets = field(default_factory=dict)  # where logs will end that are being cut off; set on the event loop
     _in_doubt: set[str] = field(default_factory=set)  # files that may have what could not be written after all
 
     def read(self) -> bool:
@@ -65,7 +67,22 @@ class FolderCheckpoints:
             points[each.topic_partition] = each.recovery_point
             starts[each.topic_partition] = each.log_start_offset
             high_watermarks[each.topic_partition] = each.committed_offset
+        for key, end in tuple(self.caps.items()):
+            for offsets in (points, starts, high_watermarks):
+                if offsets.get(key, 0) > end:
+                    offsets[key] = end
         self._write(points, starts, high_watermarks)
+
+    def lower(self, key: TopicPartition, end: int) -> None:
+        """Let nothing be said of what one log has from `end` on.
+
+        What is there after a crash would pass for durable and committed otherwise, whatever it is by then.
+        """
+        known = (self.points, self.starts, self.high_watermarks)
+        if self._in_doubt or any(each.get(key, 0) > end for each in known):
+            self._write(*({**each, key: end} if each.get(key, 0) > end else each for each in known))
+        if CLEANED in self._in_doubt or self.cleaned.get(key, 0) > end:
+            self._write_cleaned({**self.cleaned, key: min(end, self.cleaned.get(key, end))})
 
     def _write(self, points: Offsets, starts: Offsets, high_watermarks: Offsets) -> None:
         if points != self.points or RECOVERY_POINTS in self._in_doubt:

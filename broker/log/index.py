@@ -87,6 +87,13 @@ class OffsetIndex:
         keep = bisect_left(self._offsets, offset)
         del self._offsets[keep:], self._positions[keep:]
 
+    def below(self, offset: int) -> "OffsetIndex":
+        """An index with only the entries of batches that end before `offset`."""
+        keep = bisect_left(self._offsets, offset)
+        index = OffsetIndex()
+        index._offsets, index._positions = self._offsets[:keep], self._positions[:keep]
+        return index
+
     @property
     def last_position(self) -> int:
         """Position of the last entry; 0 when there is none."""
@@ -154,6 +161,13 @@ class TimeIndex:
         """Forget entries of batches that end at or beyond `offset`."""
         keep = bisect_left(self._offsets, offset)
         del self._offsets[keep:], self._timestamps[keep:]
+
+    def below(self, offset: int) -> "TimeIndex":
+        """An index with only the entries of batches that end before `offset`."""
+        keep = bisect_left(self._offsets, offset)
+        index = TimeIndex()
+        index._timestamps, index._offsets = self._timestamps[:keep], self._offsets[:keep]
+        return index
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -10,9 +10,12 @@ an Apache Kafka node. `committed` is what is never cut off again; whoever owns t
 beyond is cleaned, deleted or searched. A log that nobody owns commits what it holds.
 
 An append judges the header and CRC of a batch, asks the producer states whether it is new, stamps offset and leader
-epoch into the caller's bytes and writes them. Nothing is changed when it raises. Where records have to be looked at
-(`examination`) somebody may do so elsewhere between the judging and the storing. A follower's batches come with their
-offsets and epochs (`append_at`). Not here: who may append, what consumers see, acknowledgement
+epoch into the caller's bytes and writes them. Nothing is changed when it raises; `judge` stops before the writing.
+Where records have to be looked at (`examination`) somebody may do so elsewhere between the judging and the storing. A
+follower's batches come with their offsets and epochs (`append_at`), a coordinator ends transactions (`append_marker`).
+
+The end of the log may be cut off (`cut`), as a follower has to where its log parts from its leader's; `truncation` does
+what has to be done on the disk for it. Not here: who may append, what consumers see, acknowledgement
 (`tidemill.broker.replication`).
 """
 
@@ -25,13 +28,21 @@ from typing import NamedTuple
 
 import structlog
 
-from tidemill.core.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
+from tidemill.core.errors import (
+    CorruptMessage,
+    InvalidTimestamp,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+)
 from tidemill.core.records.batch import (
     CODEC_MASK,
     HEADER_BYTES,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
+    BatchView,
     pack_header,
+    read_header,
     set_create_time,
     stamp,
     stamp_append_time,
@@ -40,6 +51,7 @@ from tidemill.core.records.validate import NO_TIMESTAMP, validate_produced_batch
 from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory
 from tidemill.core.types import TopicPartition, new_tuple
 
+from . import markers
 from .config import LONG_MAX, LogConfig
 from .epochs import LeaderEpochs
 from .examination import Examination
@@ -48,7 +60,9 @@ from .flusher import Flusher, FlushWork
 from .lookup import LogView
 from .producers import KeptBatch, ProducerStates
 from .recode import wanted_codec
+from .replicated import check_replicated
 from .segment import Segment
+from .segment_files import SPARSE
 
 log = structlog.get_logger("tidemill.broker.log")
 
@@ -72,6 +86,18 @@ class AppendResult(NamedTuple):
     append_time_ms: int  # -1 unless the broker's clock stamps records
     log_start_offset: int
     duplicate: bool
+
+
+class Cut(NamedTuple):
+    """What `PartitionLog.cut` has taken out of a log in memory, and what is left to do on the disk.
+
+    `active` is on the same file as `was_active`, which goes on behind it, or in a file of its own, and then that is
+    None; all of `gone` are behind it.
+    """
+
+    active: Segment
+    was_active: Segment | None
+    gone: list[Segment]
 
 
 class PartitionLog:
@@ -122,6 +148,9 @@ class PartitionLog:
         self.replacing = False  # segments are being replaced by cleaned ones: none may be removed meanwhile
         self.disk_full = False  # the last append found no room
         self.appends_refused = 0  # for that reason
+        self.cutting = False  # the end is being cut off: nothing is appended meanwhile
+        self._cuts = 0
+        self._sparse = not self._active.dense
         self._reported_missing: frozenset[int] = frozenset()  # base offsets of segments, so that each is said once
         self._owner: Callable[[], None] | None = None
 
@@ -203,8 +232,24 @@ class PartitionLog:
         self, data: ByteBuffer, now_ms: int, leader_epoch: int = 0, produce_version: int = 13
     ) -> AppendResult | Examination:
         """The same, but if the batch's records have to be looked at first nothing is stored and this is returned."""
-        if self.closed or self.flusher.failure is not None:
+        if self.closed or self.cutting or self.flusher.failure is not None:
             self._check_open()
+        judged = self._judge(data, now_ms, leader_epoch, produce_version)
+        return judged if isinstance(judged, Examination) else self._store(data, judged, now_ms, leader_epoch)
+
+    def judge(self, data: ByteBuffer, *, now_ms: int, produce_version: int = 13) -> AppendResult | None:
+        """What `append` would do, without doing it: raise, find that the batch is there already, or store it (None)."""
+        self._check_open()
+        judged = self._judge(data, now_ms, self.leader_epoch, produce_version)
+        if isinstance(judged, Examination):
+            judged.run()
+            judged = judged.batch
+        original = self.producers.check(judged) if judged.producer_id >= 0 else None
+        return None if original is None else self._found(original)
+
+    def _judge(
+        self, data: ByteBuffer, now_ms: int, leader_epoch: int, produce_version: int
+    ) -> BatchHeader | Examination:
         config = self._config
         batch = validate_produced_batch(data, config.max_message_bytes, produce_version)
         times = codec = None
@@ -221,7 +266,7 @@ class PartitionLog:
             codec = self._codec
         if self._walks_records or times is not None or codec is not None:
             return Examination(data, batch, config, now_ms, leader_epoch, times, codec)
-        return self._store(data, batch, now_ms, leader_epoch)
+        return batch
 
     def append_examined(self, examination: Examination, data: ByteBuffer) -> AppendResult:
         """Store what `try_append` wanted to have examined, `data` being the outcome of that.
@@ -238,11 +283,66 @@ class PartitionLog:
         batch = validate_produced_batch(data, self._config.max_message_bytes)
         return self._store(data, batch, now_ms, leader_epoch)
 
+    def append_marker(
+        self, marker: markers.Marker, *, producer_id: int, producer_epoch: int, now_ms: int, leader_epoch: int = 0
+    ) -> AppendResult:
+        """End a producer's transaction; raises InvalidProducerEpoch, TransactionCoordinatorFenced and as `append`."""
+        self._check_open()
+        self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
+        data = bytearray(markers.encode(marker, producer_id=producer_id, producer_epoch=producer_epoch, now_ms=now_ms))
+        base_offset = self.log_end_offset
+        stamp(data, 0, base_offset, leader_epoch)
+        self._write(data, now_ms, base_offset, now_ms)
+        self._note_epoch(leader_epoch, base_offset)
+        self.producers.end_transaction(read_header(data), base_offset, marker.coordinator_epoch, now_ms)
+        self._advance(base_offset + 1, len(data))
+        return AppendResult(base_offset, base_offset, NO_TIMESTAMP, self.log_start_offset, False)
+
+    def append_at(self, offset: int, data: ByteBuffer, *, now_ms: int) -> None:
+        """Store whole batches as the leader has them, from `offset` on, where this log has to end.
+
+        Raises OffsetOutOfRange, CorruptMessage, and then nothing has changed, or KafkaStorageError, and then those
+        before the one that could not be written are there.
+        """
+        self._check_open()
+        if offset != self.log_end_offset:
+            raise OffsetOutOfRange(f"{self.topic_partition} ends at {self.log_end_offset}, not at {offset}")
+        view = memoryview(data)
+        for position, batch in check_replicated(data, offset, self.leader_epoch):
+            self._store_replicated(view[position : position + batch.size_bytes], batch, now_ms)
+
+    def _store_replicated(self, data: memoryview, batch: BatchHeader, now_ms: int) -> None:
+        marker = markers.decode(BatchView(data)) if batch.is_control else None
+        if batch.base_offset != self.log_end_offset and not self._sparse:
+            self._expect_gaps()
+        self._write(data, batch.max_timestamp, batch.last_offset, now_ms)
+        self._note_epoch(batch.leader_epoch, batch.base_offset)
+        if marker is not None:
+            self.producers.end_transaction(batch, batch.base_offset, marker.coordinator_epoch, now_ms)
+        elif batch.producer_id >= 0 and batch.base_sequence >= 0:  # the cleaner leaves some without records
+            self.producers.update(batch, batch.base_offset, batch.max_timestamp, now_ms)
+        self._advance(batch.next_offset, len(data))
+
+    def _expect_gaps(self) -> None:
+        """From now on offsets may be missing between batches: a start must not take that for a sign of damage."""
+        try:
+            self.directory.create(SPARSE).close()
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self._sparse = self._plan.names = True
+        self._active.dense = False
+
+    def _note_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
+            self._plan.epochs = True
+
     def _check_open(self) -> None:
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
         if self.flusher.failure is not None:
             raise KafkaStorageError(f"the log folder failed: {self.flusher.failure}")
+        if self.cutting:
+            raise NotLeaderOrFollower(f"the end of {self.topic_partition} is being cut off")
 
     def _store(self, data: ByteBuffer, batch: BatchHeader, now_ms: int, leader_epoch: int) -> AppendResult:
         """Give a batch that has been judged the next offsets and write it, unless it is there already."""
@@ -311,9 +411,10 @@ class PartitionLog:
 
     def roll(self) -> None:
         """Seal the active segment and begin the next one at the log end; nothing happens to an empty one."""
-        if self._active.size_bytes == 0:
+        if self._active.size_bytes == 0 or self.cutting:
             return
         segment = Segment.create(self.directory, self.log_end_offset)
+        segment.dense = not self._sparse
         self._active.seal()
         self._plan.seal(self._active, self.log_end_offset, self.producers)
         self._sealed_bytes += self._active.size_bytes
@@ -350,12 +451,20 @@ class PartitionLog:
             return None
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
+        if last_offset >= self.log_end_offset:
+            raise NotLeaderOrFollower(f"offset {last_offset} of {self.topic_partition} is not there any more")
         return self.flusher.next_round()
 
     async def durable(self, last_offset: int) -> None:
-        """Return when this copy holds the record at `last_offset`; raises KafkaStorageError if it never will."""
+        """Return when this copy holds the record at `last_offset`.
+
+        Raises KafkaStorageError if it never will, NotLeaderOrFollower if it may have been cut off meanwhile.
+        """
+        cuts = self._cuts
         while (pending := self.pending(last_offset)) is not None:
             await asyncio.shield(pending)
+            if self._cuts != cuts:
+                raise NotLeaderOrFollower(f"the end of {self.topic_partition} has been cut off")
 
     def begin_flush(self) -> FlushWork:
         """Freeze what this round covers and say what has to be done for it."""
@@ -549,6 +658,65 @@ class PartitionLog:
         self._indexed = [segment for segment in self._indexed if segment not in old]
         self._sealed_bytes += sum(each.size_bytes for each in new) - sum(each.size_bytes for each in old)
         return True
+
+    # -- cutting off
+
+    def check_cut(self, offset: int, *, unclean: bool) -> int:
+        """Where the log will end if nothing is to be left from `offset` on, since batches stay whole.
+
+        Raises OffsetOutOfRange if that is beyond the end, or, unless it is to be `unclean`, in what is committed.
+        """
+        if not 0 <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition} ends at {self.log_end_offset}: it cannot be cut at {offset}"
+            )
+        number = bisect_right(self._bases, offset) - 1
+        try:
+            end = offset if number < 0 else self.segments[number].end_before(offset)[1]
+        except OSError as error:
+            raise KafkaStorageError(f"cannot read {self.directory.path}: {error.strerror}") from error
+        if end < self.committed.offset and not unclean:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition} is committed up to {self.committed.offset}: it will not be cut at {end}"
+            )
+        return end
+
+    def release_views(self, offset: int) -> bool:
+        """Whether nobody uses bytes any more that were read from where a cut at `offset` would begin."""
+        return self.segments[max(bisect_right(self._bases, offset) - 1, 0)].file.release_views()
+
+    def cut(self, offset: int) -> Cut:
+        """Have nothing from `offset` on, in memory; what it returns must be done on the disk before anything else.
+
+        What the producer states say of it is left to the caller too. Raises OSError, and then nothing has changed.
+        """
+        number = bisect_right(self._bases, offset) - 1
+        old = None if number < 0 else self.segments[number]
+        if old is None:
+            active = Segment.create(self.directory, offset)
+            active.dense = not self._sparse
+        else:
+            active = old.cut(*old.end_before(offset))
+        gone = self.segments[number + 1 :]
+        ended, end_offset = self.log_end_offset, active.next_offset
+        self.segments[max(number, 0) :], self._bases[max(number, 0) :] = [active], [active.base_offset]
+        self._sealed_bytes = sum(segment.size_bytes for segment in self.segments[:-1])
+        self._active, self.log_end_offset = active, end_offset
+        self._indexed = [segment for segment in self._indexed if segment in self.segments]
+        self.changes += 1
+        self._cuts += 1
+        self._opened_at -= ended - end_offset  # what has been appended stays counted
+        self._hot_from, self._hot_next = min(self._hot_from, end_offset), min(self._hot_next, end_offset)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self._plan.names = True
+        self._plan.epochs = self.epochs.truncate_from_end(end_offset) or self._plan.epochs
+        for plan in (self._plan, self._begun):
+            plan.cut(self._end())
+        self._durable, self.held, self.committed = (
+            position.cut(self._end()) for position in (self._durable, self.held, self.committed)
+        )
+        self._plan_roll()
+        return Cut(active, old, gone)
 
     def take_index_writes(self) -> Callable[[], None] | None:
         """What brings the index files of the active segment up to date, if they are behind.

@@ -13,20 +13,26 @@ Sequence numbers count offsets and start again at 0 after 2**31 - 1. Pure: `chec
 mutator and is also how the state is rebuilt from the batches in the log after a restart.
 
 A producer expires by when it was last heard of, not by the timestamps in its batches: a mirror writes batches that are
-years old, and forgetting it at once would let its retries through. Not here: transactions.
+years old, and forgetting it at once would let its retries through.
+
+A transaction is open from a producer's first transactional batch to the marker that its coordinator writes. A marker of
+a newer epoch replaces the producer as a batch of that epoch would. What consumers of committed records may see ends
+before the first transaction that is open, or whose marker is not committed itself (`first_undecided`).
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidemill.core.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
-from tidemill.core.records.batch import BatchHeader
+from tidemill.core.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber, TransactionCoordinatorFenced
+from tidemill.core.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from tidemill.core.types import new_tuple
 
 BATCHES_KEPT = 5
 """Kafka's number: max.in.flight.requests.per.connection of an idempotent producer is at most 5."""
 
 SEQUENCE_END = 2**31
+NO_TRANSACTION = -1
+NO_COORDINATOR = -1
 
 
 class KeptBatch(NamedTuple):
@@ -40,31 +46,42 @@ class KeptBatch(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """One producer id: its epoch and its newest batches, oldest first, never empty."""
+    """One producer id: its epoch and its newest batches, oldest first; none if a marker was the last that was heard.
+
+    `transaction_start` is the first offset of its open transaction, `coordinator_epoch` that of its last marker.
+    """
 
     producer_id: int
     epoch: int
     batches: tuple[KeptBatch, ...]
     last_seen_ms: int
+    transaction_start: int = NO_TRANSACTION
+    coordinator_epoch: int = NO_COORDINATOR
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the newest record."""
-        return self.batches[-1].last_sequence
+        """Sequence number of the newest record, -1 without one."""
+        return self.batches[-1].last_sequence if self.batches else -1
 
     @property
     def last_timestamp(self) -> int:
-        """Timestamp of the newest batch."""
-        return self.batches[-1].timestamp
+        """Timestamp of the newest batch, -1 without one."""
+        return self.batches[-1].timestamp if self.batches else -1
+
+    def reaches(self, offset: int) -> bool:
+        """Whether anything that it says may come from `offset` or later."""
+        return self.coordinator_epoch >= 0 or not self.batches or self.batches[-1].last_offset >= offset
 
 
 class ProducerStates:
     """All producers of one partition."""
 
-    __slots__ = ("_by_id",)
+    __slots__ = ("_by_id", "_ended", "_open")
 
     def __init__(self) -> None:
         self._by_id: dict[int, ProducerState] = {}
+        self._open: dict[int, int] = {}  # producer id -> where its transaction began
+        self._ended: list[tuple[int, int]] = []  # (offset of the marker, where the transaction began)
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -100,31 +117,95 @@ class ProducerStates:
         for kept in state.batches:
             if kept.first_sequence == base_sequence and kept.last_sequence == batch.last_sequence:
                 return kept
-        due = (state.batches[-1].last_sequence + 1) % SEQUENCE_END
+        due = (state.last_sequence + 1) % SEQUENCE_END
         if base_sequence != due:
             raise OutOfOrderSequenceNumber(
                 f"producer {batch.producer_id} sent sequence number {base_sequence} where {due} was due"
             )
         return None
 
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Raise InvalidProducerEpoch or TransactionCoordinatorFenced for a marker that comes too late."""
+        state = self._by_id.get(producer_id)
+        if state is None:
+            return
+        if producer_epoch < state.epoch:
+            raise InvalidProducerEpoch(f"epoch {producer_epoch} of producer {producer_id} is over: it is {state.epoch}")
+        if coordinator_epoch < state.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"coordinator epoch {coordinator_epoch} is over: {state.coordinator_epoch} has ended a transaction of "
+                f"producer {producer_id}"
+            )
+
     def update(self, batch: BatchHeader, base_offset: int, timestamp: int, now_ms: int) -> None:
         """Take note of a batch stored at `base_offset`; it need not have been checked (recovery does not)."""
         last_offset = base_offset + batch.last_offset_delta
         kept = new_tuple(KeptBatch, (batch.base_sequence, batch.last_sequence, base_offset, last_offset, timestamp))
-        self.restore(batch.producer_id, batch.producer_epoch, kept, now_ms)
-
-    def restore(self, producer_id: int, epoch: int, kept: KeptBatch, now_ms: int) -> None:
-        """Take note of a batch as a snapshot remembers it."""
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
+        batches: tuple[KeptBatch, ...] = (kept,)
+        start, coordinator_epoch = NO_TRANSACTION, NO_COORDINATOR
         state = self._by_id.get(producer_id)
-        if state is None or state.epoch != epoch:
-            batches: tuple[KeptBatch, ...] = (kept,)
+        if state is not None:
+            if state.epoch == epoch:
+                batches = (*state.batches[1 - BATCHES_KEPT :], kept)
+            start, coordinator_epoch = state.transaction_start, state.coordinator_epoch
+        if batch.attributes & TRANSACTIONAL_BIT and start < 0:
+            start = self._open[producer_id] = base_offset
+        self._by_id[producer_id] = new_tuple(
+            ProducerState, (producer_id, epoch, batches, now_ms, start, coordinator_epoch)
+        )
+
+    def end_transaction(self, batch: BatchHeader, offset: int, coordinator_epoch: int, now_ms: int) -> None:
+        """Take note of a marker stored at `offset`, whether or not there is a transaction for it to end."""
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
+        state = self._by_id.get(producer_id)
+        kept = state.batches if state is not None and state.epoch == epoch else ()
+        self._by_id[producer_id] = ProducerState(producer_id, epoch, kept, now_ms, coordinator_epoch=coordinator_epoch)
+        start = self._open.pop(producer_id, None)
+        if start is not None:
+            self._ended.append((offset, start))
+
+    def first_undecided(self, high_watermark: int) -> int | None:
+        """Where the first transaction began of which it is not committed how it ended; None without one.
+
+        Of those that had ended before the log was opened it is not known any more where their markers are: they count
+        as committed.
+        """
+        if not self._open and not self._ended:
+            return None
+        self._ended = [each for each in self._ended if each[0] >= high_watermark]
+        return min([*self._open.values(), *(start for _, start in self._ended)], default=None)
+
+    def restore(self, state: ProducerState) -> None:
+        """Take over what is said of a producer, by a snapshot for example."""
+        self._by_id[state.producer_id] = state
+        if state.transaction_start >= 0:
+            self._open[state.producer_id] = state.transaction_start
         else:
-            batches = (*state.batches[1 - BATCHES_KEPT :], kept)
-        self._by_id[producer_id] = new_tuple(ProducerState, (producer_id, epoch, batches, now_ms))
+            self._open.pop(state.producer_id, None)
+
+    def reach(self, offset: int) -> bool:
+        """Whether anything of what is known may come from `offset` or later."""
+        return any(state.reaches(offset) for state in self)
+
+    def cut(self, offset: int, before: "ProducerStates") -> None:
+        """The log ends at `offset` now; of producers heard of later holds what `before` says, states as of there."""
+        for state in [state for state in self if state.reaches(offset)]:
+            earlier = before.get(state.producer_id)
+            if earlier is None:
+                del self._by_id[state.producer_id]
+                self._open.pop(state.producer_id, None)
+            else:
+                self.restore(earlier._replace(last_seen_ms=state.last_seen_ms))
+        self._ended = [each for each in self._ended if each[0] < offset]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers not heard of for `expiration_ms`; returns how many."""
-        old = [state.producer_id for state in self if now_ms - state.last_seen_ms >= expiration_ms]
+        """Forget producers without a transaction not heard of for `expiration_ms`; returns how many."""
+        old = [
+            state.producer_id
+            for state in self
+            if now_ms - state.last_seen_ms >= expiration_ms and state.transaction_start < 0
+        ]
         for producer_id in old:
             del self._by_id[producer_id]
         return len(old)
@@ -132,3 +213,5 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget everything."""
         self._by_id.clear()
+        self._open.clear()
+        self._ended.clear()

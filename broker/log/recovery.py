@@ -19,26 +19,36 @@ written, and another fsync leaves them alone: a log read from memory only would 
 """
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import structlog
 
-from tidemill.core.records.batch import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT, plausible_size, read_header
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    MAGIC_AT,
+    BatchHeader,
+    BatchView,
+    plausible_size,
+    read_header,
+)
 from tidemill.core.records.crc import crc32c
 from tidemill.core.runtime.disk import DISK_FULL, Directory
 
-from . import snapshots, swap
-from .checkpoints import read_epochs
+from . import markers, snapshots, swap
+from .checkpoints import LEADER_EPOCHS, read_epochs, write_epochs
 from .config import LogConfig
 from .epochs import LeaderEpochs
 from .identity import read_topic_id
 from .index import RELATIVE_OFFSET_MAX, IndexDamaged
-from .producers import ProducerStates
-from .scan import BadBatch, resync, walk
+from .producers import NO_COORDINATOR, ProducerStates
+from .scan import BadBatch, resync
 from .segment import Segment
 from .segment_age import prove_latest
-from .segment_files import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, segment_name
+from .segment_files import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, SPARSE, segment_name
 
 log = structlog.get_logger("tidemill.broker.log")
 
@@ -81,6 +91,9 @@ def load(
         recovery_point = max(recovery_point, cleaned_offset)
         for segment, following in pairwise(segments):
             segment.dense = following.base_offset > recovery_point
+    if directory.exists(SPARSE):
+        for segment in segments:
+            segment.dense = False
     if not segments:
         segments = [Segment.create(directory, log_start_offset)]
         directory.sync()
@@ -102,7 +115,10 @@ def load(
             recovery_point=recovery_point,
         )
     epochs = LeaderEpochs(read_epochs(directory))
-    epochs.truncate_from_end(log_end_offset)
+    if epochs.truncate_from_end(log_end_offset):
+        rewrite_epochs(
+            directory, epochs.entries()
+        )  # or an epoch that begins earlier this time would never replace what is there
     producers = ProducerStates()
     replay_from = _restore_producers(directory, segments, producers, now_ms)
     # The file of epochs is missing or cannot be read where batches are: they say the same.
@@ -150,7 +166,7 @@ def _reopen_indexes(segment: Segment, trusted_below: int | None, index_interval_
     else:
         indexes.keep_below(trusted_below)
         try:
-            _complete_latest(segment, offsets.last_position)
+            segment.complete_latest(offsets.last_position)
         except BadBatch:
             return segment.rebuild_indexes(index_interval_bytes)
     position = offsets.last_position
@@ -161,16 +177,6 @@ def _reopen_indexes(segment: Segment, trusted_below: int | None, index_interval_
             return segment.rebuild_indexes(index_interval_bytes)
         segment.next_offset = batch.base_offset
     return segment.extend_indexes(position, index_interval_bytes)
-
-
-def _complete_latest(segment: Segment, end: int) -> None:
-    """Let the headers up to position `end` say what the time index may have lost in a crash."""
-    indexes = segment.indexes
-    start = segment.index.before(indexes.latest[1] - segment.base_offset)
-    due = segment.base_offset if start == 0 else -1
-    for _, batch in walk(segment.file, start, end, verify=False, due=due, dense=segment.dense):
-        if batch.max_timestamp > indexes.latest[0]:
-            indexes.latest = (batch.max_timestamp, batch.last_offset)
 
 
 def _recover(segments: list[Segment], config: LogConfig, recovery_point: int) -> list[Segment]:
@@ -287,29 +293,56 @@ def _restore_producers(directory: Directory, segments: list[Segment], producers:
     """Take the newest snapshot that can be read and remove those of no use; returns the offset that it stands for."""
     log_end_offset = segments[-1].next_offset
     bases = {segment.base_offset for segment in segments}
-    taken = None
+    taken = _take_snapshot(directory, producers, log_end_offset, now_ms)
     changed = False
-    for offset in _snapshot_offsets(directory):
-        name = segment_name(offset, SNAPSHOT_SUFFIX)
-        if offset <= log_end_offset and taken is None:
-            try:
-                remembered = snapshots.decode(directory.read(name))
-            except snapshots.SnapshotDamaged as damaged:
-                log.warning("producer snapshot ignored", snapshot=f"{directory.path}/{name}", reason=str(damaged))
-            else:
-                taken = offset
-                for producer_id, epoch, batch in remembered:
-                    producers.restore(producer_id, epoch, batch, now_ms)
-                continue
-        if offset > log_end_offset or taken is None or offset not in bases:
-            directory.remove(name)  # what lies behind the log end now would be wrong when the log has grown again
+    for offset in snapshot_offsets(directory):
+        if offset != taken and (offset > log_end_offset or taken is None or offset not in bases or offset > taken):
+            # what lies behind the log end now would be wrong when the log has grown again
+            directory.remove(segment_name(offset, SNAPSHOT_SUFFIX))
             changed = True
     if changed:
         directory.sync()
     return segments[0].base_offset if taken is None else taken
 
 
-def _snapshot_offsets(directory: Directory) -> list[int]:
+def _take_snapshot(directory: Directory, producers: ProducerStates, end_offset: int, now_ms: int) -> int | None:
+    """Restore the newest snapshot up to there that can be read; its offset, None without one."""
+    for offset in snapshot_offsets(directory):
+        if offset > end_offset:
+            continue
+        name = segment_name(offset, SNAPSHOT_SUFFIX)
+        try:
+            remembered = snapshots.decode(directory.read(name))
+        except snapshots.SnapshotDamaged as damaged:
+            log.warning("producer snapshot ignored", snapshot=f"{directory.path}/{name}", reason=str(damaged))
+        else:
+            for state in remembered:
+                producers.restore(state._replace(last_seen_ms=now_ms))
+            return offset
+    return None
+
+
+def producers_at_end(directory: Directory, segments: Sequence[Segment], now_ms: int) -> ProducerStates:
+    """What the snapshots and the batches of a log say of its producers; callable in a thread of its own.
+
+    The files are read anew, up to where `segments` end; nothing is changed.
+    """
+    producers = ProducerStates()
+    taken = _take_snapshot(directory, producers, segments[-1].next_offset, now_ms)
+    replay_from = segments[0].base_offset if taken is None else taken
+    for segment in segments:
+        if segment.next_offset <= replay_from or not segment.size_bytes:
+            continue
+        found = Segment.open(directory, segment.base_offset)
+        try:
+            found.size_bytes, found.next_offset, found.dense = segment.size_bytes, segment.next_offset, False
+            _replay([found], replay_from, segment.next_offset, LeaderEpochs(), producers, now_ms)
+        finally:
+            found.close()
+    return producers
+
+
+def snapshot_offsets(directory: Directory) -> list[int]:
     """Newest first."""
     stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in directory.list() if name.endswith(SNAPSHOT_SUFFIX)]
     return sorted((int(stem) for stem in stems if stem.isdigit() and len(stem) == _NAME_DIGITS), reverse=True)
@@ -328,10 +361,32 @@ def _replay(
     for segment in segments:
         if segment.next_offset <= first_offset:
             continue
-        for _, batch in segment.batches(segment.index.before(max(0, first_offset - segment.base_offset))):
+        for position, batch in segment.batches(segment.index.before(max(0, first_offset - segment.base_offset))):
             if batch.base_offset >= epochs_from:
                 epochs.assign(batch.leader_epoch, batch.base_offset)
-            if batch.base_offset < producers_from:
+            if batch.base_offset < producers_from or batch.producer_id < 0:
                 continue
-            if batch.producer_id >= 0 and batch.base_sequence >= 0:  # the cleaner leaves some without records
+            if batch.is_control:
+                _replay_marker(segment, position, batch, producers, now_ms)
+            elif batch.base_sequence >= 0:  # the cleaner leaves some without records
                 producers.update(batch, batch.base_offset, batch.max_timestamp, now_ms)
+
+
+def _replay_marker(segment: Segment, position: int, batch: BatchHeader, producers: ProducerStates, now_ms: int) -> None:
+    try:
+        marker = markers.decode(BatchView(segment.file.read_at(position, batch.size_bytes)))
+    except CorruptMessage:
+        marker = markers.Marker(commit=False, coordinator_epoch=NO_COORDINATOR)  # or its transaction would never end
+    if marker is not None:
+        producers.end_transaction(batch, batch.base_offset, marker.coordinator_epoch, now_ms)
+
+
+def rewrite_epochs(directory: Directory, entries: list[tuple[int, int]]) -> None:
+    """Write down the leader epochs; where a full disk has no room for that, let the batches say them."""
+    try:
+        write_epochs(directory, entries)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        directory.remove(LEADER_EPOCHS)
+        directory.sync()

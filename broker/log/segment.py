@@ -360,6 +360,54 @@ class Segment:
 
     # -- the end
 
+    def end_before(self, offset: int) -> tuple[int, int]:
+        """Position and offset where the segment ends if it is to have nothing from `offset` on, and only whole batches.
+
+        That offset is smaller than `offset` if a batch, or a damaged part, has records on both sides of it.
+        """
+        position, end = 0, self.base_offset
+        following = self.next_offset
+        for at, batch in self.batches(self.index.before(offset - self.base_offset)):
+            if batch.last_offset >= offset:
+                following = batch.base_offset
+                break
+            position, end = at + batch.size_bytes, batch.last_offset + 1
+        while (damage := self._damaged.at(position)) is not None:
+            if damage.next_offset > offset:
+                return position, end
+            position, end = damage.end, damage.next_offset
+        return position, max(end, min(offset, following))  # the cleaner may have left nothing right before it
+
+    def cut(self, position: int, next_offset: int) -> "Segment":
+        """The same segment up to there, as another object on the same file; the bytes beyond are still in it.
+
+        Another object, because of this one somebody may know, in another thread, that it never changes.
+        """
+        offsets, times = self._pair()
+        kept = Segment(self.directory, self.base_offset, self.directory.open(segment_name(self.base_offset)), position)
+        kept.next_offset = next_offset
+        kept.first_append_ms, kept.dense = self.first_append_ms, self.dense
+        for start, end in self._verified.ranges():
+            kept._verified.add(start, min(end, position))
+        for damage in self._damaged:
+            if damage.end <= position:
+                kept._damaged.add(damage)
+        kept.indexes.take_below(next_offset, offsets, times)
+        try:
+            kept.complete_latest(position)
+        except BadBatch as bad:
+            kept.rebuild_past_damage(f"in doubt after {bad}")
+        return kept
+
+    def complete_latest(self, end: int) -> None:
+        """Let the headers up to position `end` say what the time index may not know yet; raises BadBatch."""
+        indexes = self.indexes
+        start = self.index.before(indexes.latest[1] - self.base_offset)
+        due = self.base_offset if start == 0 else -1
+        for _, batch in walk(self.file, start, end, verify=False, due=due, dense=self.dense):
+            if batch.max_timestamp > indexes.latest[0]:
+                indexes.latest = (batch.max_timestamp, batch.last_offset)
+
     @property
     def label(self) -> str:
         """The path to show to people."""

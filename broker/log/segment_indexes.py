@@ -71,6 +71,10 @@ class SegmentIndexes:
         times.keep_below(offset - self._base_offset)
         self._take(offsets, times)
 
+    def take_below(self, offset: int, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """Begin with what these two, of the same log, say of batches that end before `offset`."""
+        self._take(offsets.below(offset - self._base_offset), times.below(offset - self._base_offset))
+
     def write_anew(self) -> None:
         """Have the files written from the start the next time, whatever they hold."""
         self._files_usable = False

@@ -12,11 +12,10 @@ Pure; a file that cannot be read is as good as none, just slower.
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from tidemill.core.records.crc import crc32c
 
-from .producers import KeptBatch, ProducerState
+from .producers import BATCHES_KEPT, KeptBatch, ProducerState
 
 VERSION = 1
 _HEAD = struct.Struct(">hI")  # version, CRC
@@ -24,21 +23,11 @@ _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _MORE_MAGIC = b"TMB1"
 _MORE = struct.Struct(">qhiiqqq")
-
-_NO_COORDINATOR_EPOCH = -1
-_NO_TRANSACTION = -1
+_NO_BATCH = KeptBatch(-1, -1, -1, -1, -1)
 
 
 class SnapshotDamaged(ValueError):
     """Bytes that are no snapshot."""
-
-
-class RememberedBatch(NamedTuple):
-    """One kept batch of one producer; of one producer the oldest comes first."""
-
-    producer_id: int
-    epoch: int
-    batch: KeptBatch
 
 
 def encode(states: Iterable[ProducerState]) -> bytes:
@@ -46,7 +35,7 @@ def encode(states: Iterable[ProducerState]) -> bytes:
     entries: list[bytes] = []
     more: list[bytes] = []
     for state in states:
-        last = state.batches[-1]
+        last = state.batches[-1] if state.batches else _NO_BATCH
         entries.append(
             _ENTRY.pack(
                 state.producer_id,
@@ -55,8 +44,8 @@ def encode(states: Iterable[ProducerState]) -> bytes:
                 last.last_offset,
                 last.last_offset - last.base_offset,
                 last.timestamp,
-                _NO_COORDINATOR_EPOCH,
-                _NO_TRANSACTION,
+                state.coordinator_epoch,
+                state.transaction_start,
             )
         )
         more += [_MORE.pack(state.producer_id, state.epoch, *kept) for kept in state.batches]
@@ -64,8 +53,8 @@ def encode(states: Iterable[ProducerState]) -> bytes:
     return _HEAD.pack(VERSION, crc32c(body)) + body
 
 
-def decode(data: bytes) -> list[RememberedBatch]:
-    """The batches in a file, ours or Kafka's; raises SnapshotDamaged."""
+def decode(data: bytes) -> list[ProducerState]:
+    """The states in a file, ours or Kafka's, none of them ever seen; raises SnapshotDamaged."""
     if len(data) < _HEAD.size + _COUNT.size:
         raise SnapshotDamaged(f"{len(data)} bytes")
     version, crc = _HEAD.unpack_from(data)
@@ -74,34 +63,34 @@ def decode(data: bytes) -> list[RememberedBatch]:
     if crc32c(memoryview(data)[_HEAD.size :]) != crc:
         raise SnapshotDamaged("it does not match its CRC")
     try:
-        return _entries(data)
+        return list(_states(data))
     except struct.error as error:
         raise SnapshotDamaged(str(error)) from error
 
 
-def _entries(data: bytes) -> list[RememberedBatch]:
+def _states(data: bytes) -> Iterator[ProducerState]:
     (count,) = _COUNT.unpack_from(data, _HEAD.size)
     at = _HEAD.size + _COUNT.size
     end = at + count * _ENTRY.size
-    if data[end : end + len(_MORE_MAGIC)] == _MORE_MAGIC:
-        at = end + len(_MORE_MAGIC)
-        (count,) = _COUNT.unpack_from(data, at)
-        return list(_full(data, at + _COUNT.size, count))
-    return list(_last_only(data, at, count))
-
-
-def _full(data: bytes, at: int, count: int) -> Iterator[RememberedBatch]:
+    batches = _batches(data, end + len(_MORE_MAGIC)) if data[end : end + len(_MORE_MAGIC)] == _MORE_MAGIC else None
     for number in range(count):
-        producer_id, epoch, *batch = _MORE.unpack_from(data, at + number * _MORE.size)
-        yield RememberedBatch(producer_id, epoch, KeptBatch(*batch))
-
-
-def _last_only(data: bytes, at: int, count: int) -> Iterator[RememberedBatch]:
-    for number in range(count):
-        producer_id, epoch, last_sequence, last_offset, delta, timestamp, _, _ = _ENTRY.unpack_from(
-            data, at + number * _ENTRY.size
-        )
-        if last_sequence >= 0:  # else only a transaction marker is known
+        entry = _ENTRY.unpack_from(data, at + number * _ENTRY.size)
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, start = entry
+        if batches is not None:
+            kept = tuple(batches.get(producer_id, ())[-BATCHES_KEPT:])
+        elif last_sequence >= 0:
             first_sequence = (last_sequence - delta) & 0x7FFFFFFF
-            kept = KeptBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
-            yield RememberedBatch(producer_id, epoch, kept)
+            kept = (KeptBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp),)
+        else:
+            kept = ()  # only a transaction marker is known
+        yield ProducerState(producer_id, epoch, kept, 0, start, coordinator_epoch)
+
+
+def _batches(data: bytes, at: int) -> dict[int, list[KeptBatch]]:
+    """By producer, of each the oldest first."""
+    (count,) = _COUNT.unpack_from(data, at)
+    found: dict[int, list[KeptBatch]] = {}
+    for number in range(count):
+        producer_id, _, *batch = _MORE.unpack_from(data, at + _COUNT.size + number * _MORE.size)
+        found.setdefault(producer_id, []).append(KeptBatch(*batch))
+    return found

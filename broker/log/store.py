@@ -43,6 +43,7 @@ from .removals import DelayedRemovals
 from .segment import Segment
 from .segment_exchange import SegmentExchange
 from .threads import LogThreads, parts_of, run_all, run_each
+from .truncation import Truncations
 from .turns import Turns
 
 log = structlog.get_logger("tidemill.broker.log")
@@ -108,6 +109,14 @@ class LogStore:
             clock=clock,
             checkpoint=self.checkpoint,
             folder_failed=lambda: self.failure is not None,
+        )
+        self._truncations = Truncations(
+            flusher=self.flusher,
+            threads=threads,
+            checkpoints=self._checkpoints,
+            removals=self._removals,
+            clock=clock,
+            on_failure=self._failed,
         )
         self._making = asyncio.Lock()  # folders of one name are made and deleted one after the other
         self._unlock = unlock  # once
@@ -217,6 +226,7 @@ class LogStore:
         if self._closed:
             return
         self._closed = True
+        await self._truncations.wait()
         logs = list(self._logs)
         # A folder that was not opened, or not to its end, has logs that nobody looked at: they are not closed in order.
         if self.failure is None and (self._opened or (self._opened is None and logs)):
@@ -376,6 +386,10 @@ class LogStore:
         if self._start_written(partition_log) < offset:
             raise KafkaStorageError(f"cannot write the log start of {partition_log.topic_partition}")
         return partition_log.log_start_offset
+
+    async def truncate(self, partition_log: PartitionLog, offset: int, *, unclean: bool = False) -> int:
+        """Let a log have nothing from `offset` on, durably; see `Truncations.truncate`."""
+        return await self._truncations.truncate(partition_log, offset, unclean=unclean)
 
     def _start_written(self, partition_log: PartitionLog) -> int:
         """The log start as the folder's checkpoint has it."""

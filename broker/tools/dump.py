@@ -214,11 +214,12 @@ def _dump_snapshot(directory: Directory, name: str) -> Iterator[Row]:
     except snapshots.SnapshotDamaged as damaged:
         yield {"kind": "bad", "file": name, "reason": str(damaged)}
         return
-    for producer_id, epoch, batch in remembered:
-        yield {
-            "kind": "producer",
-            "file": name,
-            "producer_id": producer_id,
-            "producer_epoch": epoch,
-            **batch._asdict(),
-        }
+    for state in remembered:
+        for batch in state.batches:
+            yield {
+                "kind": "producer",
+                "file": name,
+                "producer_id": state.producer_id,
+                "producer_epoch": state.epoch,
+                **batch._asdict(),
+            }

@@ -18,6 +18,7 @@ import platform
 import re
 import resource
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -59,6 +60,10 @@ class File(Protocol):
 
     def view_at(self, position: int, size_bytes: int) -> bytes | memoryview:
         """The same bytes, possibly without a copy; the file must never be truncated below them while in use."""
+        ...
+
+    def release_views(self) -> bool:
+        """Let go of what `view_at` handed out; False while somebody still uses some of it."""
         ...
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
@@ -164,12 +169,13 @@ fallocate = _find_fallocate()
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_descriptor", "_map", "_reserved")
+    __slots__ = ("_descriptor", "_map", "_maps", "_reserved")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._reserved = RESERVED_FROM_BYTES  # no room is set aside for writes that end below
         self._map: mmap.mmap | None = None
+        self._maps: weakref.WeakSet[mmap.mmap] | None = None  # all that live; earlier ones as long as views of them
 
     def size(self) -> int:
         """Length in bytes."""
@@ -222,7 +228,18 @@ class OsFile:
             return self.read_at(position, size_bytes)
         if self._map is None or position + size_bytes > len(self._map):
             self._map = mmap.mmap(self._descriptor, self.size(), access=mmap.ACCESS_READ)
+            if self._maps is None:
+                self._maps = weakref.WeakSet()
+            self._maps.add(self._map)
         return memoryview(self._map)[position : position + size_bytes]
+
+    def release_views(self) -> bool:
+        """Let go of what `view_at` handed out; False while somebody still uses some of it.
+
+        Who touches a page of a map behind the end of its file is killed (SIGBUS): no error that could be caught.
+        """
+        self._map = None
+        return not self._maps  # None, or all of them gone
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
         """Whether reading these bytes would most likely not wait for the disk: the first and the last are there."""

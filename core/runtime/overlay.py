@@ -113,6 +113,10 @@ class OverlayFile:
         """The same as `read_at`."""
         return self.read_at(position, size_bytes)
 
+    def release_views(self) -> bool:
+        """Nothing to do: what was handed out are copies."""
+        return True
+
     def is_cached(self, _position: int, _size_bytes: int) -> bool:
         """Always: nobody waits for an overlay."""
         return True

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.broker.log.producers import BATCHES_KEPT, SEQUENCE_END, KeptBatch, ProducerStates
-from tidemill.core.errors import InvalidProducerEpoch, KafkaError, OutOfOrderSequenceNumber
+from tidemill.broker.log.producers import BATCHES_KEPT, SEQUENCE_END, KeptBatch, ProducerState, ProducerStates
+from tidemill.core.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from tidemill.core.records.batch import TRANSACTIONAL_BIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +24,11 @@ class Sent:
     producer_epoch: int = 0
     base_sequence: int = 0
     count: int = 1
+    transactional: bool = False
+
+    @property
+    def attributes(self) -> int:
+        return TRANSACTIONAL_BIT if self.transactional else 0
 
     @property
     def last_offset_delta(self) -> int:
@@ -28,13 +39,23 @@ class Sent:
         return (self.base_sequence + self.count - 1) % SEQUENCE_END
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A marker as a coordinator writes it."""
+
+    producer_id: int = 1
+    producer_epoch: int = 0
+    coordinator_epoch: int = 0
+    count: int = 1
+
+
 class Twin:
     """The rules said once more, on the full history."""
 
     def __init__(self) -> None:
-        self.stored: list[tuple[Sent, int]] = []
+        self.stored: list[tuple[Sent | Ended, int]] = []
 
-    def judge(self, batch: Sent) -> int | type[KafkaError] | None:
+    def judge(self, batch: Sent | Ended) -> int | type[KafkaError] | None:
         """The original's offset, the error, or None for a batch that is new."""
         mine = [(old, offset) for old, offset in self.stored if old.producer_id == batch.producer_id]
         if not mine:
@@ -42,43 +63,103 @@ class Twin:
         epoch = mine[-1][0].producer_epoch
         if batch.producer_epoch < epoch:
             return InvalidProducerEpoch
+        if isinstance(batch, Ended):
+            ended = [old.coordinator_epoch for old, _ in mine if isinstance(old, Ended)]
+            return TransactionCoordinatorFenced if ended and batch.coordinator_epoch < ended[-1] else None
         if batch.producer_epoch > epoch:
             return None if batch.base_sequence == 0 else OutOfOrderSequenceNumber
-        current = [(old, offset) for old, offset in mine if old.producer_epoch == epoch]
+        current = [(old, offset) for old, offset in mine if isinstance(old, Sent) and old.producer_epoch == epoch]
         for old, offset in current[-BATCHES_KEPT:]:
             if (old.base_sequence, old.last_sequence) == (batch.base_sequence, batch.last_sequence):
                 return offset
-        due = (current[-1][0].last_sequence + 1) % SEQUENCE_END
+        due = (current[-1][0].last_sequence + 1) % SEQUENCE_END if current else 0
         return None if batch.base_sequence == due else OutOfOrderSequenceNumber
+
+    def first_undecided(self, high_watermark: int) -> int | None:
+        """Where the first transaction began that has not ended below there."""
+        found, began = [], dict[int, int]()
+        for old, offset in self.stored:
+            if isinstance(old, Ended):
+                start = began.pop(old.producer_id, None)
+                if start is not None and offset >= high_watermark:
+                    found.append(start)
+            elif old.transactional:
+                began.setdefault(old.producer_id, offset)
+        return min([*found, *began.values()], default=None)
 
 
 sends = st.lists(
-    st.builds(
-        Sent,
-        producer_id=st.integers(1, 2),
-        producer_epoch=st.integers(0, 2),
-        base_sequence=st.one_of(st.integers(0, 8), st.integers(SEQUENCE_END - 3, SEQUENCE_END - 1)),
-        count=st.integers(1, 3),
+    st.one_of(
+        st.builds(
+            Sent,
+            producer_id=st.integers(1, 2),
+            producer_epoch=st.integers(0, 2),
+            base_sequence=st.one_of(st.integers(0, 8), st.integers(SEQUENCE_END - 3, SEQUENCE_END - 1)),
+            count=st.integers(1, 3),
+            transactional=st.booleans(),
+        ),
+        st.builds(
+            Ended,
+            producer_id=st.integers(1, 2),
+            producer_epoch=st.integers(0, 2),
+            coordinator_epoch=st.integers(0, 2),
+        ),
     ),
     max_size=60,
 )
 
 
-@given(sends)
-def test_states_judge_like_their_twin(batches: list[Sent]) -> None:
+def note(states: ProducerStates, batch: Sent | Ended, offset: int) -> None:
+    """As the log does with what it has stored."""
+    if isinstance(batch, Sent):
+        states.update(batch, offset, timestamp=offset, now_ms=0)
+    else:
+        states.end_transaction(batch, offset, batch.coordinator_epoch, now_ms=0)
+
+
+def played(batches: list[Sent | Ended]) -> tuple[ProducerStates, Twin, int]:
+    """Those of `batches` that are stored; each is judged by both."""
     states, twin, end = ProducerStates(), Twin(), 0
     for batch in batches:
         expected = twin.judge(batch)
         if isinstance(expected, type):
             with pytest.raises(expected):
-                states.check(batch)
+                judge(states, batch)
             continue
-        original = states.check(batch)
+        original = judge(states, batch)
         assert (None if original is None else original.base_offset) == expected
         if original is None:
-            states.update(batch, end, timestamp=end, now_ms=0)
+            note(states, batch, end)
             twin.stored.append((batch, end))
             end += batch.count
+    return states, twin, end
+
+
+def judge(states: ProducerStates, batch: Sent | Ended) -> KeptBatch | None:
+    if isinstance(batch, Sent):
+        return states.check(batch)
+    states.check_marker(batch.producer_id, batch.producer_epoch, batch.coordinator_epoch)
+    return None
+
+
+@given(sends)
+def test_states_judge_like_their_twin(batches: list[Sent | Ended]) -> None:
+    states, twin, end = played(batches)
+    for high_watermark in range(end + 1):
+        assert states.first_undecided(high_watermark) == twin.first_undecided(high_watermark)
+
+
+@given(sends, st.data())
+def test_cut_states_are_those_of_the_log_that_is_left(batches: list[Sent | Ended], draw: st.DataObject) -> None:
+    states, twin, _ = played(batches)
+    offset = draw.draw(st.sampled_from([0, *(offset for _, offset in twin.stored)]))
+    before = ProducerStates()
+    for batch, at in twin.stored:
+        if at < offset:
+            note(before, batch, at)
+    states.cut(offset, before)
+    assert {state.producer_id: state for state in states} == {state.producer_id: state for state in before}
+    assert states.first_undecided(offset) == before.first_undecided(offset)
 
 
 def test_a_producer_in_step_is_never_refused_and_every_late_retry_of_five_is_recognised() -> None:
@@ -108,9 +189,17 @@ def test_expiry_goes_by_when_a_producer_was_heard_of_not_by_its_timestamps() -> 
     assert [state.producer_id for state in states] == [1]
 
 
+def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
+    states = ProducerStates()
+    states.update(Sent(producer_id=1, transactional=True), 0, timestamp=1, now_ms=0)
+    assert states.expire(now_ms=10_000, expiration_ms=1) == 0
+    states.end_transaction(Ended(producer_id=1), 1, 0, now_ms=0)
+    assert states.expire(now_ms=10_000, expiration_ms=1) == 1
+
+
 def test_a_restored_batch_is_recognised() -> None:
     states = ProducerStates()
-    states.restore(7, 3, KeptBatch(10, 12, 100, 102, 5), now_ms=0)
+    states.restore(ProducerState(7, 3, (KeptBatch(10, 12, 100, 102, 5),), 0))
     state = states.get(7)
     assert state is not None
     assert (state.epoch, state.last_sequence, state.last_timestamp) == (3, 12, 5)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.broker.log.producers import KeptBatch, ProducerState
-from tidemill.broker.log.snapshots import RememberedBatch, SnapshotDamaged, decode, encode
+from tidemill.broker.log.snapshots import SnapshotDamaged, decode, encode
 from tidemill.core.records.crc import crc32c
 
 batches = st.builds(
@@ -22,17 +22,19 @@ states = st.lists(
         ProducerState,
         producer_id=st.integers(0, 2**62),
         epoch=st.integers(0, 2**15 - 1),
-        batches=st.lists(batches, min_size=1, max_size=5).map(tuple),
+        batches=st.lists(batches, max_size=5).map(tuple),
         last_seen_ms=st.just(0),
+        transaction_start=st.integers(-1, 2**50),
+        coordinator_epoch=st.integers(-1, 2**31 - 1),
     ),
     max_size=5,
+    unique_by=lambda state: state.producer_id,
 )
 
 
 @given(states)
 def test_everything_comes_back(written: list[ProducerState]) -> None:
-    expected = [RememberedBatch(state.producer_id, state.epoch, kept) for state in written for kept in state.batches]
-    assert decode(encode(written)) == expected
+    assert decode(encode(written)) == written
 
 
 def test_the_front_is_what_kafka_writes() -> None:
@@ -48,7 +50,10 @@ def test_a_file_of_kafkas_is_understood() -> None:
     body += struct.pack(">qhiqiqiq", 5, 3, 1, 16, 4, 200, -1, -1)  # sequence numbers have wrapped
     body += struct.pack(">qhiqiqiq", 6, 0, -1, -1, 0, 200, 2, -1)  # only a transaction marker
     data = struct.pack(">hI", 1, crc32c(body)) + body
-    assert decode(data) == [RememberedBatch(5, 3, KeptBatch(2**31 - 3, 1, 12, 16, 200))]
+    assert decode(data) == [
+        ProducerState(5, 3, (KeptBatch(2**31 - 3, 1, 12, 16, 200),), 0),
+        ProducerState(6, 0, (), 0, coordinator_epoch=2),
+    ]
 
 
 @given(states, st.data())

@@ -49,6 +49,9 @@ class GuardedFile:
     def view_at(self, position: int, size_bytes: int) -> bytes:
         return self.read_at(position, size_bytes)
 
+    def release_views(self) -> bool:
+        return True
+
     def is_cached(self, position: int, size_bytes: int) -> bool:
         return True
 
