@@ -69,9 +69,9 @@ class FlushPlan:
         calls: list[Sync] = [
             partial(_write_sealed_indexes, segment, segment.take_index_writes()) for segment in self.rolled
         ]
-        calls += [partial(_write_snapshot, directory, offset, states) for offset, states in self.snapshots]
         if self.epochs:
             calls.append(partial(self._write_epochs, directory, epochs.entries()))
+        calls += [partial(self._write_snapshot, directory, offset, states) for offset, states in self.snapshots]
         if self.names:
             calls.append(directory.sync)
         return FlushWork([*(segment.file for segment in self.rolled), active.file], calls)
@@ -85,6 +85,19 @@ class FlushPlan:
         else:
             self.epochs = False
 
+    def _write_snapshot(self, directory: Directory, offset: int, states: tuple[ProducerState, ...]) -> None:
+        """Behind the epochs: a start that finds a snapshot does not ask the batches before it for theirs.
+
+        Without the snapshot a start replays more batches, so a full disk does not matter.
+        """
+        if self.epochs:
+            return
+        try:
+            directory.replace(segment_name(offset, SNAPSHOT_SUFFIX), snapshots.encode(states))
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+
     def leave_to(self, later: "FlushPlan") -> None:
         """What a full disk kept from being done; the batches say the same, so the epochs' file can follow."""
         later.epochs = later.epochs or self.epochs
@@ -93,19 +106,10 @@ class FlushPlan:
         """Write all of it here and now: the log is durable, and this is its end."""
         for segment in (*self.rolled, active):
             segment.take_index_writes()()
-        for offset, states in (*self.snapshots, (self.end.offset, producers.states())):
-            directory.replace(segment_name(offset, SNAPSHOT_SUFFIX), snapshots.encode(states))
         if self.epochs:
             write_epochs(directory, epochs.entries())
-
-
-def _write_snapshot(directory: Directory, offset: int, states: tuple[ProducerState, ...]) -> None:
-    """In the flusher's thread; without the snapshot a start replays more batches, so a full disk does not matter."""
-    try:
-        directory.replace(segment_name(offset, SNAPSHOT_SUFFIX), snapshots.encode(states))
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
+        for offset, states in (*self.snapshots, (self.end.offset, producers.states())):
+            directory.replace(segment_name(offset, SNAPSHOT_SUFFIX), snapshots.encode(states))
 
 
 def _write_sealed_indexes(segment: Segment, write: Sync) -> None:

@@ -91,12 +91,11 @@ class AppendResult(NamedTuple):
 class Cut(NamedTuple):
     """What `PartitionLog.cut` has taken out of a log in memory, and what is left to do on the disk.
 
-    `active` is on the same file as `was_active`, which goes on behind it, or in a file of its own, and then that is
-    None; all of `gone` are behind it.
+    `active` is on the same file as `whole`, which goes on behind it; all of `gone` are behind that.
     """
 
     active: Segment
-    was_active: Segment | None
+    whole: Segment
     gone: list[Segment]
 
 
@@ -117,6 +116,7 @@ class PartitionLog:
         producers: ProducerStates,
         log_start_offset: int,
         on_failure: Callable[[OSError], None],
+        epochs_written: bool = True,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -137,6 +137,7 @@ class PartitionLog:
         _ = self._active.times  # from now on its indexes are in memory and know the largest timestamp
         self._durable = self.held = self.committed = self.end_position()  # to be read only
         self._plan = FlushPlan(self._durable)  # of the next round ...
+        self._plan.epochs = not epochs_written
         self._begun = self._plan  # ... and of the last one that began
         self._flush_due_ms = LONG_MAX
         self._hot_from = self._hot_next = self.log_end_offset  # from here on everything is surely in memory
@@ -324,12 +325,16 @@ class PartitionLog:
         self._advance(batch.next_offset, len(data))
 
     def _expect_gaps(self) -> None:
-        """From now on offsets may be missing between batches: a start must not take that for a sign of damage."""
+        """From now on offsets may be missing between batches: a start must not take that for a sign of damage.
+
+        Once in the life of a log it waits for the disk: the name has to be there before the first gap can be.
+        """
         try:
             self.directory.create(SPARSE).close()
+            self.directory.sync()
         except OSError as error:
             raise self._storage_error(error) from error
-        self._sparse = self._plan.names = True
+        self._sparse = True
         self._active.dense = False
 
     def _note_epoch(self, leader_epoch: int, base_offset: int) -> None:
@@ -664,26 +669,29 @@ class PartitionLog:
     def check_cut(self, offset: int, *, unclean: bool) -> int:
         """Where the log will end if nothing is to be left from `offset` on, since batches stay whole.
 
-        Raises OffsetOutOfRange if that is beyond the end, or, unless it is to be `unclean`, in what is committed.
+        Raises OffsetOutOfRange if that is beyond the end, before the first segment, or, unless it is to be `unclean`,
+        in what is committed.
         """
-        if not 0 <= offset <= self.log_end_offset:
+        if self.closed or self.flusher.failure is not None:
+            self._check_open()
+        if not self._bases[0] <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
-                f"{self.topic_partition} ends at {self.log_end_offset}: it cannot be cut at {offset}"
+                f"{self.topic_partition} has offsets from {self._bases[0]} to {self.log_end_offset}: it cannot be cut "
+                f"at {offset}"
             )
-        number = bisect_right(self._bases, offset) - 1
         try:
-            end = offset if number < 0 else self.segments[number].end_before(offset)[1]
+            _, end, kept_to = self.segments[bisect_right(self._bases, offset) - 1].end_before(offset)
         except OSError as error:
             raise KafkaStorageError(f"cannot read {self.directory.path}: {error.strerror}") from error
-        if end < self.committed.offset and not unclean:
+        if kept_to < self.committed.offset and not unclean:
             raise OffsetOutOfRange(
-                f"{self.topic_partition} is committed up to {self.committed.offset}: it will not be cut at {end}"
+                f"{self.topic_partition} is committed up to {self.committed.offset}: it will not be cut at {kept_to}"
             )
         return end
 
     def release_views(self, offset: int) -> bool:
         """Whether nobody uses bytes any more that were read from where a cut at `offset` would begin."""
-        return self.segments[max(bisect_right(self._bases, offset) - 1, 0)].file.release_views()
+        return self.segments[bisect_right(self._bases, offset) - 1].file.release_views()
 
     def cut(self, offset: int) -> Cut:
         """Have nothing from `offset` on, in memory; what it returns must be done on the disk before anything else.
@@ -691,15 +699,10 @@ class PartitionLog:
         What the producer states say of it is left to the caller too. Raises OSError, and then nothing has changed.
         """
         number = bisect_right(self._bases, offset) - 1
-        old = None if number < 0 else self.segments[number]
-        if old is None:
-            active = Segment.create(self.directory, offset)
-            active.dense = not self._sparse
-        else:
-            active = old.cut(*old.end_before(offset))
-        gone = self.segments[number + 1 :]
-        ended, end_offset = self.log_end_offset, active.next_offset
-        self.segments[max(number, 0) :], self._bases[max(number, 0) :] = [active], [active.base_offset]
+        whole, gone = self.segments[number], self.segments[number + 1 :]
+        position, end_offset, _ = whole.end_before(offset)
+        active, ended = whole.cut(position, end_offset), self.log_end_offset
+        self.segments[number:], self._bases[number:] = [active], [active.base_offset]
         self._sealed_bytes = sum(segment.size_bytes for segment in self.segments[:-1])
         self._active, self.log_end_offset = active, end_offset
         self._indexed = [segment for segment in self._indexed if segment in self.segments]
@@ -716,7 +719,7 @@ class PartitionLog:
             position.cut(self._end()) for position in (self._durable, self.held, self.committed)
         )
         self._plan_roll()
-        return Cut(active, old, gone)
+        return Cut(active, whole, gone)
 
     def take_index_writes(self) -> Callable[[], None] | None:
         """What brings the index files of the active segment up to date, if they are behind.

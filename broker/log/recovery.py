@@ -65,6 +65,7 @@ class LoadedLog:
     epochs: LeaderEpochs
     producers: ProducerStates
     log_start_offset: int
+    epochs_written: bool = True  # else the batches say more than their file
 
 
 def load(
@@ -119,10 +120,11 @@ def load(
         rewrite_epochs(
             directory, epochs.entries()
         )  # or an epoch that begins earlier this time would never replace what is there
+    epochs_found = epochs.entries()
     producers = ProducerStates()
     replay_from = _restore_producers(directory, segments, producers, now_ms)
     # The file of epochs is missing or cannot be read where batches are: they say the same.
-    epochs_from = replay_from if epochs.entries() else segments[0].base_offset
+    epochs_from = replay_from if epochs_found else segments[0].base_offset
     _replay(segments, replay_from, epochs_from, epochs, producers, now_ms)
     return LoadedLog(
         topic_id=read_topic_id(directory),
@@ -130,6 +132,7 @@ def load(
         epochs=epochs,
         producers=producers,
         log_start_offset=min(max(log_start_offset, segments[0].base_offset), log_end_offset),
+        epochs_written=epochs.entries() == epochs_found,
     )
 
 

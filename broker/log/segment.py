@@ -360,10 +360,11 @@ class Segment:
 
     # -- the end
 
-    def end_before(self, offset: int) -> tuple[int, int]:
+    def end_before(self, offset: int) -> tuple[int, int, int]:
         """Position and offset where the segment ends if it is to have nothing from `offset` on, and only whole batches.
 
-        That offset is smaller than `offset` if a batch, or a damaged part, has records on both sides of it.
+        The third is the first offset of which anything goes: it is smaller than `offset` if a batch, or a damaged part,
+        has records on both sides of it, and larger than the end if the cleaner has left nothing right before it.
         """
         position, end = 0, self.base_offset
         following = self.next_offset
@@ -374,9 +375,9 @@ class Segment:
             position, end = at + batch.size_bytes, batch.last_offset + 1
         while (damage := self._damaged.at(position)) is not None:
             if damage.next_offset > offset:
-                return position, end
+                return position, end, end
             position, end = damage.end, damage.next_offset
-        return position, max(end, min(offset, following))  # the cleaner may have left nothing right before it
+        return position, end, max(end, min(offset, following))
 
     def cut(self, position: int, next_offset: int) -> "Segment":
         """The same segment up to there, as another object on the same file; the bytes beyond are still in it.

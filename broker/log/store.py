@@ -219,6 +219,7 @@ class LogStore:
             producers=loaded.producers,
             log_start_offset=loaded.log_start_offset,
             on_failure=self._failed,
+            epochs_written=loaded.epochs_written,
         )
 
     async def close(self) -> None:

@@ -76,31 +76,42 @@ class Truncations:
     async def truncate(self, partition_log: PartitionLog, offset: int, *, unclean: bool = False) -> int:
         """Have nothing from `offset` on; returns the log end offset, which is less if a batch begins before `offset`.
 
-        Raises OffsetOutOfRange for an offset beyond the end, or, unless it is to be `unclean`, below what was
-        committed; KafkaStorageError when it could not be done, and then everything is as it was or the folder failed.
+        Raises OffsetOutOfRange for an offset beyond the end, before the first segment (such a log has to be begun
+        anew), or, unless it is to be `unclean`, below what was committed; KafkaStorageError when it could not be done,
+        and then everything is as it was, or the log takes nothing more.
         """
         end = partition_log.check_cut(offset, unclean=unclean)
         if offset == partition_log.log_end_offset:
             return offset
         if partition_log.cutting:
             raise KafkaStorageError(f"the end of {partition_log.topic_partition} is being cut off already")
-        key = partition_log.topic_partition
         partition_log.cutting = True
-        self._checkpoints.caps[key] = end
+        self._checkpoints.caps[partition_log.topic_partition] = end
         self._running += 1
         self._idle.clear()
         try:
-            await self._lower(partition_log, end)
-            await self._views_gone(partition_log, offset)
-            if partition_log.check_cut(offset, unclean=unclean) < end or partition_log.replacing:
-                raise KafkaStorageError(f"{key} has changed meanwhile")
-            return await self._cut(partition_log, offset)
+            await self._prepare(partition_log, offset, end, unclean=unclean)
+        except BaseException:
+            self._over(partition_log)
+            raise
+        else:
+            end = await self._cut(partition_log, offset)  # if that fails nothing is appended any more
+            self._over(partition_log)
+            return end
         finally:
-            partition_log.cutting = False
-            del self._checkpoints.caps[key]
             self._running -= 1
             if not self._running:
                 self._idle.set()
+
+    def _over(self, partition_log: PartitionLog) -> None:
+        partition_log.cutting = False
+        self._checkpoints.caps.pop(partition_log.topic_partition, None)
+
+    async def _prepare(self, partition_log: PartitionLog, offset: int, end: int, *, unclean: bool) -> None:
+        await self._lower(partition_log, end)
+        await self._views_gone(partition_log, offset)
+        if partition_log.check_cut(offset, unclean=unclean) < end or partition_log.replacing:
+            raise KafkaStorageError(f"{partition_log.topic_partition} has changed meanwhile")
 
     async def _lower(self, partition_log: PartitionLog, end: int) -> None:
         lower = partial(self._checkpoints.lower, partition_log.topic_partition, end)
@@ -123,11 +134,8 @@ class Truncations:
         ended = partition_log.log_end_offset
         try:
             cut = partition_log.cut(offset)
-        except OSError as error:
-            raise KafkaStorageError(f"cannot cut {partition_log.topic_partition}: {error.strerror}") from error
-        end = partition_log.log_end_offset
-        log.info("log end cut off", partition=str(partition_log.topic_partition), log_end_offset=end, was=ended)
-        try:
+            end = partition_log.log_end_offset
+            log.info("log end cut off", partition=str(partition_log.topic_partition), log_end_offset=end, was=ended)
             # asked for in the same turn: no round of fsync that knows the new end comes before it
             work = partial(_cut_files, partition_log.directory, cut, end, partition_log.epochs.entries())
             await self._flusher.between_rounds(work)
@@ -137,6 +145,7 @@ class Truncations:
                 partition_log.producers.cut(end, await self._in_thread(self._threads.reads, find_out))
         except OSError as error:
             if partition_log.closed:  # with its topic, whose files are no longer there
+                self._over(partition_log)
                 raise KafkaStorageError(f"{partition_log.topic_partition} is closed") from error
             self._on_failure(error)
             raise KafkaStorageError(f"cannot cut {partition_log.topic_partition}: {error.strerror}") from error
@@ -158,12 +167,10 @@ def _cut_files(directory: Directory, cut: Cut, end: int, epochs: list[tuple[int,
     for offset in snapshot_offsets(directory):
         if offset > end:
             directory.remove(segment_name(offset, SNAPSHOT_SUFFIX))
-    if cut.was_active is not None:
-        for suffix in INDEX_SUFFIXES:
-            directory.remove(segment_name(cut.active.base_offset, suffix))
+    for suffix in INDEX_SUFFIXES:
+        directory.remove(segment_name(cut.active.base_offset, suffix))
     directory.sync()
-    if cut.was_active is not None:
-        cut.was_active.close()
-        cut.active.file.truncate(cut.active.size_bytes)
+    cut.whole.close()
+    cut.active.file.truncate(cut.active.size_bytes)
     cut.active.file.sync()
     rewrite_epochs(directory, epochs)

@@ -21,13 +21,14 @@ from tests.broker.log.log_world import NOW_MS, payload, read_all
 from tests.sim.disk import PowerCut, SimulatedDisk
 from tidemill.broker.folders import set_aside
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.markers import Marker, encode
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.log.threads import LogThreads
 from tidemill.broker.log.turns import TURN_S
 from tidemill.broker.quorum.image import ClusterImage
-from tidemill.core.errors import KafkaStorageError
-from tidemill.core.records.batch import BatchView
+from tidemill.core.errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
+from tidemill.core.records.batch import BatchView, stamp
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.clock import ManualClock
@@ -131,8 +132,13 @@ class Appended:
     next_offset: int
     payload: bytes
     producer: tuple[int, int]
-    """Producer id and base sequence."""
+    """Producer id and base sequence, which is -1 of a marker."""
     data: bytes
+    epoch: int
+
+    @property
+    def is_marker(self) -> bool:
+        return self.producer[1] < 0
 
 
 @dataclass(slots=True)
@@ -145,10 +151,39 @@ class Promises:
     seen_end: int = 0
     start_promised: int = 0
     start_highest: int = 0
+    epochs_from: int = 0
+    """Below this the leader epochs may be forgotten, also where a crash takes the log start back."""
     created: bool = False
     deleting: bool = False
     deleted: bool = False
     sequences: dict[int, int] = field(default_factory=dict)
+    cuts: int = 0
+    """How often its end has begun to be cut off; what was promised before means nothing any more."""
+    cutting_at: int | None = None
+
+    def cut(self, end: int) -> None:
+        """Nothing is left from there on."""
+        self.batches = [batch for batch in self.batches if batch.next_offset <= end]
+        self.sequences = {}
+        for batch in self.batches:
+            producer, sequence = batch.producer
+            if not batch.is_marker:
+                self.sequences[producer] = sequence + BatchView(batch.data).record_count
+
+    def forget(self, end: int) -> None:
+        """What is owed from there on is not owed any more."""
+        self.acknowledged_end, self.seen_end = min(self.acknowledged_end, end), min(self.seen_end, end)
+        self.start_promised = min(self.start_promised, end)
+
+    def open_transactions(self) -> dict[int, int]:
+        """Producer id -> first offset."""
+        began: dict[int, int] = {}
+        for batch in self.batches:
+            if batch.is_marker:
+                began.pop(batch.producer[0], None)
+            elif BatchView(batch.data).is_transactional:
+                began.setdefault(batch.producer[0], batch.base_offset)
+        return began
 
     @property
     def end_owed(self) -> int:
@@ -173,7 +208,7 @@ class LogSimulation:
         self.numbers = 0
         self._removed: set[uuid.UUID] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.crashes = self.batches_acknowledged = self.refused = 0
+        self.crashes = self.batches_acknowledged = self.refused = self.replicated = self.cuts = self.unclean = 0
 
     # -- one life
 
@@ -255,9 +290,15 @@ class LogSimulation:
         rng = self.rng
         if self.disk.capacity_bytes is not None and rng.random() < 0.2:
             self.disk.capacity_bytes = None
+        if rng.random() < 0.4 and any(owed.cutting_at is not None for owed in self.promises.values()):
+            self._turn_threads(store)
         choice = rng.random()
-        if choice < 0.45:
+        if choice < 0.31:
             self._append(store)
+        elif choice < 0.40:
+            self._append_replicated(store)
+        elif choice < 0.45:
+            self._truncate(store)
         elif choice < 0.62:
             rng.choice((store.flush_steps, store.flush_steps, store.file_steps, store.read_steps)).work()
         elif choice < 0.79:
@@ -300,43 +341,147 @@ class LogSimulation:
         if found is None:
             return
         log, owed = found
+        data, producer = self._batch(owed, {})
+        epoch = self._epoch(log)
+        try:
+            if self.rng.random() < 0.1:
+                assert log.judge(data, now_ms=NOW_MS) is None
+            result = log.append(data, now_ms=NOW_MS, leader_epoch=epoch)
+        except (KafkaStorageError, NotLeaderOrFollower):
+            self.refused += 1
+            return
+        assert owed.cutting_at is None
+        assert not result.duplicate
+        self._appended(log, owed, data, producer, result.base_offset, epoch)
+
+    def _epoch(self, log: PartitionLog) -> int:
+        return max(0, log.leader_epoch) + (self.rng.random() < 0.1)
+
+    def _batch(self, owed: Promises, sequences: dict[int, int]) -> tuple[bytes, tuple[int, int]]:
+        """One of a producer's, some of them with transactions; `sequences` go before those of `owed`."""
         rng = self.rng
-        producer = rng.randrange(1, 4)
-        sequence = owed.sequences.get(producer, 0)
+        producer = rng.randrange(1, 6)
+        sequence = sequences.get(producer, owed.sequences.get(producer, 0))
         values = []
         for _ in range(rng.choice((1, 1, 2, 5))):
             self.numbers += 1
             values.append(b"%d " % self.numbers * rng.choice((1, 10, 60, 60, 200)))
         now_ms = NOW_MS + self.numbers
+        sequences[producer] = sequence + len(values)
         data = build_batch(
             [NewRecord(now_ms, None, value) for value in values],
             codec=rng.choice(("none", "none", "lz4")),
             producer_id=producer,
             producer_epoch=0,
             base_sequence=sequence,
+            transactional=producer > 3,
         )
-        try:
-            result = log.append(data, now_ms=NOW_MS, leader_epoch=len(owed.batches) // 10)
-        except KafkaStorageError:
-            self.refused += 1
-            return
-        assert not result.duplicate
-        owed.sequences[producer] = sequence + len(values)
+        return data, (producer, sequence)
+
+    def _appended(
+        self, log: PartitionLog, owed: Promises, data: bytes, producer: tuple[int, int], offset: int, epoch: int
+    ) -> None:
+        """It is in the log; once that is what it was waited for, it is acknowledged."""
         view = BatchView(data)
-        batch = Appended(result.base_offset, result.last_offset + 1, payload(view), (producer, sequence), data)
+        if producer[1] >= 0:
+            owed.sequences[producer[0]] = producer[1] + view.record_count
+        batch = Appended(offset, offset + view.last_offset_delta + 1, payload(view), producer, data, epoch)
         owed.batches.append(batch)
+        cuts = owed.cuts
         try:
-            pending = log.pending(result.last_offset)
+            pending = log.pending(batch.next_offset - 1)
         except KafkaStorageError:
             return
         if pending is None:
-            self._acknowledge(owed, batch)
+            self._acknowledge(owed, batch, cuts)
         else:
-            pending.add_done_callback(lambda done: done.exception() is None and self._acknowledge(owed, batch))
+            pending.add_done_callback(lambda done: done.exception() is None and self._acknowledge(owed, batch, cuts))
 
-    def _acknowledge(self, owed: Promises, batch: Appended) -> None:
-        if owed.deleting:
-            return  # the deletion came first: what is acknowledged now was deleted before it was written
+    def _append_replicated(self, store: SteppedStore) -> None:
+        """A few batches as a leader has them, or a coordinator's marker."""
+        found = self._log(store)
+        if found is None:
+            return
+        log, owed = found
+        if self.rng.random() < 0.3:
+            self._end_transaction(log, owed)
+            return
+        offset, epoch = log.log_end_offset, max(0, log.leader_epoch)
+        data, parts, sequences = bytearray(), [], dict[int, int]()
+        for _ in range(self.rng.choice((1, 1, 2, 4))):
+            epoch += self.rng.random() < 0.1
+            offset += self.rng.choice((0,) * 15 + (1, 7))
+            raw, producer = self._batch(owed, sequences)
+            stamped = bytearray(raw)
+            stamp(stamped, 0, offset, epoch)
+            parts.append((raw, producer, offset, epoch))
+            data += stamped
+            offset += BatchView(raw).record_count
+        try:
+            log.append_at(log.log_end_offset, bytes(data), now_ms=NOW_MS)
+        except (KafkaStorageError, NotLeaderOrFollower):
+            self.refused += 1
+        finally:
+            for part in parts:
+                if log.log_end_offset > part[2]:  # of several those before a full disk, or a power cut, are there
+                    self._appended(log, owed, *part)
+                    self.replicated += 1
+
+    def _end_transaction(self, log: PartitionLog, owed: Promises) -> None:
+        marker, producer = Marker(commit=self.rng.random() < 0.5, coordinator_epoch=3), self.rng.randrange(4, 6)
+        offset, epoch = log.log_end_offset, self._epoch(log)
+        self.numbers += 1
+        now_ms = NOW_MS + self.numbers
+        data = encode(marker, producer_id=producer, producer_epoch=0, now_ms=now_ms)
+        try:
+            if self.rng.random() < 0.5:
+                log.append_marker(marker, producer_id=producer, producer_epoch=0, now_ms=now_ms, leader_epoch=epoch)
+            else:
+                stamped = bytearray(data)
+                stamp(stamped, 0, offset, epoch)
+                log.append_at(offset, stamped, now_ms=NOW_MS)
+        except (KafkaStorageError, NotLeaderOrFollower):
+            self.refused += 1
+        else:
+            self._appended(log, owed, data, (producer, -1), offset, epoch)
+
+    def _truncate(self, store: SteppedStore) -> None:
+        found = self._log(store)
+        if found is not None:
+            self._background(self._cut(store, *found, unclean=self.rng.random() < 0.5))
+
+    async def _cut(self, store: SteppedStore, log: PartitionLog, owed: Promises, *, unclean: bool) -> None:
+        low = log.segments[0].base_offset if unclean else log.committed_offset
+        offset = self.rng.randint(min(low, log.log_end_offset), log.log_end_offset)
+        if owed.cutting_at is not None or log.closed or offset == log.log_end_offset:
+            return
+        owed.cutting_at = offset
+        owed.cuts += 1
+        if unclean:
+            owed.forget(max([each.next_offset for each in owed.batches if each.next_offset <= offset], default=0))
+        try:
+            end = await store.truncate(log, offset, unclean=unclean)
+        except KafkaStorageError:
+            pass
+        except OffsetOutOfRange:
+            if unclean and offset >= log.segments[0].base_offset:
+                raise
+        else:
+            assert log.log_end_offset == end <= offset
+            assert all(batch.next_offset <= end or batch.next_offset > offset for batch in owed.batches)
+            owed.cut(end)
+            owed.cuts += 1
+            self.cuts += 1
+            self.unclean += unclean
+            if not log.closed:
+                owed.epochs_from = max(owed.epochs_from, owed.start_highest)
+                self._check_states(log, owed, owed.batches)
+        finally:
+            owed.cutting_at = None
+
+    def _acknowledge(self, owed: Promises, batch: Appended, cuts: int) -> None:
+        if owed.deleting or owed.cuts != cuts:
+            return  # that came first: what is acknowledged now was deleted before it was written
         self.batches_acknowledged += 1
         owed.acknowledged_end = max(owed.acknowledged_end, batch.next_offset)
 
@@ -345,7 +490,9 @@ class LogSimulation:
         for tp in self._usable():
             log, owed = store.get(*tp), self.promises[tp]
             if log is not None:
-                owed.seen_end = max(owed.seen_end, log.committed_offset)
+                if owed.cutting_at is None and owed.batches:  # an end between two batches may go back to the first
+                    seen = min(log.committed_offset, owed.batches[-1].next_offset)
+                    owed.seen_end = max(owed.seen_end, seen)
                 owed.start_highest = max(owed.start_highest, log.log_start_offset)
 
     def _create(self, store: SteppedStore) -> None:
@@ -388,11 +535,13 @@ class LogSimulation:
         log, owed = found
         offset = self.rng.randrange(log.committed_offset + 1)
         owed.start_highest = max(owed.start_highest, offset)
+        cuts = owed.cuts
 
         async def delete() -> None:
-            with contextlib.suppress(KafkaStorageError, OSError):
+            with contextlib.suppress(KafkaStorageError, OSError, OffsetOutOfRange):
                 await store.delete_records(log, offset)
-                owed.start_promised = max(owed.start_promised, offset)
+                if owed.cuts == cuts:
+                    owed.start_promised = max(owed.start_promised, offset)
 
         self._background(delete())
 
@@ -432,21 +581,27 @@ class LogSimulation:
         visible = [batch for batch in kept if batch.next_offset > log.log_start_offset]
         assert [(view.base_offset, payload(view)) for view in found] == [(b.base_offset, b.payload) for b in visible]
         assert (kept[-1].next_offset if kept else 0) == end or not visible
-        self._check_producers(log, owed, kept)
-        owed.batches = kept
+        owed.epochs_from = max(owed.epochs_from, owed.start_highest)
+        self._check_states(log, owed, kept)
+        owed.cut(end)
+        owed.cutting_at = None
         owed.acknowledged_end = owed.seen_end = end
         owed.start_promised = owed.start_highest = log.log_start_offset
-        owed.sequences = {}
-        for batch in kept:
-            producer, sequence = batch.producer
-            owed.sequences[producer] = sequence + BatchView(batch.data).record_count
 
-    def _check_producers(self, log: PartitionLog, owed: Promises, kept: list[Appended]) -> None:
-        """A retry of any of a producer's last five batches is known, whatever happened between."""
+    def _check_states(self, log: PartitionLog, owed: Promises, kept: list[Appended]) -> None:
+        """A retry of any of a producer's last five batches is known, whatever happened between; so are the epochs."""
         first = log.segments[0].base_offset
         for producer in {batch.producer[0] for batch in kept}:
-            of_producer = [batch for batch in kept if batch.producer[0] == producer]
+            of_producer = [batch for batch in kept if batch.producer[0] == producer and not batch.is_marker]
             for batch in of_producer[-5:]:
                 if batch.base_offset >= first:
-                    again = log.append(batch.data, now_ms=NOW_MS)
-                    assert (again.duplicate, again.base_offset) == (True, batch.base_offset)
+                    again = log.judge(batch.data, now_ms=NOW_MS)
+                    assert again is not None, f"{batch.base_offset} of producer {producer} is not known any more"
+                    assert again.base_offset == batch.base_offset
+        for batch in kept:
+            if batch.base_offset >= max(log.log_start_offset, owed.epochs_from):
+                assert log.epochs.epoch_at(batch.base_offset) == batch.epoch, f"of another epoch: {batch.base_offset}"
+        assert log.leader_epoch == kept[-1].epoch if kept and kept[-1].base_offset >= log.log_start_offset else True
+        if first == 0:
+            began = Promises(owed.topic_id, kept).open_transactions()
+            assert log.producers.first_undecided(2**62) == min(began.values(), default=None)

@@ -58,6 +58,7 @@ class LogWorld:
             producers=loaded.producers,
             log_start_offset=loaded.log_start_offset,
             on_failure=self.failures.append,
+            epochs_written=loaded.epochs_written,
         )
 
     def load(self, *, clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0) -> LoadedLog:
