@@ -1,4 +1,4 @@
-"""Transaction markers: the control batches that end a transaction in a partition
+"""Transaction markers: control batches that say how one ended
 
 A marker is a batch of one control record under the producer's id and epoch: the key says how the transaction ended, the
 value which coordinator says so. Both begin with a version, which Kafka has left at 0. Other control records (those of a

@@ -185,7 +185,7 @@ class OldSegments:
     def _take_out(self, judged: Judged) -> list[Segment]:
         """In one turn: nothing may change between the second look and the log's new beginning."""
         partition_log, segments = judged.partition_log, judged.segments
-        if partition_log.closed or partition_log.replacing or self._folder_failed():
+        if partition_log.closed or partition_log.replacing or partition_log.cutting or self._folder_failed():
             return []  # the next time will do; and a folder that failed keeps its files, in whatever order they are
         if partition_log.config is not judged.config or partition_log.segments[: len(segments)] != segments:
             return []

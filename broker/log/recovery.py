@@ -115,15 +115,11 @@ def load(
             log_end_offset=log_end_offset,
             recovery_point=recovery_point,
         )
-    epochs = LeaderEpochs(read_epochs(directory))
-    if epochs.truncate_from_end(log_end_offset):
-        rewrite_epochs(
-            directory, epochs.entries()
-        )  # or an epoch that begins earlier this time would never replace what is there
+    log_start_offset = min(max(log_start_offset, segments[0].base_offset), log_end_offset)
+    epochs = _read_epochs(directory, log_start_offset, log_end_offset)
     epochs_found = epochs.entries()
     producers = ProducerStates()
     replay_from = _restore_producers(directory, segments, producers, now_ms)
-    # The file of epochs is missing or cannot be read where batches are: they say the same.
     epochs_from = replay_from if epochs_found else segments[0].base_offset
     _replay(segments, replay_from, epochs_from, epochs, producers, now_ms)
     return LoadedLog(
@@ -131,9 +127,23 @@ def load(
         segments=segments,
         epochs=epochs,
         producers=producers,
-        log_start_offset=min(max(log_start_offset, segments[0].base_offset), log_end_offset),
+        log_start_offset=log_start_offset,
         epochs_written=epochs.entries() == epochs_found,
     )
+
+
+def _read_epochs(directory: Directory, log_start_offset: int, log_end_offset: int) -> LeaderEpochs:
+    """The leader epochs as their file has them; none where the batches have to say them.
+
+    That is where it is missing, or was written when the log began further on, by a deletion that came to nothing.
+    """
+    epochs = LeaderEpochs(read_epochs(directory))
+    if epochs.truncate_from_end(log_end_offset):
+        # Or an epoch that begins earlier this time would never replace what is there.
+        rewrite_epochs(directory, epochs.entries())
+    if epochs.entries() and epochs.entries()[0][1] > log_start_offset:
+        return LeaderEpochs()
+    return epochs
 
 
 def _segment_bases(directory: Directory) -> list[int]:
@@ -296,7 +306,7 @@ def _restore_producers(directory: Directory, segments: list[Segment], producers:
     """Take the newest snapshot that can be read and remove those of no use; returns the offset that it stands for."""
     log_end_offset = segments[-1].next_offset
     bases = {segment.base_offset for segment in segments}
-    taken = _take_snapshot(directory, producers, log_end_offset, now_ms)
+    taken = _take_snapshot(directory, producers, segments, now_ms)
     changed = False
     for offset in snapshot_offsets(directory):
         if offset != taken and (offset > log_end_offset or taken is None or offset not in bases or offset > taken):
@@ -308,11 +318,13 @@ def _restore_producers(directory: Directory, segments: list[Segment], producers:
     return segments[0].base_offset if taken is None else taken
 
 
-def _take_snapshot(directory: Directory, producers: ProducerStates, end_offset: int, now_ms: int) -> int | None:
-    """Restore the newest snapshot up to there that can be read; its offset, None without one."""
+def _take_snapshot(
+    directory: Directory, producers: ProducerStates, segments: Sequence[Segment], now_ms: int
+) -> int | None:
+    """Restore the newest snapshot within the log that can be read; its offset, None without one."""
     for offset in snapshot_offsets(directory):
-        if offset > end_offset:
-            continue
+        if not segments[0].base_offset <= offset <= segments[-1].next_offset:
+            continue  # from one before the log on some batches are not there any more
         name = segment_name(offset, SNAPSHOT_SUFFIX)
         try:
             remembered = snapshots.decode(directory.read(name))
@@ -331,7 +343,7 @@ def producers_at_end(directory: Directory, segments: Sequence[Segment], now_ms: 
     The files are read anew, up to where `segments` end; nothing is changed.
     """
     producers = ProducerStates()
-    taken = _take_snapshot(directory, producers, segments[-1].next_offset, now_ms)
+    taken = _take_snapshot(directory, producers, segments, now_ms)
     replay_from = segments[0].base_offset if taken is None else taken
     for segment in segments:
         if segment.next_offset <= replay_from or not segment.size_bytes:

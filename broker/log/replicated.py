@@ -9,12 +9,13 @@ Pure.
 
 from tidemill.core.errors import CorruptMessage, OffsetOutOfRange
 from tidemill.core.records.batch import HEADER_BYTES, BatchHeader, crc_matches, plausible_size, read_header
-from tidemill.core.runtime.disk import ByteBuffer
 
 from .index import RELATIVE_OFFSET_MAX
 
 
-def check_replicated(data: ByteBuffer, due: int, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
+def check_replicated(
+    data: bytes | bytearray | memoryview, due: int, leader_epoch: int
+) -> list[tuple[int, BatchHeader]]:
     """Position and header of every batch, of a log that ends at `due` in `leader_epoch`; raises KafkaError."""
     found: list[tuple[int, BatchHeader]] = []
     position, size_bytes = 0, len(data)

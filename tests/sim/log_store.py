@@ -151,8 +151,6 @@ class Promises:
     seen_end: int = 0
     start_promised: int = 0
     start_highest: int = 0
-    epochs_from: int = 0
-    """Below this the leader epochs may be forgotten, also where a crash takes the log start back."""
     created: bool = False
     deleting: bool = False
     deleted: bool = False
@@ -342,7 +340,7 @@ class LogSimulation:
             return
         log, owed = found
         data, producer = self._batch(owed, {})
-        epoch = self._epoch(log)
+        epoch = self._epoch(owed)
         try:
             if self.rng.random() < 0.1:
                 assert log.judge(data, now_ms=NOW_MS) is None
@@ -354,8 +352,9 @@ class LogSimulation:
         assert not result.duplicate
         self._appended(log, owed, data, producer, result.base_offset, epoch)
 
-    def _epoch(self, log: PartitionLog) -> int:
-        return max(0, log.leader_epoch) + (self.rng.random() < 0.1)
+    def _epoch(self, owed: Promises) -> int:
+        """Never one that is older than what is there, also of what has been deleted since."""
+        return max([0, *(batch.epoch for batch in owed.batches[-1:])]) + (self.rng.random() < 0.1)
 
     def _batch(self, owed: Promises, sequences: dict[int, int]) -> tuple[bytes, tuple[int, int]]:
         """One of a producer's, some of them with transactions; `sequences` go before those of `owed`."""
@@ -406,7 +405,7 @@ class LogSimulation:
         if self.rng.random() < 0.3:
             self._end_transaction(log, owed)
             return
-        offset, epoch = log.log_end_offset, max(0, log.leader_epoch)
+        offset, epoch = log.log_end_offset, self._epoch(owed)
         data, parts, sequences = bytearray(), [], dict[int, int]()
         for _ in range(self.rng.choice((1, 1, 2, 4))):
             epoch += self.rng.random() < 0.1
@@ -429,7 +428,7 @@ class LogSimulation:
 
     def _end_transaction(self, log: PartitionLog, owed: Promises) -> None:
         marker, producer = Marker(commit=self.rng.random() < 0.5, coordinator_epoch=3), self.rng.randrange(4, 6)
-        offset, epoch = log.log_end_offset, self._epoch(log)
+        offset, epoch = log.log_end_offset, self._epoch(owed)
         self.numbers += 1
         now_ms = NOW_MS + self.numbers
         data = encode(marker, producer_id=producer, producer_epoch=0, now_ms=now_ms)
@@ -473,8 +472,7 @@ class LogSimulation:
             owed.cuts += 1
             self.cuts += 1
             self.unclean += unclean
-            if not log.closed:
-                owed.epochs_from = max(owed.epochs_from, owed.start_highest)
+            if not log.closed and store.flusher.failure is None:
                 self._check_states(log, owed, owed.batches)
         finally:
             owed.cutting_at = None
@@ -581,7 +579,6 @@ class LogSimulation:
         visible = [batch for batch in kept if batch.next_offset > log.log_start_offset]
         assert [(view.base_offset, payload(view)) for view in found] == [(b.base_offset, b.payload) for b in visible]
         assert (kept[-1].next_offset if kept else 0) == end or not visible
-        owed.epochs_from = max(owed.epochs_from, owed.start_highest)
         self._check_states(log, owed, kept)
         owed.cut(end)
         owed.cutting_at = None
@@ -599,7 +596,7 @@ class LogSimulation:
                     assert again is not None, f"{batch.base_offset} of producer {producer} is not known any more"
                     assert again.base_offset == batch.base_offset
         for batch in kept:
-            if batch.base_offset >= max(log.log_start_offset, owed.epochs_from):
+            if batch.base_offset >= log.log_start_offset:
                 assert log.epochs.epoch_at(batch.base_offset) == batch.epoch, f"of another epoch: {batch.base_offset}"
         assert log.leader_epoch == kept[-1].epoch if kept and kept[-1].base_offset >= log.log_start_offset else True
         if first == 0:
