@@ -7,7 +7,8 @@ batches (as many as a producer may have in flight), and compares the sequence nu
 * the number after the last one: new;
 * anything else: OUT_OF_ORDER_SEQUENCE_NUMBER, because storing it would hide that something before it is missing;
 * an older epoch: INVALID_PRODUCER_EPOCH, that producer has been replaced;
-* a newer epoch must begin at 0; a producer id that is not known may begin anywhere, its history has expired.
+* a newer epoch must begin at 0; a producer id that is not known, or only by a marker, may begin anywhere: its history
+  has expired.
 
 Sequence numbers count offsets and start again at 0 after 2**31 - 1. Pure: `check` only reads, `update` is the only
 mutator and is also how the state is rebuilt from the batches in the log after a restart.
@@ -118,7 +119,7 @@ class ProducerStates:
             if kept.first_sequence == base_sequence and kept.last_sequence == batch.last_sequence:
                 return kept
         due = (state.last_sequence + 1) % SEQUENCE_END
-        if base_sequence != due:
+        if base_sequence != due and state.batches:
             raise OutOfOrderSequenceNumber(
                 f"producer {batch.producer_id} sent sequence number {base_sequence} where {due} was due"
             )

@@ -72,7 +72,7 @@ class Twin:
         for old, offset in current[-BATCHES_KEPT:]:
             if (old.base_sequence, old.last_sequence) == (batch.base_sequence, batch.last_sequence):
                 return offset
-        due = (current[-1][0].last_sequence + 1) % SEQUENCE_END if current else 0
+        due = (current[-1][0].last_sequence + 1) % SEQUENCE_END if current else batch.base_sequence
         return None if batch.base_sequence == due else OutOfOrderSequenceNumber
 
     def first_undecided(self, high_watermark: int) -> int | None:
