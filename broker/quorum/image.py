@@ -16,8 +16,12 @@ from types import MappingProxyType
 from typing import Final
 
 from tidemill.broker.quorum.records import (
+    NO_LEADER_CHANGE,
     BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -27,6 +31,7 @@ from tidemill.broker.quorum.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from tidemill.broker.quorum.security import SecurityDraft, SecurityImage
 from tidemill.broker.quorum.shared_map import SharedMap
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -42,7 +47,10 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionImage:
-    """One partition: who holds it, who leads it."""
+    """One partition: who holds it, who leads it, and where it is on its way to.
+
+    While it is reassigned, `replicas` are the old and the new ones together.
+    """
 
     partition: int
     replicas: tuple[int, ...]
@@ -50,6 +58,15 @@ class PartitionImage:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    """1 for as long as a leader that was elected uncleanly has not made up its mind."""
+
+    @property
+    def reassigned(self) -> bool:
+        """Whether replicas come or go."""
+        return bool(self.removing_replicas or self.adding_replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +94,13 @@ class BrokerImage:
     end_points: tuple[BrokerEndpoint, ...]
     rack: str | None
     fenced: bool
+    in_controlled_shutdown: bool = False
+    features: tuple[BrokerFeature, ...] = ()
+
+    @property
+    def active(self) -> bool:
+        """Whether partitions may be led there."""
+        return not (self.fenced or self.in_controlled_shutdown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +114,8 @@ class ClusterImage:
     """Topics with an underscore in their names, by what `dotted_name` makes of these."""
     brokers: MappingProxyType[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     broker_configs: MappingProxyType[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    features: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    security: SecurityImage = field(default_factory=SecurityImage)
     partition_count: int = 0
     next_producer_id: int = 0
 
@@ -128,6 +154,9 @@ class Draft:
         self.removed: dict[uuid.UUID, str] = {}  # topics that went, by id
         self._offset = image.offset
         self._broker_configs = image.broker_configs.copy()
+        self._features = image.features.copy()
+        self._security = image.security
+        self._security_draft: SecurityDraft | None = None
         self._next_producer_id = image.next_producer_id
         self._open: dict[uuid.UUID, list[PartitionImage]] = {}  # partitions of topics that get or change some
 
@@ -162,9 +191,21 @@ class Draft:
                     end_points=record.end_points,
                     rack=record.rack,
                     fenced=record.fenced,
+                    in_controlled_shutdown=record.in_controlled_shutdown,
+                    features=record.features,
                 )
             case UnregisterBrokerRecord():
                 self.brokers.pop(record.broker_id, None)
+            case BrokerRegistrationChangeRecord():
+                self._change_broker(record)
+            case FeatureLevelRecord():
+                self._features.pop(record.name, None)
+                if record.feature_level:
+                    self._features[record.name] = record.feature_level
+            case _:
+                if self._security_draft is None:
+                    self._security_draft = SecurityDraft(self._security)
+                self._security_draft.apply(record)
 
     def apply_all(self, records: Iterable[MetadataRecord]) -> None:
         """Take in the records of one batch."""
@@ -175,6 +216,8 @@ class Draft:
         """The image that all records so far lead to; `offset` is given where it is not their number."""
         for topic_id in list(self._open):
             self._settle(topic_id)
+        if self._security_draft is not None:
+            self._security = self._security_draft.freeze()
         return ClusterImage(
             offset=self._offset if offset is None else offset,
             topics=self.topics.freeze(),
@@ -182,6 +225,8 @@ class Draft:
             underscored=self.underscored.freeze(),
             brokers=MappingProxyType(self.brokers),
             broker_configs=MappingProxyType(self._broker_configs),
+            features=MappingProxyType(self._features),
+            security=self._security,
             partition_count=self.partition_count,
             next_producer_id=self._next_producer_id,
         )
@@ -219,21 +264,41 @@ class Draft:
                 leader=record.leader,
                 leader_epoch=record.leader_epoch,
                 partition_epoch=record.partition_epoch,
+                removing_replicas=record.removing_replicas,
+                adding_replicas=record.adding_replicas,
+                leader_recovery_state=record.leader_recovery_state,
             )
         )
         self.partition_count += 1
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
-        """A leadership begins, also if the leader is the one before."""
+        """What the record does not name stays; with a leader a leadership begins, also if it is the one before."""
         partitions = self._partitions(record.topic_id)
         if not 0 <= record.partition_id < len(partitions):
             raise ImageError(f"no partition {record.partition_id} of {record.topic_id} is there to be changed")
         before = partitions[record.partition_id]
-        partitions[record.partition_id] = replace(
-            before,
-            leader=record.leader,
-            leader_epoch=before.leader_epoch + 1,
+        begins = record.leader != NO_LEADER_CHANGE
+        recovery = record.leader_recovery_state
+        partitions[record.partition_id] = PartitionImage(
+            partition=before.partition,
+            replicas=_or(record.replicas, before.replicas),
+            isr=_or(record.isr, before.isr),
+            leader=record.leader if begins else before.leader,
+            leader_epoch=before.leader_epoch + begins,
             partition_epoch=before.partition_epoch + 1,
+            removing_replicas=_or(record.removing_replicas, before.removing_replicas),
+            adding_replicas=_or(record.adding_replicas, before.adding_replicas),
+            leader_recovery_state=before.leader_recovery_state if recovery < 0 else recovery,
+        )
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
+        before = self.brokers.get(record.broker_id)
+        if before is None or before.epoch != record.broker_epoch:
+            raise ImageError(f"broker {record.broker_id} is not registered with epoch {record.broker_epoch}")
+        self.brokers[record.broker_id] = replace(
+            before,
+            fenced=record.fenced > 0 if record.fenced else before.fenced,
+            in_controlled_shutdown=before.in_controlled_shutdown or record.in_controlled_shutdown > 0,
         )
 
     def _settle(self, topic_id: uuid.UUID) -> None:
@@ -266,6 +331,10 @@ class Draft:
                 self._broker_configs[record.resource_name] = configs
         else:
             raise ImageError(f"configuration of resource type {record.resource_type} is not known")
+
+
+def _or(changed: tuple[int, ...] | None, before: tuple[int, ...]) -> tuple[int, ...]:
+    return before if changed is None else changed
 
 
 def _with(configs: Mapping[str, str], record: ConfigRecord) -> Mapping[str, str]:

@@ -82,15 +82,28 @@ class PartitionRecord:
     leader: int = -1
     leader_epoch: int = 0
     partition_epoch: int = 0
+    leader_recovery_state: int = 0
+
+
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord:
-    """A leadership of a partition begins: its leader epoch is one more than before, whoever led then."""
+    """What became different of a partition; None is unchanged.
+
+    With a leader a leadership begins: the leader epoch is one more than before, whoever led then.
+    """
 
     partition_id: int
     topic_id: uuid.UUID
-    leader: int
+    isr: tuple[int, ...] | None = None
+    leader: int = NO_LEADER_CHANGE
+    replicas: tuple[int, ...] | None = None
+    removing_replicas: tuple[int, ...] | None = None
+    adding_replicas: tuple[int, ...] | None = None
+    leader_recovery_state: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +132,121 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationChangeRecord:
+    """A registered broker was fenced (1) or unfenced (-1), or goes down in order (1); 0 is unchanged."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: int = 0
+    in_controlled_shutdown: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevelRecord:
+    """The cluster runs a feature at this level; 0 takes it away."""
+
+    name: str
+    feature_level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControlEntryRecord:
+    """A rule about who may do what; the numbers are those of the protocol."""
+
+    id: uuid.UUID
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveAccessControlEntryRecord:
+    """A rule is gone."""
+
+    id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserScramCredentialRecord:
+    """What a user's password is checked against, for one mechanism."""
+
+    name: str
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveUserScramCredentialRecord:
+    """A user's password for one mechanism counts no more."""
+
+    name: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaEntity:
+    """One part of whom a quota is for; no name is the default of that type."""
+
+    entity_type: str
+    entity_name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord:
+    """A quota of some clients is set or, with `remove`, taken away."""
+
+    entity: tuple[QuotaEntity, ...]
+    key: str
+    value: float
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationTokenRecord:
+    """A token was given out, or holds longer than before."""
+
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp: int
+    max_timestamp: int
+    expiration_timestamp: int
+    token_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveDelegationTokenRecord:
+    """A token counts no more."""
+
+    token_id: str
+
+
 MetadataRecord: TypeAlias = (
     RegisterBrokerRecord
     | UnregisterBrokerRecord
     | TopicRecord
     | PartitionRecord
+    | ConfigRecord
     | PartitionChangeRecord
     | RemoveTopicRecord
-    | ConfigRecord
+    | DelegationTokenRecord
+    | UserScramCredentialRecord
+    | FeatureLevelRecord
+    | ClientQuotaRecord
     | ProducerIdsRecord
+    | BrokerRegistrationChangeRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | RemoveUserScramCredentialRecord
+    | RemoveDelegationTokenRecord
 )
 
 
@@ -207,6 +326,28 @@ def _read_text(cursor: Cursor) -> str:
     return text
 
 
+def _write_bytes(out: bytearray, value: bytes) -> None:
+    _put_varint(out, len(value) + 1)
+    out += value
+
+
+def _read_bytes(cursor: Cursor) -> bytes:
+    length = cursor.varint()
+    if length == 0:
+        raise MetadataFormatError("null where bytes are required")
+    return cursor.take(length - 1)
+
+
+_DOUBLE = _fixed("d")
+
+
+def _read_number(cursor: Cursor) -> float:
+    value: float = _DOUBLE.read(cursor)
+    if value != value:
+        raise MetadataFormatError("not a number where one is required")
+    return value
+
+
 def _array(item: _Type) -> _Type:
     def write(out: bytearray, values: Sequence[Any]) -> None:
         _put_varint(out, len(values) + 1)
@@ -239,7 +380,9 @@ def _struct(cls: type[Any], rows: Sequence[tuple[str, _Type]]) -> _Type:
 
 
 _I8, _I16, _I32, _I64, _U16 = _fixed("b"), _fixed("h"), _fixed("i"), _fixed("q"), _fixed("H")
+_F64 = _Type(_DOUBLE.write, _read_number)
 _BOOL = _fixed("?")
+_BYTES = _Type(_write_bytes, _read_bytes)
 _TEXT = _Type(_write_text, _read_text)
 _NULLABLE_TEXT = _Type(_write_text, _read_nullable_text)
 _UUID = _Type(lambda out, value: out.extend(value.bytes), lambda cursor: uuid.UUID(bytes=cursor.take(16)))
@@ -254,22 +397,77 @@ _FEATURES = _array(
 )  # fmt: skip
 
 
-_CHANGE_HEAD = struct.Struct(">i16s")
-_CHANGE_TAIL = struct.Struct(">BBBi")  # one tagged field: the leader, four bytes long
-_LEADER_TAG = 1
+_QUOTA_ENTITIES = _array(_struct(QuotaEntity, (("entity_type", _TEXT), ("entity_name", _NULLABLE_TEXT))))
 
 
-def _write_change(out: bytearray, record: PartitionChangeRecord) -> None:
-    out += _CHANGE_HEAD.pack(record.partition_id, record.topic_id.bytes)
-    out += _CHANGE_TAIL.pack(1, _LEADER_TAG, 4, record.leader)
+class _Tagged(NamedTuple):
+    """A field that is written only if it says something: `tag` counts, `absent` is not written."""
+
+    tag: int
+    name: str
+    kind: _Type
+    absent: object
 
 
-def _read_change(cursor: Cursor) -> PartitionChangeRecord:
-    partition_id, topic_id = _CHANGE_HEAD.unpack(cursor.take(_CHANGE_HEAD.size))
-    count, tag, size, leader = _CHANGE_TAIL.unpack(cursor.take(_CHANGE_TAIL.size))
-    if (count, tag, size) != (1, _LEADER_TAG, 4):  # what is tagged here is what becomes different
-        raise MetadataFormatError("a partition changes in more than its leader")
-    return PartitionChangeRecord(partition_id=partition_id, topic_id=uuid.UUID(bytes=topic_id), leader=leader)
+def _tagged_struct(cls: type[Any], rows: Sequence[tuple[str, _Type]], tagged: Sequence[_Tagged]) -> _Type:
+    """A struct of which a change is tagged: an unknown tag would be a change that is not understood, so it is refused.
+
+    `tagged` is in the order of the tags.
+    """
+    by_tag = {row.tag: row for row in tagged}
+
+    def write(out: bytearray, value: Any) -> None:
+        for name, kind in rows:
+            kind.write(out, getattr(value, name))
+        present = [(row, given) for row in tagged if (given := getattr(value, row.name)) != row.absent]
+        _put_varint(out, len(present))
+        for row, given in present:
+            field_bytes = bytearray()
+            row.kind.write(field_bytes, given)
+            _put_varint(out, row.tag)
+            _put_varint(out, len(field_bytes))
+            out += field_bytes
+
+    def read(cursor: Cursor) -> Any:
+        fields = {name: kind.read(cursor) for name, kind in rows}
+        last = -1
+        for _ in range(cursor.varint()):
+            tag, size = cursor.varint(), cursor.varint()
+            row = by_tag.get(tag)
+            if row is None or tag <= last:
+                raise MetadataFormatError(f"a {cls.__name__} changes something unknown, tag {tag}")
+            before, last = cursor.position, tag
+            fields[row.name] = row.kind.read(cursor)
+            if cursor.position - before != size:
+                raise MetadataFormatError(f"tag {tag} is not as long as it says")
+        return cls(**fields)
+
+    return _Type(write, read)
+
+
+_PARTITION = _tagged_struct(
+    PartitionRecord,
+    (("partition_id", _I32), ("topic_id", _UUID), ("replicas", _I32S), ("isr", _I32S), ("removing_replicas", _I32S),
+     ("adding_replicas", _I32S), ("leader", _I32), ("leader_epoch", _I32), ("partition_epoch", _I32)),
+    (_Tagged(0, "leader_recovery_state", _I8, 0),),
+)  # fmt: skip
+_CHANGE = _tagged_struct(
+    PartitionChangeRecord,
+    (("partition_id", _I32), ("topic_id", _UUID)),
+    (
+        _Tagged(0, "isr", _I32S, None),
+        _Tagged(1, "leader", _I32, NO_LEADER_CHANGE),
+        _Tagged(2, "replicas", _I32S, None),
+        _Tagged(3, "removing_replicas", _I32S, None),
+        _Tagged(4, "adding_replicas", _I32S, None),
+        _Tagged(5, "leader_recovery_state", _I8, -1),
+    ),
+)
+_REGISTRATION_CHANGE = _tagged_struct(
+    BrokerRegistrationChangeRecord,
+    (("broker_id", _I32), ("broker_epoch", _I64)),
+    (_Tagged(0, "fenced", _I8, 0), _Tagged(1, "in_controlled_shutdown", _I8, 0)),
+)
 
 
 class _Layout(NamedTuple):
@@ -285,16 +483,30 @@ _LAYOUTS: dict[type[MetadataRecord], _Layout] = {
     UnregisterBrokerRecord: _Layout(1, 0, _struct(UnregisterBrokerRecord, (
         ("broker_id", _I32), ("broker_epoch", _I64)))),
     TopicRecord: _Layout(2, 0, _struct(TopicRecord, (("name", _TEXT), ("topic_id", _UUID)))),
-    PartitionRecord: _Layout(3, 0, _struct(PartitionRecord, (
-        ("partition_id", _I32), ("topic_id", _UUID), ("replicas", _I32S), ("isr", _I32S),
-        ("removing_replicas", _I32S), ("adding_replicas", _I32S), ("leader", _I32), ("leader_epoch", _I32),
-        ("partition_epoch", _I32)))),
+    PartitionRecord: _Layout(3, 0, _PARTITION),
     ConfigRecord: _Layout(4, 0, _struct(ConfigRecord, (
         ("resource_type", _I8), ("resource_name", _TEXT), ("name", _TEXT), ("value", _NULLABLE_TEXT)))),
-    PartitionChangeRecord: _Layout(5, 0, _Type(_write_change, _read_change)),
+    PartitionChangeRecord: _Layout(5, 0, _CHANGE),
     RemoveTopicRecord: _Layout(9, 0, _struct(RemoveTopicRecord, (("topic_id", _UUID),))),
+    DelegationTokenRecord: _Layout(10, 0, _struct(DelegationTokenRecord, (
+        ("owner", _TEXT), ("requester", _TEXT), ("renewers", _array(_TEXT)), ("issue_timestamp", _I64),
+        ("max_timestamp", _I64), ("expiration_timestamp", _I64), ("token_id", _TEXT)))),
+    UserScramCredentialRecord: _Layout(11, 0, _struct(UserScramCredentialRecord, (
+        ("name", _TEXT), ("mechanism", _I8), ("salt", _BYTES), ("stored_key", _BYTES), ("server_key", _BYTES),
+        ("iterations", _I32)))),
+    FeatureLevelRecord: _Layout(12, 0, _struct(FeatureLevelRecord, (("name", _TEXT), ("feature_level", _I16)))),
+    ClientQuotaRecord: _Layout(14, 0, _struct(ClientQuotaRecord, (
+        ("entity", _QUOTA_ENTITIES), ("key", _TEXT), ("value", _F64), ("remove", _BOOL)))),
     ProducerIdsRecord: _Layout(15, 0, _struct(ProducerIdsRecord, (
         ("broker_id", _I32), ("broker_epoch", _I64), ("next_producer_id", _I64)))),
+    BrokerRegistrationChangeRecord: _Layout(17, 1, _REGISTRATION_CHANGE),
+    AccessControlEntryRecord: _Layout(18, 0, _struct(AccessControlEntryRecord, (
+        ("id", _UUID), ("resource_type", _I8), ("resource_name", _TEXT), ("pattern_type", _I8), ("principal", _TEXT),
+        ("host", _TEXT), ("operation", _I8), ("permission_type", _I8)))),
+    RemoveAccessControlEntryRecord: _Layout(19, 0, _struct(RemoveAccessControlEntryRecord, (("id", _UUID),))),
+    RemoveUserScramCredentialRecord: _Layout(22, 0, _struct(RemoveUserScramCredentialRecord, (
+        ("name", _TEXT), ("mechanism", _I8)))),
+    RemoveDelegationTokenRecord: _Layout(26, 0, _struct(RemoveDelegationTokenRecord, (("token_id", _TEXT),))),
 }  # fmt: skip
 _BY_KEY = {(layout.key, layout.version): layout for layout in _LAYOUTS.values()}
 

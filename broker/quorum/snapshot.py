@@ -21,6 +21,7 @@ from tidemill.broker.quorum.batches import sound_batches
 from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, PartitionImage, TopicImage
 from tidemill.broker.quorum.records import (
     ConfigRecord,
+    FeatureLevelRecord,
     MetadataFormatError,
     MetadataRecord,
     PartitionRecord,
@@ -31,6 +32,7 @@ from tidemill.broker.quorum.records import (
     decode_record,
     encode_record,
 )
+from tidemill.broker.quorum.security import records_of_security
 from tidemill.core.errors import KafkaError
 from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
@@ -91,7 +93,11 @@ def records_of(image: ClusterImage, removed: Mapping[UUID, str]) -> Iterator[Met
             end_points=broker.end_points,
             rack=broker.rack,
             fenced=broker.fenced,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            features=broker.features,
         )
+    for name, level in image.features.items():
+        yield FeatureLevelRecord(name=name, feature_level=level)
     for topic in image.topics.values():
         yield from _records_of_topic(topic)
     for name, configs in image.broker_configs.items():
@@ -99,6 +105,7 @@ def records_of(image: ClusterImage, removed: Mapping[UUID, str]) -> Iterator[Met
             yield ConfigRecord(resource_type=RESOURCE_BROKER, resource_name=name, name=key, value=value)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    yield from records_of_security(image.security)
 
 
 def _records_of_topic(topic: TopicImage) -> Iterator[MetadataRecord]:
@@ -118,6 +125,9 @@ def _record_of_partition(topic_id: UUID, partition: PartitionImage) -> Partition
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
+        removing_replicas=partition.removing_replicas,
+        adding_replicas=partition.adding_replicas,
+        leader_recovery_state=partition.leader_recovery_state,
     )
 
 
