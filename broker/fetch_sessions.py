@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from tidemill.broker.quorum.image import ClusterImage, PartitionImage
+from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.quorum.metadata import TOPIC_NAME_LENGTH_MAX
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidemill.core.types import new_tuple
@@ -71,7 +71,7 @@ class Marks(Protocol):
 
     @property
     def image(self) -> PartitionImage | None:
-        """How it is led."""
+        """How it is led, the same object for as long as that stays so; None if it is here no more."""
 
     @property
     def closed(self) -> bool:
@@ -136,8 +136,9 @@ class _SessionPartition:
         """Be quiet if the client has all there is in the log of `source`, which gave that answer."""
         partition = self.wanted.partition
         is_at_end = partition.fetch_offset == answer.high_watermark and partition.last_fetched_epoch < 0
-        if source is not None and is_at_end and answer.error_code == 0 and not answer.records:
-            self.led_as = source.image
+        led_as = None if source is None else source.image
+        if source is not None and led_as is not None and is_at_end and answer.error_code == 0 and not answer.records:
+            self.led_as = led_as
             self.quiet_log = weakref.ref(source)
         else:
             self.quiet_log = self.led_as = None
@@ -153,18 +154,8 @@ class _Session:
     created_ms: int
     used_ms: int
     partitions: dict[_Key, _SessionPartition]
-    image_offset: int  # of the cluster image in which quiet partitions are led as they were
     epoch: int = INITIAL_EPOCH + 1  # of the request that is due
     counted: int = 0  # partitions, as the cache counts them
-
-    def follow(self, image: ClusterImage) -> None:
-        """End the quiet of those that are not led as they were, or are gone; most images change other topics."""
-        if image.offset == self.image_offset:
-            return
-        self.image_offset = image.offset
-        for partition in self.partitions.values():
-            if partition.quiet_log is not None and _leadership(image, partition.wanted) is not partition.led_as:
-                partition.quiet_log = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,7 +173,6 @@ class FetchTurn:
     may_create: bool = False
     privileged: bool = False
     by_topic_id: bool = False
-    image_offset: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -228,7 +218,7 @@ class FetchSessions:
         """Partitions in all sessions."""
         return self._partitions
 
-    def begin(self, request: FetchRequest, api_version: int, now_ms: int, image: ClusterImage) -> FetchTurn:
+    def begin(self, request: FetchRequest, api_version: int, now_ms: int) -> FetchTurn:
         """What this request reads; raises the errors that make a client start a new session."""
         by_topic_id = api_version >= TOPIC_IDS_FROM
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -240,7 +230,6 @@ class FetchSessions:
                 may_create=request.session_epoch == INITIAL_EPOCH,
                 privileged=_is_follower(request),
                 by_topic_id=by_topic_id,
-                image_offset=image.offset,
             )
         session = self._by_id.get(request.session_id)
         if session is None:
@@ -254,9 +243,9 @@ class FetchSessions:
                 f"fetch session {request.session_id} names topics by {'id' if session.by_topic_id else 'name'}, "
                 f"version {api_version} does not"
             )
-        return self._go_on(session, request, now_ms, image)
+        return self._go_on(session, request, now_ms)
 
-    def _go_on(self, session: _Session, request: FetchRequest, now_ms: int, image: ClusterImage) -> FetchTurn:
+    def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> FetchTurn:
         partitions = session.partitions
         memorable = _take_changes(partitions, request)
         self._count(session)
@@ -268,7 +257,6 @@ class FetchSessions:
         session.used_ms = now_ms
         self._by_id.move_to_end(session.session_id)
         session.epoch = next_epoch(session.epoch)
-        session.follow(image)
         due = _due(partitions.values())
         return FetchTurn(
             wanted=tuple(each.wanted for each in due),
@@ -338,7 +326,6 @@ class FetchSessions:
             created_ms=now_ms,
             used_ms=now_ms,
             partitions=partitions,
-            image_offset=turn.image_offset,
         )
         self._count(session)
         self._least.clear()
@@ -408,13 +395,6 @@ def _due(partitions: Iterable[_SessionPartition]) -> list[_SessionPartition]:
             each.quiet_log = None
         due.append(each)
     return due
-
-
-def _leadership(image: ClusterImage, wanted: Wanted) -> PartitionImage | None:
-    """How the partition is led, the same object for as long as that stays so; None if there is no such partition."""
-    topic = image.topics.get(wanted.topic) if wanted.topic else image.topic_by_id(wanted.topic_id)
-    number = wanted.partition.partition
-    return topic.partitions[number] if topic is not None and 0 <= number < len(topic.partitions) else None
 
 
 def _take_changes(partitions: dict[_Key, _SessionPartition], request: FetchRequest) -> bool:

@@ -5,8 +5,9 @@ locked and identified, the metadata log replayed, partition folders compared wit
 (`tidemill.broker.opening`), groups replayed, the node registered, and only then are clients let in. Closing goes the
 other way round.
 
-Afterwards the node follows the image: a new partition gets its log before anybody is told that it exists, a deleted
-topic loses its logs and its groups' offsets, changed settings reach the logs they are about.
+Afterwards the node follows the image, by what changed in it. What is in memory (groups, roles of partitions, limits)
+changes with the commit; files take their time: a new partition gets its log before its creation is answered, a deleted
+topic loses its logs, changed settings reach the logs they are about.
 
 Not here: any decision about requests (handlers, machines) and command lines (`tidemill.broker.cli`).
 """
@@ -41,7 +42,8 @@ from tidemill.broker.log.turns import Turns
 from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.producer_ids import ProducerIds
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
-from tidemill.broker.quorum.metadata import ClusterImage, NewTopic, Rules, TopicImage
+from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicImage
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
 from tidemill.broker.replication.replicas import Replicas
@@ -189,37 +191,43 @@ class Broker:
         settings = topic_settings(topic.configs if topic else {}, layers)
         return LogConfig.of({**settings, "record.validation": record_validation(layers)})
 
-    async def follow(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Make the logs what the image says; a log that cannot be made now is tried again later."""
-        changed = sorted(after.topics.changed_since(before.topics))
-        gone = [
-            name
-            for name in changed
-            if (old := before.topics.get(name)) is not None
-            and ((now := after.topics.get(name)) is None or now.topic_id != old.topic_id)
-        ]
-        self.groups.image_changed(after, frozenset(gone))  # before anything that waits: offsets are judged by the image
-        for name in gone:
+    def hear(self, delta: ImageDelta) -> None:
+        """Let what is in memory be what was committed; called before anybody else sees the image."""
+        self.groups.image_changed(delta.after, frozenset(delta.gone))  # offsets are judged by the image
+        for name in delta.gone:
             self.replicas.forget(name)
+        for name in delta.topics:
+            topic = delta.after.topics.get(name)
+            if topic is not None:
+                self.replicas.tell(topic)
+                self._roles_changed(topic)
+        if delta.broker_configs:
+            self._take_live_settings()
+
+    async def follow(self, delta: ImageDelta) -> None:
+        """Make the logs what the image says; a log that cannot be made now is tried again later."""
+        for name in delta.gone:
             try:
                 await self.logs.delete(name)
             except OSError as error:  # the next start finds the folder and knows that its topic is gone
                 log.error("files of a deleted topic are still there", topic=name, reason=str(error))
-        every_topic = before.broker_configs != after.broker_configs
-        if every_topic:
-            self._take_live_settings()
+        before, after = delta.before.topics, delta.after.topics
         turns = Turns(self.clock.monotonic)
-        for topic in [
-            after.topics[name] for name in (after.topics if every_topic else changed) if name in after.topics
-        ]:
+        for topic in [after[name] for name in (after if delta.broker_configs else delta.topics) if name in after]:
             await turns.give_way()
-            old = before.topics.get(topic.name)
             await self._make_logs(topic)
-            if old is not None and (every_topic or old.configs != topic.configs):
+            old = before.get(topic.name)
+            if old is not None and (delta.broker_configs or old.configs != topic.configs):
                 await self.logs.apply_config(topic.name, self.log_config(topic))
-            self.replicas.assign(topic)
-            self._roles_changed(topic)
-        self.followed = after
+            self._assign(topic)
+        self.followed = delta.after
+
+    def _assign(self, topic: TopicImage) -> None:
+        """Give the logs of `topic` their replicas, by what is committed now; it may be gone by now."""
+        current = self.controller.image.topics.get(topic.name)
+        if current is not None and current.topic_id == topic.topic_id:
+            self.replicas.assign(current)
+            self._roles_changed(current)
 
     def _roles_changed(self, topic: TopicImage) -> None:
         if topic.name == OFFSETS_TOPIC:
@@ -233,11 +241,13 @@ class Broker:
         self.logs.producer_id_expiration_ms = producer_id_expiration_ms(layers)
 
     async def make_missing_logs(self) -> None:
-        """Make the logs of all partitions that live here and have none."""
+        """Make the logs of all partitions that live here and have none, as far as the image has been followed."""
         turns = Turns(self.clock.monotonic)
-        for topic in list(self.controller.image.topics.values()):
+        for topic in list(self.followed.topics.values()):
             await turns.give_way()
-            await self._make_logs(topic)
+            current = self.controller.image.topics.get(topic.name)
+            if current is not None and current.topic_id == topic.topic_id:
+                await self._make_logs(current)
 
     async def _make_logs(self, topic: TopicImage) -> None:
         """Make what `topic` lacks, as long as it is there: it may be deleted while this waits for the disk."""
@@ -254,10 +264,7 @@ class Broker:
         except KafkaError as error:
             log.error("partitions have no log", topic=topic.name, reason=str(error))
         else:
-            current = self.controller.image.topics.get(topic.name)
-            if current is not None and current.topic_id == topic.topic_id:
-                self.replicas.assign(current)
-                self._roles_changed(current)
+            self._assign(topic)
 
     def without_log(self, topic: TopicImage) -> list[int]:
         """The partitions of `topic` that live here and have no log."""
@@ -481,6 +488,7 @@ async def recover(broker: Broker, data: Directory, new_uuid: Callable[[], uuid.U
     for topic in broker.controller.image.topics.values():
         broker.replicas.assign(topic, broker.logs.high_watermarks)
     records = broker.groups.replay(broker.controller.image)
+    broker.controller.watch(broker.hear)
     broker.controller.subscribe(broker.follow)
     broker.followed = broker.controller.image
     return records

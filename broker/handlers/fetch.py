@@ -144,7 +144,7 @@ def serve(
     broker: BrokerServices, request: FetchRequest, api_version: int
 ) -> "FetchResponse | asyncio.Future[FetchResponse]":
     """Read what is there; if that is not enough yet, park."""
-    turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms(), broker.controller.image)
+    turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms())
     fetch = _Fetch(broker, request, turn)
     read = _read_all(fetch, may_block=False)
     if read.cold:

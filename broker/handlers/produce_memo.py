@@ -4,9 +4,9 @@ versions: 3-13, as in `produce`
 
 All bytes of a Produce request except the correlation id and the batch repeat as long as a producer writes to the same
 partition. A connection therefore remembers, by these bytes, which log they led to and what the response looks like; the
-batch itself is judged by the log as always. What is remembered is about one image of the cluster: when the image is
-replaced (a topic deleted or made anew, another leader, other settings) everything is looked up again. Settings that the
-log obeys are read from the log each time.
+batch itself is judged by the log as always. What is remembered holds for as long as the partition is led as it was:
+when it becomes different (its topic deleted or made anew, another leader) it is looked up again, and what is remembered
+of other partitions stays. Settings that the log obeys are read from the log each time.
 
 What is unusual about a request is left to the general handler, which then says what is wrong with it: acks=0,
 transactional ids, unknown topics. A request with several batches goes to `produce_several`.
@@ -27,7 +27,6 @@ from tidemill.broker.handlers.produce_answer import (
 )
 from tidemill.broker.handlers.produce_several import SeveralBatches
 from tidemill.broker.log.partition import AppendResult
-from tidemill.broker.quorum.image import ClusterImage
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, Replica
 from tidemill.core.errors import KafkaError
 from tidemill.core.types import new_tuple
@@ -58,11 +57,11 @@ _MARKS = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)  # occur i
 class KnownPrefix:
     """Where requests with a certain prefix go."""
 
-    __slots__ = ("_asked", "_head", "_pack", "_size", "_tail", "_with_start", "acks", "image", "place")
+    __slots__ = ("_asked", "_head", "_pack", "_size", "_tail", "_with_start", "acks", "led_as", "place")
 
-    def __init__(self, image: ClusterImage, place: Replica, frame: ProduceFrame, version: int) -> None:
-        self.image = image
+    def __init__(self, place: Replica, frame: ProduceFrame, version: int) -> None:
         self.place = place
+        self.led_as = place.image
         self.acks = frame.acks
         topic, ((index, _, _),) = frame.topics[0]
         self._asked: tuple[AskedTopic] = ((*named(topic, version), (index,)),)
@@ -116,7 +115,7 @@ class ProduceMemo:
         """Serve a request with a batch for a partition that there is; None if it is another."""
         broker = self._broker
         known = self._known.get(bytes(frame[PREFIX_AT : self._prefix_end]))
-        if known is None or known.image is not broker.controller.image:
+        if known is None or known.led_as is not known.place.image:
             found = read_produce_frame(frame, self._version)
             if found is None or found.acks not in (ACKS_LEADER, ACKS_ALL):
                 return None
@@ -153,11 +152,10 @@ class ProduceMemo:
 
     def _learn(self, frame: memoryview, found: ProduceFrame) -> KnownPrefix | None:
         """What is known, or can be found out, about the prefix of `frame`."""
-        image = self._broker.controller.image
         prefix = bytes(frame[PREFIX_AT : found.prefix_end])
         known = self._known.get(prefix)
-        if known is None or known.image is not image:
-            known = self._look_up(image, found) if len(prefix) <= PREFIX_BYTES_MAX else None
+        if known is None or known.led_as is not known.place.image:
+            known = self._look_up(found) if len(prefix) <= PREFIX_BYTES_MAX else None
             if known is None:
                 return None
             if len(self._known) >= ENTRIES_MAX:
@@ -166,10 +164,10 @@ class ProduceMemo:
         self._prefix_end = found.prefix_end
         return known
 
-    def _look_up(self, image: ClusterImage, found: ProduceFrame) -> KnownPrefix | None:
+    def _look_up(self, found: ProduceFrame) -> KnownPrefix | None:
         topic, ((index, _, _),) = found.topics[0]
         try:
             place = find_place(self._broker, *named(topic, self._version), index)
         except KafkaError:
             return None
-        return KnownPrefix(image, place, found, self._version)
+        return KnownPrefix(place, found, self._version)

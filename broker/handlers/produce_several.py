@@ -3,8 +3,8 @@
 versions: 3-13, as in `produce`
 
 The Java producer packs the batches of all partitions that one broker leads into one request, and seldom the same ones
-twice. What repeats are the partitions: a connection remembers where each of them is, for one image of the cluster, and
-no message object is made of the request or, when all goes well, of the response.
+twice. What repeats are the partitions: a connection remembers where each of them is for as long as it is led as it was,
+and no message object is made of the request or, when all goes well, of the response.
 
 Nothing is appended before every partition of the request has been found; if one is not, the general handler says why. A
 batch that is then refused has its error in the response, beside the others.
@@ -12,6 +12,7 @@ batch that is then refused has its error in the response, beside the others.
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tidemill.broker.admission import Outcome, find_place
 from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange
@@ -25,7 +26,7 @@ from tidemill.broker.handlers.produce_answer import (
     produce_response,
 )
 from tidemill.broker.log.partition import AppendResult
-from tidemill.broker.quorum.image import ClusterImage
+from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import KafkaError
 from tidemill.core.wire.framing import RequestHeader
@@ -35,18 +36,19 @@ from tidemill.core.wire.produce_frame import ProduceFrame, Stored, encode_stored
 PLACES_MAX = 4096
 """Per connection; more than a producer writes to at one broker, and at most two megabytes of memory."""
 
+_UNKNOWN: Final = (None, None)
+
 
 class SeveralBatches:
     """The partitions that one connection writes to in one version."""
 
-    __slots__ = ("_admit", "_broker", "_image", "_places", "_version")
+    __slots__ = ("_admit", "_broker", "_places", "_version")
 
     def __init__(self, broker: BrokerServices, version: int) -> None:
         self._broker = broker
         self._admit = broker.admission.admit
         self._version = version
-        self._image: ClusterImage | None = None
-        self._places: dict[tuple[bytes, int], Replica] = {}
+        self._places: dict[tuple[bytes, int], tuple[Replica, PartitionImage | None]] = {}  # how it is led beside it
 
     def __call__(self, frame: memoryview, found: ProduceFrame, header: RequestHeader) -> Exchange | None:
         """Serve the request whose parts are `found`, acks being 1 or all; None leaves it to the general handler."""
@@ -90,17 +92,15 @@ class SeveralBatches:
 
     def _look_through(self, found: ProduceFrame) -> list[Replica] | None:
         """A place for every batch; None if there is none for one of them."""
-        image = self._broker.controller.image
-        if image is not self._image:
-            self._image = image
-            self._places.clear()
         known = self._places
         places: list[Replica] = []
         for topic, spans in found.topics:
             for index, _, _ in spans:
-                place = known.get((topic, index)) or self._look_up(topic, index)
-                if place is None:
-                    return None
+                place, led_as = known.get((topic, index), _UNKNOWN)
+                if place is None or place.image is not led_as:
+                    place = self._look_up(topic, index)
+                    if place is None:
+                        return None
                 places.append(place)
         return places
 
@@ -111,7 +111,7 @@ class SeveralBatches:
             return None
         if len(self._places) >= PLACES_MAX:
             self._places.clear()
-        self._places[topic, index] = place
+        self._places[topic, index] = place, place.image
         return place
 
 

@@ -1,13 +1,21 @@
-"""The shell around the metadata machine: decide, append, sync, apply
+"""The shell around the metadata machine: decide, append, sync, commit, tell
 
-One request at a time, in the order in which they came: the next decision is made on an image that holds the one
-before. Listeners hear of every new image, and are waited for, before the caller is answered and before the next
-decision: a topic that was reported created has its logs open, and one that was deleted has let go of its folder.
+There are two images. A request is decided at once, on the speculative one, which holds everything decided so far; the
+next request finds it there. The committed one, which readers get as `.image`, holds what is on the disk. What was
+decided while the disk was busy is written as one batch, of which a crash leaves all or nothing, and shares one fsync;
+an answer waits until all that it was decided on is durable, a refusal too.
 
-Readers take `.image` and keep it as long as they like; it never changes.
+When the log refuses a batch, the speculative image is the committed one again, and what was decided on the other is
+nothing. What was refused together is then tried one by one, so that on a full disk the deletion that frees it is not
+refused because of its neighbours; who is refused alone is told so.
+
+Those who keep something that they found in an image are told what changed. Watchers hear of it when it is committed,
+in the same turn of the event loop, and must not wait. Listeners may: they are told one delta after another, off the
+way of decisions, and one delta covers all that was committed meanwhile. An answer waits for them too: a topic that was
+reported created has its logs open, and one that was deleted has let go of its folder.
 
 When the log has grown enough, or enough time has passed, a snapshot of the image is written by a worker thread while
-decisions go on. It begins between two decisions, so that it holds exactly what is in the log below its end.
+decisions go on. It begins between two batches, so that it holds exactly what is in the log below its end.
 
 A disk that fails (not one that is full) ends the node: `on_failure` is told, nobody is answered as if it had worked,
 and the next start reads what is really there.
@@ -17,14 +25,16 @@ Not here: judging requests (`tidemill.broker.quorum.metadata`) and bytes on disk
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar, cast
 
 import structlog
 
+from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage, Draft, TopicImage
 from tidemill.broker.quorum.metadata import (
     AllocateProducerIds,
@@ -52,18 +62,23 @@ from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord
 from tidemill.broker.quorum.snapshot import records_of
 from tidemill.broker.quorum.store import ROOM_BYTES, MetadataStore, MetadataStoreError, SnapshotStopped
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.errors import UnknownTopicOrPartition, error_for_code
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.disk import DISK_FULL
 
 log = structlog.get_logger("tidemill.broker.quorum")
 
-Listener: TypeAlias = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
-"""Awaited with the image before and the image after."""
+Watcher: TypeAlias = Callable[[ImageDelta], None]
+"""Called when something is committed, before anybody else can see it."""
 
-QUEUED_REQUESTS_MAX: Final = 1000
-"""Requests that may wait for their turn; more make their connections wait, which is the back-pressure."""
+Listener: TypeAlias = Callable[[ImageDelta], Awaitable[None]]
+"""Awaited with what changed since it was last."""
 
+PENDING_REQUESTS_MAX: Final = 1000
+"""Requests without an answer; more make their connections wait, which is the back-pressure."""
+
+RECORDS_PER_BATCH: Final = 10_000
+"""From so many on nothing more is written with them: some 0.6 MB that are lost or kept together."""
 
 LEADERSHIPS_PER_BATCH: Final = 10_000
 """New leaderships are written in batches of 0.4 MB: what is lost of them by another crash is written anew."""
@@ -83,6 +98,18 @@ class SnapshotRules:
 
     max_bytes: int = 20 * 2**20
     max_interval_ms: int = 3_600_000
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """Mutable: a request on its way, what was decided, and the image that this led to."""
+
+    request: Request
+    answer: "asyncio.Future[Response]"
+    records: Sequence[MetadataRecord] = ()
+    response: Response = ()
+    image: ClusterImage = field(default_factory=ClusterImage)
+    removed: Mapping[uuid.UUID, str] = field(default_factory=dict)
 
 
 class Controller:
@@ -114,9 +141,14 @@ class Controller:
         self._on_failure = on_failure
         self._still_there = still_there
         self._executor = executor
-        self._image = ClusterImage()
+        self._image = self._speculative = self._told = ClusterImage()
+        self._watchers: list[Watcher] = []
         self._listeners: list[Listener] = []
-        self._queue: asyncio.Queue[tuple[Request, asyncio.Future[Response]]] = asyncio.Queue(QUEUED_REQUESTS_MAX)
+        self._room = asyncio.Semaphore(PENDING_REQUESTS_MAX)
+        self._decided: deque[_Asked] = deque()  # on the speculative image, and not written yet
+        self._alone: deque[_Asked] = deque()  # refused together: each is decided anew, and written, by itself
+        self._untold: deque[_Asked] = deque()  # committed, and not heard by every listener
+        self._work, self._news = asyncio.Event(), asyncio.Event()
         self._turn = asyncio.Lock()  # held for as long as the log may be ahead of the image
         self._snapshot_wanted = asyncio.Event()
         self._snapshot_from_ms = clock.now_ms()
@@ -136,7 +168,7 @@ class Controller:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset after the last decision written; `image.offset` is the one after the last committed."""
+        """The offset after the last batch written; `image.offset` is the one after the last committed."""
         return self._store.offset_end
 
     def load(self) -> None:
@@ -148,6 +180,7 @@ class Controller:
         for sentence in loaded.damaged:
             log.error("went back to an older snapshot and the log behind it", reason=sentence)
         self._image, self._removed = draft.freeze(self._store.offset_end), draft.removed
+        self._speculative = self._told = self._image
         self._keep_room()
         if loaded.damaged:
             self._snapshot_wanted.set()
@@ -162,12 +195,19 @@ class Controller:
         while records := tuple(islice(leaderships, LEADERSHIPS_PER_BATCH)):
             self._store.append(records, self._clock.now_ms())
             self._store.sync()
-            self._apply(records)
+            draft = Draft(self._image)
+            draft.apply_all(records)
+            self._image = self._speculative = self._told = draft.freeze()
             begun += len(records)
+        self._keep_room()
         return begun
 
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` with every commit."""
+        self._watchers.append(watcher)
+
     def subscribe(self, listener: Listener) -> None:
-        """Await `listener` after every commit, before the request is answered."""
+        """Await `listener` after commits, before their requests are answered."""
         self._listeners.append(listener)
 
     async def create_topics(
@@ -186,7 +226,10 @@ class Controller:
         (result,) = await self.create_topics((topic,))
         if result.error is not None and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise result.error
-        return self._image.topics[topic.name]
+        existing = self._image.topics.get(topic.name)
+        if existing is None:  # what was decided on it meanwhile is committed too
+            raise UnknownTopicOrPartition(f"topic {topic.name!r} was deleted right after")
+        return existing
 
     async def delete_topics(self, topics: Sequence[TopicRef]) -> tuple[TopicResult, ...]:
         """Delete topics; one result per name or id, in order."""
@@ -229,62 +272,162 @@ class Controller:
         """A random id; like Kafka's, its text never starts with a dash, which would look like an option."""
         while True:
             candidate = self._new_uuid()
-            if candidate.bytes[0] >> 2 != 62 and candidate not in self._image.topic_names:
+            if candidate.bytes[0] >> 2 != 62 and candidate not in self._speculative.topic_names:
                 return candidate
 
+    # --- from a request to its answer
+
     async def run(self) -> None:
-        """Work on requests until cancelled; the owner runs this as a task for as long as it serves."""
-        while True:
-            request, answer = await self._queue.get()
-            try:
-                async with self._turn:
-                    response = await self._commit_next(request)
-            except Exception as error:
-                if not answer.done():
-                    answer.set_exception(error)
-                if self._image.offset != self._store.offset_end and not isinstance(error, KafkaError):
-                    raise  # the log has what the image has not: only a start that replays it can go on
-            else:
-                if not answer.done():
-                    answer.set_result(response)
-                self.want_snapshot_when_due()
+        """Write what is decided and tell of it, until cancelled; the owner runs this for as long as it serves."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._tell())
+                tasks.create_task(self._write())
+        except BaseExceptionGroup as failures:
+            if len(failures.exceptions) > 1:
+                raise
+            raise failures.exceptions[0] from None
 
     async def _commit(self, request: Request) -> Response:
-        """Queue `request`; a client that goes away stops waiting, its request is carried out all the same."""
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        await self._queue.put((request, answer))
-        return await answer
-
-    async def _commit_next(self, request: Request) -> Response:
-        result = decide(self._image, request, self._rules)
-        if not result.records:
-            return result.response
+        """Decide `request` now; a client that goes away stops waiting, its request is carried out all the same."""
+        await self._room.acquire()
+        asked = _Asked(request, asyncio.get_running_loop().create_future())
         try:
-            self._store.append(result.records, self._clock.now_ms())
-            await self._in_thread(self._store.sync)
-        except MetadataStoreError as error:
-            log.error("metadata change refused", reason=str(error))
-            self._report_failure(error)
-            raise error_for_code(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        before = self._image
-        self._apply(result.records)
-        for listener in self._listeners:
-            await listener(before, self._image)
-        return result.response
+            self._take(asked)
+        except BaseException:
+            self._room.release()
+            raise
+        return await asked.answer
 
-    def _apply(self, records: Sequence[MetadataRecord]) -> None:
-        draft = Draft(self._image)
-        draft.apply_all(records)
-        self._image = draft.freeze()
-        self._removed.update(draft.removed)
+    def _take(self, asked: _Asked) -> None:
+        if self._alone:  # its turn is behind theirs
+            self._alone.append(asked)
+            return
+        self._decide(asked)
+        if asked.image is self._image:  # all that it was decided on is durable
+            self._answer_when_told(asked)
+        else:
+            self._decided.append(asked)
+            self._work.set()
+
+    def _decide(self, asked: _Asked) -> None:
+        """Let the speculative image be what the request makes of it; if that fails it stays as it is."""
+        result = decide(self._speculative, asked.request, self._rules)
+        asked.records, asked.response, asked.removed = result.records, result.response, {}
+        if result.records:
+            draft = Draft(self._speculative)
+            draft.apply_all(result.records)
+            self._speculative, asked.removed = draft.freeze(), draft.removed
+        asked.image = self._speculative
+
+    async def _write(self) -> None:
+        while True:
+            await self._work.wait()
+            async with self._turn:
+                batch = self._next_batch()
+                if batch:
+                    await self._write_batch(batch)
+            self.want_snapshot_when_due()
+
+    def _next_batch(self) -> list[_Asked]:
+        """What is to be durable next; nothing if there is nothing to do."""
+        if not self._decided and self._alone:
+            asked = self._alone.popleft()
+            try:
+                self._decide(asked)
+            except Exception as error:
+                self._settle(asked, error)
+            else:
+                self._decided.append(asked)
+        batch: list[_Asked] = []
+        records = 0
+        while self._decided and records < RECORDS_PER_BATCH:
+            batch.append(self._decided.popleft())
+            records += len(batch[-1].records)
+        if not self._decided and not self._alone:
+            self._work.clear()
+        return batch
+
+    async def _write_batch(self, batch: Sequence[_Asked]) -> None:
+        records = [record for asked in batch for record in asked.records]
+        if records:
+            try:
+                self._store.append(records, self._clock.now_ms())
+                await self._in_thread(self._store.sync)
+            except MetadataStoreError as error:
+                self._take_back(batch, error)
+                return
+        self._publish(batch)
+
+    def _take_back(self, batch: Sequence[_Asked], error: MetadataStoreError) -> None:
+        """Nothing of `batch` is in the log, so nothing of it, or of what was decided on it, holds."""
+        self._speculative = self._image
+        undone = [*batch, *self._decided]
+        self._decided.clear()
+        if self._store.failure is None:
+            self._work.set()
+            refused, again = (undone[:1], undone[1:]) if len(batch) == 1 else ([], undone)
+            self._alone.extendleft(reversed(again))
+        else:
+            refused = [*undone, *self._alone]
+            self._alone.clear()
+            self._on_failure(error)
+        for asked in refused:
+            log.error("metadata change refused", reason=str(error))
+            self._settle(asked, error_for_code(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+
+    def _publish(self, batch: Sequence[_Asked]) -> None:
+        before, self._image = self._image, batch[-1].image
+        for asked in batch:
+            self._removed.update(asked.removed)
         self._keep_room()
+        if self._image is not before:
+            self._show(ImageDelta.between(before, self._image))
+        for asked in batch:
+            self._answer_when_told(asked)
+
+    def _show(self, delta: ImageDelta) -> None:
+        for watcher in self._watchers:
+            try:
+                watcher(delta)
+            except Exception:
+                log.exception("what changed in the metadata was not taken in", by=repr(watcher))
+        self._news.set()
+
+    async def _tell(self) -> None:
+        """Let the listeners follow the committed image, however far it is ahead."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            delta = ImageDelta.between(self._told, self._image)
+            failure: Exception | None = None
+            for listener in self._listeners:
+                try:
+                    await listener(delta)
+                except Exception as error:
+                    log.exception("what changed in the metadata was not followed", by=repr(listener))
+                    failure = error
+            self._told = delta.after
+            while self._untold and self._untold[0].image.offset <= self._told.offset:
+                self._settle(self._untold.popleft(), failure)
+
+    def _answer_when_told(self, asked: _Asked) -> None:
+        if self._listeners and asked.image.offset > self._told.offset:
+            self._untold.append(asked)
+        else:
+            self._settle(asked, None)
+
+    def _settle(self, asked: _Asked, error: Exception | None) -> None:
+        self._room.release()
+        if asked.answer.done():
+            return  # nobody waits for it any more
+        if error is None:
+            asked.answer.set_result(asked.response)
+        else:
+            asked.answer.set_exception(error)
 
     def _keep_room(self) -> None:
         self._store.keep_room(ROOM_BYTES + LEADERSHIP_BYTES * self._image.partition_count)
-
-    def _report_failure(self, error: OSError) -> None:
-        if self._store.failure is not None:
-            self._on_failure(error)
 
     async def _in_thread(self, call: Callable[[], ResultT]) -> ResultT:
         """The result of `call`; who is cancelled waits for its end, for files must not be closed under it."""

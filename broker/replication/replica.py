@@ -114,6 +114,10 @@ class Replica:
         if led and not self.machine.leads:
             self._wake()
 
+    def retire(self) -> None:
+        """The partition is gone: whoever remembers how it is led has to look it up again."""
+        self.image = None
+
     def configure(self, *, lag_max_ms: int) -> None:
         """The log's settings may be others."""
         min_in_sync = self.log.config.min_insync_replicas

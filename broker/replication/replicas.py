@@ -5,13 +5,14 @@ that changes its topic, and it ends with its log. What partitions want of others
 nobody else is there, and nothing is ever wanted.
 """
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.replication.partition import PartitionMachine
 from tidemill.broker.replication.replica import Outlet, Replica, Wish
-from tidemill.core.types import TopicPartition
+from tidemill.core.types import ZERO_UUID, TopicPartition
 
 LAG_MAX_MS = 30_000
 """Kafka's replica.lag.time.max.ms."""
@@ -58,15 +59,23 @@ class Replicas:
             key = TopicPartition(topic.name, partition.partition)
             replica = self._by_partition.get(key)
             if replica is None or replica.closed:
-                replica = self._make(key, (high_watermarks or {}).get(key, 0))
+                replica = self._make(key, topic.topic_id, (high_watermarks or {}).get(key, 0))
             if replica is not None:
                 replica.assign(partition, now_ms=now_ms)
                 replica.configure(lag_max_ms=self._lag_max_ms)
 
-    def _make(self, key: TopicPartition, high_watermark: int) -> Replica | None:
+    def tell(self, topic: TopicImage) -> None:
+        """Tell the replicas that there are of `topic` how they are led; others have to wait for their logs."""
+        now_ms = int(self._monotonic() * 1000)
+        for partition in topic.partitions:
+            replica = self.get(topic.name, partition.partition)
+            if replica is not None and not replica.closed:
+                replica.assign(partition, now_ms=now_ms)
+
+    def _make(self, key: TopicPartition, topic_id: uuid.UUID, high_watermark: int) -> Replica | None:
         partition_log = self._logs.get(*key)
-        if partition_log is None or partition_log.closed:
-            return None
+        if partition_log is None or partition_log.closed or partition_log.topic_id not in (topic_id, ZERO_UUID):
+            return None  # that of a deleted topic of the same name is about to go
         machine = PartitionMachine(
             self._node_id,
             held=partition_log.held_offset,
@@ -75,12 +84,15 @@ class Replicas:
             lag_max_ms=self._lag_max_ms,
         )
         replica = Replica(partition_log, machine, self._outlet)
-        if key not in self._by_partition:
+        before = self._by_partition.get(key)
+        if before is None:
             self._by_topic.setdefault(key.topic, []).append(key)
+        else:
+            before.retire()
         self._by_partition[key] = replica
         return replica
 
     def forget(self, topic: str) -> None:
         """The topic is gone; whoever waits for data is woken when its logs are closed."""
         for key in self._by_topic.pop(topic, ()):
-            del self._by_partition[key]
+            self._by_partition.pop(key).retire()

@@ -109,13 +109,13 @@ def quiet(turn: FetchTurn, **more: object) -> list[PartitionData]:
 
 
 def created(cache: FetchSessions, count: int = 1, now_ms: int = 0, **more: object) -> int:
-    turn = cache.begin(request({("t", number): 0 for number in range(count)}, **more), 12, now_ms, IMAGE)  # type: ignore[arg-type]
+    turn = cache.begin(request({("t", number): 0 for number in range(count)}, **more), 12, now_ms)  # type: ignore[arg-type]
     return cache.finish(turn, quiet(turn), now_ms).session_id
 
 
 def test_a_full_fetch_gets_everything_and_a_session() -> None:
     cache = sessions()
-    turn = cache.begin(request({("a", 0): 0, ("b", 1): 7}), 12, 0, IMAGE)
+    turn = cache.begin(request({("a", 0): 0, ("b", 1): 7}), 12, 0)
     assert places(turn) == [("a", 0), ("b", 1)]
     answer = cache.finish(turn, quiet(turn), 0)
     assert (answer.session_id, list(answer.numbers)) == (1, [0, 1])
@@ -127,7 +127,7 @@ def test_without_a_wish_or_without_partitions_there_is_no_session(
     epoch: int, partitions: dict[tuple[str, int], int]
 ) -> None:
     cache = sessions()
-    turn = cache.begin(request(partitions, epoch=epoch), 12, 0, IMAGE)
+    turn = cache.begin(request(partitions, epoch=epoch), 12, 0)
     assert cache.finish(turn, quiet(turn), 0).session_id == 0
     assert len(cache) == 0
 
@@ -138,7 +138,7 @@ def test_only_news_is_told_and_an_error_until_it_is_over() -> None:
     epoch = itertools.count(1)
 
     def ask(*rows: dict[str, object]) -> list[int]:
-        turn = cache.begin(request({}, session_id, next(epoch)), 12, 0, IMAGE)
+        turn = cache.begin(request({}, session_id, next(epoch)), 12, 0)
         data = [
             PartitionData(
                 **{"partition_index": number, "high_watermark": 5, "log_start_offset": 0, "records": b""} | row  # type: ignore[arg-type]
@@ -166,17 +166,17 @@ def test_only_news_is_told_and_an_error_until_it_is_over() -> None:
 def test_partitions_that_brought_records_are_read_last_the_next_time() -> None:
     cache = sessions()
     session_id = created(cache, 3)
-    turn = cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
+    turn = cache.begin(request({}, session_id, 1), 12, 0)
     data = quiet(turn)
     data[0] = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"x")
     cache.finish(turn, data, 0)
-    assert places(cache.begin(request({}, session_id, 2), 12, 0, IMAGE)) == [("t", 1), ("t", 2), ("t", 0)]
+    assert places(cache.begin(request({}, session_id, 2), 12, 0)) == [("t", 1), ("t", 2), ("t", 0)]
 
 
 def test_partitions_are_changed_added_and_forgotten() -> None:
     cache = sessions()
     session_id = created(cache, 2)
-    turn = cache.begin(request({("t", 1): 9, ("u", 0): 4}, session_id, 1, forgotten=(("t", 0), ("t", 7))), 12, 0, IMAGE)
+    turn = cache.begin(request({("t", 1): 9, ("u", 0): 4}, session_id, 1, forgotten=(("t", 0), ("t", 7))), 12, 0)
     assert [
         (place, wanted.partition.fetch_offset) for place, wanted in zip(places(turn), turn.wanted, strict=True)
     ] == [
@@ -185,7 +185,7 @@ def test_partitions_are_changed_added_and_forgotten() -> None:
     ]
     assert list(cache.finish(turn, quiet(turn), 0).numbers) == [1]
     assert cache.partitions == 2
-    turn = cache.begin(request({}, session_id, 2, forgotten=(("t", 1), ("u", 0))), 12, 0, IMAGE)
+    turn = cache.begin(request({}, session_id, 2, forgotten=(("t", 1), ("u", 0))), 12, 0)
     assert (turn.wanted, cache.finish(turn, [], 0).session_id) == ((), 0)
     assert (len(cache), cache.partitions) == (0, 0)
 
@@ -194,38 +194,36 @@ def test_wrong_ids_and_epochs_are_refused() -> None:
     cache = sessions()
     session_id = created(cache)
     with pytest.raises(FetchSessionIdNotFound):
-        cache.begin(request({}, session_id + 1, 1), 12, 0, IMAGE)
+        cache.begin(request({}, session_id + 1, 1), 12, 0)
     with pytest.raises(FetchSessionIdNotFound):
-        cache.begin(request({}, 0, 1), 12, 0, IMAGE)
+        cache.begin(request({}, 0, 1), 12, 0)
     with pytest.raises(InvalidFetchSessionEpoch):
-        cache.begin(request({}, session_id, 2), 12, 0, IMAGE)
+        cache.begin(request({}, session_id, 2), 12, 0)
     with pytest.raises(FetchSessionTopicIdError):
-        cache.begin(request({}, session_id, 1), 13, 0, IMAGE)
-    turn = cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
+        cache.begin(request({}, session_id, 1), 13, 0)
+    turn = cache.begin(request({}, session_id, 1), 12, 0)
     with pytest.raises(InvalidFetchSessionEpoch):
-        cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
+        cache.begin(request({}, session_id, 1), 12, 0)
     cache.finish(turn, quiet(turn), 0)
 
 
 def test_a_session_by_topic_id_is_one_of_its_own() -> None:
     cache = sessions()
     topic = FetchTopic(topic_id=uuid.UUID(int=7), partitions=(FetchPartition(partition=0),))
-    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), 13, 0, IMAGE)
+    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), 13, 0)
     session_id = cache.finish(turn, quiet(turn), 0).session_id
     with pytest.raises(FetchSessionTopicIdError):
-        cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
+        cache.begin(request({}, session_id, 1), 12, 0)
     forgotten = ForgottenTopic(topic_id=uuid.UUID(int=7), partitions=(0,))
-    turn = cache.begin(
-        FetchRequest(session_id=session_id, session_epoch=1, forgotten_topics_data=(forgotten,)), 13, 0, IMAGE
-    )
+    turn = cache.begin(FetchRequest(session_id=session_id, session_epoch=1, forgotten_topics_data=(forgotten,)), 13, 0)
     assert turn.wanted == ()
 
 
 def test_an_answer_that_was_overtaken_is_refused() -> None:
     cache = sessions()
     session_id = created(cache)
-    first = cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
-    cache.begin(request({}, session_id, 2), 12, 0, IMAGE)
+    first = cache.begin(request({}, session_id, 1), 12, 0)
+    cache.begin(request({}, session_id, 2), 12, 0)
     with pytest.raises(InvalidFetchSessionEpoch):
         cache.finish(first, quiet(first), 0)
 
@@ -234,11 +232,11 @@ def test_an_answer_that_was_overtaken_is_refused() -> None:
 def test_a_full_fetch_ends_the_session_that_it_names(epoch: int) -> None:
     cache = sessions()
     session_id = created(cache)
-    turn = cache.begin(request({("t", 0): 0}, session_id, epoch), 12, 0, IMAGE)
+    turn = cache.begin(request({("t", 0): 0}, session_id, epoch), 12, 0)
     answer = cache.finish(turn, quiet(turn), 0)
     assert answer.session_id == (2 if epoch == 0 else 0)
     with pytest.raises(FetchSessionIdNotFound):
-        cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
+        cache.begin(request({}, session_id, 1), 12, 0)
 
 
 def test_epochs_begin_again_at_one() -> None:
@@ -265,7 +263,7 @@ def test_a_full_cache_gives_way_to_what_is_worth_more(
     cache = sessions(1)
     old = created(cache, 2, 0)
     used_at = age_ms - unused_ms
-    turn = cache.begin(request({}, old, 1), 12, used_at, IMAGE)
+    turn = cache.begin(request({}, old, 1), 12, used_at)
     cache.finish(turn, quiet(turn), used_at)
     new = created(cache, size, age_ms, **more)
     assert (new != 0, cache.evictions, len(cache)) == (evicts, int(evicts), 1)
@@ -284,11 +282,11 @@ def test_a_refusal_is_remembered_for_a_moment_but_never_against_more_worth() -> 
     old = EVICTION_MS + 1
     for _ in range(2):
         session_id = created(cache, 5, 0)
-        turn = cache.begin(request({}, session_id, 1), 12, old, IMAGE)
+        turn = cache.begin(request({}, session_id, 1), 12, old)
         cache.finish(turn, quiet(turn), old)
     assert created(cache, 5, old) == 0
     forgotten = (("t", 1), ("t", 2), ("t", 3))
-    cache.begin(request({}, 1, 2, forgotten=forgotten), 12, old, IMAGE)
+    cache.begin(request({}, 1, 2, forgotten=forgotten), 12, old)
     assert created(cache, 3, old + 999) == 0, "the first session is worth less by now, which is not noticed at once"
     assert created(cache, 3, old + 1000) != 0
     assert created(cache, 5, old + 1001) == 0
@@ -307,7 +305,7 @@ def test_partitions_of_all_sessions_are_limited() -> None:
     first = created(cache, 3)
     assert created(cache, 3) == 0
     assert created(cache, 2) != 0
-    turn = cache.begin(request({("u", 0): 0}, first, 1), 12, 0, IMAGE)
+    turn = cache.begin(request({("u", 0): 0}, first, 1), 12, 0)
     assert len(turn.wanted) == 4
     assert cache.finish(turn, quiet(turn), 0).session_id == 0, "too large now: it goes on without a session"
     assert cache.partitions == 2
@@ -315,10 +313,10 @@ def test_partitions_of_all_sessions_are_limited() -> None:
 
 def test_names_that_no_topic_can_have_are_not_remembered() -> None:
     cache = sessions()
-    turn = cache.begin(request({("x" * 250, 0): 0, ("t", 0): 0}), 12, 0, IMAGE)
+    turn = cache.begin(request({("x" * 250, 0): 0, ("t", 0): 0}), 12, 0)
     assert cache.finish(turn, quiet(turn), 0).session_id == 0
     session_id = created(cache)
-    turn = cache.begin(request({("x" * 250, 0): 0}, session_id, 1), 12, 0, IMAGE)
+    turn = cache.begin(request({("x" * 250, 0): 0}, session_id, 1), 12, 0)
     assert len(turn.wanted) == 2
     assert cache.finish(turn, quiet(turn), 0).session_id == 0
     assert (len(cache), cache.partitions) == (0, 0)
@@ -333,7 +331,7 @@ def sources(logs: dict[int, "Log"], numbers: Sequence[int] = (), image: ClusterI
 
 def quietened(cache: FetchSessions, logs: dict[int, "Log"], image: ClusterImage = IMAGE) -> int:
     """A session of partitions that have been read to their ends."""
-    turn = cache.begin(request({("t", number): log.end for number, log in logs.items()}), 12, 0, image)
+    turn = cache.begin(request({("t", number): log.end for number, log in logs.items()}), 12, 0)
     data = [log.data(number, log.end) for number, log in logs.items()]
     return cache.finish(turn, data, 0, sources(logs, image=image)).session_id
 
@@ -345,7 +343,7 @@ def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> N
     epoch = itertools.count(1)
 
     def ask(*changed: int) -> list[int]:
-        turn = cache.begin(request({("t", number): 5 for number in changed}, session_id, next(epoch)), 12, 0, IMAGE)
+        turn = cache.begin(request({("t", number): 5 for number in changed}, session_id, next(epoch)), 12, 0)
         asked = [number for _, number in places(turn)]
         assert len(turn.quiet_logs()) == len(logs) - len(asked)
         assert not turn.is_empty
@@ -398,6 +396,14 @@ CHANGES: dict[str, tuple[Callable[[ClusterImage], ClusterImage], list[int]]] = {
 }
 
 
+def tell(logs: dict[int, "Log"], image: ClusterImage) -> None:
+    """What a broker's partitions hear of another image."""
+    topic = image.topics.get("t")
+    for number, log in logs.items():
+        here = topic is not None and topic.topic_id == IMAGE.topics["t"].topic_id
+        log.image = topic.partitions[number] if topic is not None and here else None
+
+
 @pytest.mark.parametrize("named", [by_name, by_id])
 @pytest.mark.parametrize("change", CHANGES)
 def test_another_image_ends_the_quiet_of_what_it_changes(
@@ -406,14 +412,14 @@ def test_another_image_ends_the_quiet_of_what_it_changes(
     cache = sessions()
     logs = {number: Log() for number in range(4)}
     topic, version = named(IMAGE)
-    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), version, 0, IMAGE)
+    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), version, 0)
     data = [log.data(number, 0) for number, log in logs.items()]
     session_id = cache.finish(turn, data, 0, sources(logs)).session_id
-    assert places(cache.begin(request({}, session_id, 1), version, 0, IMAGE)) == []
+    assert places(cache.begin(request({}, session_id, 1), version, 0)) == []
     make, read = CHANGES[change]
-    image = make(IMAGE)
+    tell(logs, make(IMAGE))
     for epoch in (2, 3):
-        turn = cache.begin(request({}, session_id, epoch), version, 0, image)
+        turn = cache.begin(request({}, session_id, epoch), version, 0)
         assert [number for _, number in places(turn)] == read, "until it was read"
 
 
@@ -421,11 +427,20 @@ def test_what_was_read_in_a_later_image_than_the_request_began_in_is_quiet_in_th
     cache = sessions()
     logs = {number: Log() for number in range(2)}
     session_id = quietened(cache, logs)
-    turn = cache.begin(request({("t", 0): 0, ("t", 1): 0}, session_id, 1), 12, 0, IMAGE)
-    later = elected(IMAGE, "t", 0)
+    turn = cache.begin(request({("t", 0): 0, ("t", 1): 0}, session_id, 1), 12, 0)
     data = [log.data(number, 0) for number, log in logs.items()]
-    cache.finish(turn, data, 0, sources(logs, image=later))
-    assert places(cache.begin(request({}, session_id, 2), 12, 0, later)) == []
+    cache.finish(turn, data, 0, sources(logs, image=elected(IMAGE, "t", 0)))
+    assert places(cache.begin(request({}, session_id, 2), 12, 0)) == []
+
+
+def test_what_was_read_of_a_partition_that_is_no_more_is_not_quiet() -> None:
+    cache = sessions()
+    logs = {0: Log()}
+    session_id = quietened(cache, logs)
+    turn = cache.begin(request({("t", 0): 0}, session_id, 1), 12, 0)
+    logs[0].image = None
+    cache.finish(turn, [logs[0].data(0, 0)], 0, {0: logs[0]})
+    assert places(cache.begin(request({}, session_id, 2), 12, 0)) == [("t", 0)]
 
 
 @pytest.mark.parametrize(
@@ -436,17 +451,17 @@ def test_what_was_read_in_a_later_image_than_the_request_began_in_is_quiet_in_th
 def test_what_is_behind_or_may_diverge_is_never_quiet(partition: FetchPartition) -> None:
     cache = sessions()
     asked = FetchRequest(session_epoch=0, topics=(FetchTopic(topic="t", partitions=(partition,)),))
-    turn = cache.begin(asked, 12, 0, IMAGE)
+    turn = cache.begin(asked, 12, 0)
     log = Log(end=5, stable=5)
     session_id = cache.finish(turn, [log.data(0, 5)], 0, sources({0: log})).session_id
-    assert len(cache.begin(request({}, session_id, 1), 12, 0, IMAGE).wanted) == 1
+    assert len(cache.begin(request({}, session_id, 1), 12, 0).wanted) == 1
 
 
 def test_a_turn_can_want_what_was_quiet_and_has_moved() -> None:
     cache = sessions()
     logs = {number: Log(end=5, stable=5) for number in range(3)}
     session_id = quietened(cache, logs)
-    turn = cache.begin(request({("t", 1): 5}, session_id, 1), 12, 0, IMAGE)
+    turn = cache.begin(request({("t", 1): 5}, session_id, 1), 12, 0)
     assert (places(turn), list(turn.want_moved())) == ([("t", 1)], [])
     logs[2].end = logs[1].end = 7
     assert (list(turn.want_moved()), places(turn)) == ([1], [("t", 1), ("t", 2)])
@@ -461,14 +476,14 @@ def test_a_session_keeps_no_log_alive() -> None:
     session_id = quietened(cache, logs)
     gone = weakref.ref(logs.pop(0))
     assert gone() is None
-    turn = cache.begin(request({}, session_id, 1), 12, 0, IMAGE)
+    turn = cache.begin(request({}, session_id, 1), 12, 0)
     assert (places(turn), turn.quiet_logs()) == ([("t", 0)], [logs[1]])
 
 
 def test_a_turn_without_a_session_has_nothing_quiet() -> None:
-    turn = sessions().begin(request({("t", 0): 0}, epoch=-1), 12, 0, IMAGE)
+    turn = sessions().begin(request({("t", 0): 0}, epoch=-1), 12, 0)
     assert (turn.quiet_logs(), list(turn.want_moved()), turn.is_empty) == ([], [], False)
-    assert sessions().begin(request({}, epoch=-1), 12, 0, IMAGE).is_empty
+    assert sessions().begin(request({}, epoch=-1), 12, 0).is_empty
 
 
 @dataclass
@@ -525,12 +540,14 @@ class Client:
 
     def fetch(self, logs: dict[tuple[str, int], Log], now_ms: int, image: ClusterImage) -> None:
         """One fetch; afterwards the client must know what a full fetch would have said."""
+        for place, log in logs.items():
+            log.image = image.topics[place[0]].partitions[place[1]]
         full = self.session_id == 0 or self.epoch == 0
         changed = {place: offset for place, offset in self.offsets.items() if full or self.sent.get(place) != offset}
         forgotten = () if full else tuple(place for place in self.sent if place not in self.offsets)
         sent = request(changed, self.session_id, 0 if full else self.epoch, forgotten)
         try:
-            turn = self.cache.begin(sent, 12, now_ms, image)
+            turn = self.cache.begin(sent, 12, now_ms)
         except KafkaError:
             assert not full, "a full fetch is never refused"
             self.session_id = self.epoch = 0
@@ -543,8 +560,6 @@ class Client:
             offsets = {(each.topic, each.partition.partition): each.partition.fetch_offset for each in kept}
             assert wanted.items() <= offsets.items() == self.offsets.items(), "the session is what the client wants"
         data = [logs[place].data(place[1], offset) for place, offset in wanted.items()]
-        for place in wanted:
-            logs[place].image = image.topics[place[0]].partitions[place[1]]
         read: dict[int, Marks] = {
             number: logs[place]
             for number, (place, row) in enumerate(zip(wanted, data, strict=True))
@@ -639,5 +654,5 @@ def test_what_clients_see_through_sessions_is_what_full_fetches_show(
     for client in clients:
         client.fetch(logs, now_ms, image)
     for session_id in range(1, next(ids)):
-        cache.begin(request({}, session_id, -1), 12, now_ms, image)
+        cache.begin(request({}, session_id, -1), 12, now_ms)
     assert (len(cache), cache.partitions) == (0, 0), "partitions are counted as they come and go"

@@ -22,6 +22,7 @@ from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.node import StartRefused, open_broker
+from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef, apply_batch
 from tidemill.broker.quorum.records import PartitionRecord, TopicRecord
 from tidemill.broker.quorum.store import FILE, FOLDER
@@ -320,7 +321,7 @@ async def test_a_setting_that_is_about_all_topics_reaches_them_in_short_turns(
             before = apply_batch(before, (TopicRecord(name=f"t{number}", topic_id=topic_id), partition))
         after = replace(before, broker_configs=MappingProxyType({"": {"log.retention.ms": "77"}}))
         monkeypatch.setattr(turns, "TURN_S", 0)  # every step is too long
-        following = asyncio.ensure_future(broker.follow(before, after))
+        following = asyncio.ensure_future(broker.follow(ImageDelta.between(before, after)))
         others = 0
         while not following.done():
             others += 1

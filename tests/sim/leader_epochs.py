@@ -83,6 +83,7 @@ class EpochSimulation:
         self._stopping = False
         try:
             await self._driven(broker.make_missing_logs())
+            controller.watch(broker.hear)
             controller.subscribe(broker.follow)
             await self._driven(controller.register_broker([BrokerEndpoint(name="P", host="h", port=1)], None))
             await self._driven(controller.create_topics([NewTopic(name=name) for name in TOPICS]))
