@@ -11,11 +11,14 @@ import pytest
 
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, produce_request, records
 from tests.broker.handlers.short_way import TOPICS, Served, answer_bytes, one
-from tidemill.broker.handlers import produce_memo
+from tidemill.broker import admission
+from tidemill.broker.handlers import produce_memo, produce_several
 from tidemill.broker.handlers.produce_memo import ProduceMemo
 from tidemill.broker.node import Broker
-from tidemill.broker.quorum.image import RESOURCE_TOPIC
+from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.image import RESOURCE_TOPIC, apply_batch
 from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
+from tidemill.broker.quorum.records import PartitionChangeRecord
 from tidemill.core.errors import ErrorCode
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.framing import encode_request
@@ -94,6 +97,45 @@ async def test_a_deleted_topic_is_forgotten_and_its_successor_is_found(tmp_path:
         assert (await produce(client, topic, records(b"c"))).base_offset == 0
         assert served.count == 3
         assert [record.value for record in decoded(await fetch(client, again))] == [b"c"]
+
+
+def changed(broker: Broker, topic: str) -> None:
+    """The broker hears of another ISR of the first partition of a topic."""
+    image = broker.controller.image
+    change = PartitionChangeRecord(partition_id=0, topic_id=image.topics[topic].topic_id, isr=(1,))
+    broker.hear(ImageDelta.between(image, apply_batch(image, (change,))))
+
+
+async def test_a_change_of_one_partition_lets_nothing_else_be_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[tuple[str | None, int]] = []
+
+    def find_place(broker: Any, name: str | None, topic_id: uuid.UUID, partition: int) -> Any:
+        looked_up.append((name, partition))
+        return admission.find_place(broker, name, topic_id, partition)
+
+    monkeypatch.setattr(produce_memo, "find_place", find_place)
+    monkeypatch.setattr(produce_several, "find_place", find_place)
+    names = [f"t{number}" for number in range(40)]
+    async with one(tmp_path, Served()) as (broker, client):
+        topics = [await make_topic(broker, name, partitions=2) for name in names]
+
+        async def write() -> list[tuple[str | None, int]]:
+            """To every partition, one by one and both together."""
+            looked_up.clear()
+            for topic in topics:
+                for batches in ({0: records(b"a")}, {1: records(b"a")}, {0: records(b"a"), 1: records(b"a")}):
+                    request = produce_request(topic, batches, 9)
+                    await answer_bytes(client, encode_request(ApiKey.PRODUCE, 9, 1, "c", request))
+            return sorted(looked_up)
+
+        assert len(await write()) >= 4 * 40 - 2, "the first requests of a connection are read by the general way"
+        assert len(await write()) <= 2
+        assert await write() == []
+        changed(broker, "t7")
+        assert await write() == [("t7", 0), ("t7", 0)], "once for each way"
+        assert await write() == []
 
 
 @pytest.mark.parametrize(

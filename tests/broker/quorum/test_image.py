@@ -3,11 +3,16 @@
 import uuid
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.broker.quorum.random_records import histories
 from tidemill.broker.quorum.image import ClusterImage, Draft, ImageError, apply, apply_batch
 from tidemill.broker.quorum.records import (
     BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -83,6 +88,48 @@ def test_a_leadership_that_begins_raises_the_epoch() -> None:
     assert (after.offset, after.partition_count) == (6, 3)
     together = apply_batch(ClusterImage(), [*topic("a", ONE, 3), begins, begins])
     assert together == after
+
+
+def test_a_change_without_a_leader_leaves_the_leadership_as_it_was() -> None:
+    image = apply_batch(ClusterImage(), topic("a", ONE))
+    changed = PartitionChangeRecord(partition_id=0, topic_id=ONE, isr=(1,), adding_replicas=(4,), replicas=(1, 4))
+    partition = apply(image, changed).topics["a"].partitions[0]
+    before = image.topics["a"].partitions[0]
+    assert (partition.leader, partition.leader_epoch) == (before.leader, before.leader_epoch)
+    assert (partition.isr, partition.replicas, partition.adding_replicas) == ((1,), (1, 4), (4,))
+    assert (partition.partition_epoch, partition.reassigned, before.reassigned) == (1, True, False)
+    again = apply(apply(image, changed), PartitionChangeRecord(partition_id=0, topic_id=ONE, adding_replicas=()))
+    assert not again.topics["a"].partitions[0].reassigned
+
+
+def test_a_broker_is_fenced_and_unfenced() -> None:
+    image = apply(ClusterImage(), RegisterBrokerRecord(broker_id=1, incarnation_id=ONE, broker_epoch=7, end_points=()))
+
+    def active(**change: int) -> bool:
+        return apply(
+            image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, **change)
+        ).brokers[1].active  # fmt: skip
+
+    assert active() and active(fenced=-1)
+    assert not active(fenced=1) and not active(in_controlled_shutdown=1)
+    for broker_id, epoch in ((1, 6), (2, 7)):
+        with pytest.raises(ImageError):
+            apply(image, BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=1))
+
+
+def test_a_feature_has_a_level_until_it_is_zero() -> None:
+    image = apply(ClusterImage(), FeatureLevelRecord(name="f", feature_level=2))
+    assert dict(image.features) == {"f": 2}
+    assert dict(apply(image, FeatureLevelRecord(name="f", feature_level=0)).features) == {}
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories(), st.integers(1, 5))
+def test_any_history_gives_the_same_in_batches_of_any_size(records: list[MetadataRecord], size: int) -> None:
+    image = ClusterImage()
+    for first in range(0, len(records), size):
+        image = apply_batch(image, records[first : first + size])
+    assert image == apply_batch(ClusterImage(), records)
 
 
 def test_one_draft_for_many_batches_gives_the_same() -> None:

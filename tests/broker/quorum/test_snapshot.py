@@ -4,8 +4,10 @@ import random
 import uuid
 
 import pytest
+from hypothesis import given, settings
 
 from tests.broker.quorum import kafka_records as kafka
+from tests.broker.quorum.random_records import histories
 from tidemill.broker.quorum.image import ClusterImage, Draft, apply_batch
 from tidemill.broker.quorum.records import (
     BrokerEndpoint,
@@ -79,6 +81,13 @@ def read(data: bytes) -> Draft:
 @pytest.mark.parametrize("topics", [1, 2, 40, 700])
 def test_an_image_comes_back_whole(topics: int) -> None:
     image = everything(topics) if topics > 3 else ClusterImage()
+    assert read(written(image)).freeze(image.offset) == image
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_what_any_history_leads_to_comes_back(records: list[MetadataRecord]) -> None:
+    image = apply_batch(ClusterImage(), records)
     assert read(written(image)).freeze(image.offset) == image
 
 
