@@ -1,4 +1,4 @@
-"""The shell around the metadata machine: decide, append, sync, commit, tell
+"""The shell around the metadata machine: decide, sync, commit, tell
 
 There are two images. A request is decided at once, on the speculative one, which holds everything decided so far; the
 next request finds it there. The committed one, which readers get as `.image`, holds what is on the disk. What was

@@ -12,7 +12,7 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, InvalidStateError
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -74,9 +74,10 @@ class SteppedThread(Executor):
             self._done.append(lambda: future.set_result(result))
 
     def notice(self) -> None:
-        """Let the event loop hear of the oldest work that is done."""
+        """Let the event loop hear of the oldest work that is done; somebody may have given it up meanwhile."""
         if self._done:
-            self._done.popleft()()
+            with contextlib.suppress(InvalidStateError):
+                self._done.popleft()()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take nothing more, and do what there is."""

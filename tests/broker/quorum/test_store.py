@@ -165,6 +165,21 @@ def test_offsets_that_do_not_follow_are_corruption() -> None:
         load(disk)
 
 
+def test_a_batch_that_was_torn_in_the_middle_of_its_offset_is_a_torn_tail() -> None:
+    disk = SimulatedDisk()
+    store, _ = load(disk)
+    for number in range(300):
+        commit(store, decision(number))
+    folder = disk.root.subdirectory(FOLDER)
+    whole = folder.read(FILE)
+    (*_, before, last) = iter_batches(whole)
+    at = len(whole) - last.size_bytes
+    folder.replace(FILE, whole[:at] + bytes(7) + whole[at + 7 :])
+    again, batches = load(disk)
+    assert (len(batches), again.offset_end) == (299, before.last_offset + 1)
+    assert folder.read(FILE) == whole[:at]
+
+
 def test_a_record_of_an_unknown_kind_refuses_to_start() -> None:
     disk = SimulatedDisk()
     store, _ = load(disk)
