@@ -43,6 +43,7 @@ from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.producer_ids import ProducerIds
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.leadership import UNCLEAN_KEY
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicImage
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
@@ -437,6 +438,7 @@ def _open_controller(
                 still_there, directory, is_open=lambda topic, partition: logs.get(topic, partition) is not None
             ),
             executor=threads,
+            directory_id=logs.identity.directory_id,
         )
         open_metadata(directory, controller)
     except MetadataCorruptError as error:
@@ -453,6 +455,7 @@ def _rules(config: BrokerConfig) -> Rules:
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         delete_topic_enable=config.delete_topic_enable,
+        unclean_leader_election_enable=config.static.get(UNCLEAN_KEY, "").lower() == "true",
         max_topics=config.max_topics,
         max_partitions=config.max_partitions,
     )

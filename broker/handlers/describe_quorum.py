@@ -3,13 +3,14 @@
 versions: 0-2 (1: when a voter last fetched and was last caught up, KIP-836; 2: error texts, the voters' folders and
 addresses, KIP-853)
 
-The only partition of the quorum is `__cluster_metadata` 0. A quorum of one leads itself and is always caught up; it
-has no listener of its own, so its address is the one that the client reached it under.
+The only partition of the quorum is `__cluster_metadata` 0. The quorum says who its voters are and how far; the image
+says where they are: a voter has no listener of its own, so it is told under the one that the client came by, and one
+that does not have that is told without an address.
 """
 
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.endpoints import own_endpoint
-from tidemill.broker.quorum.store import LEADER_EPOCH
+from tidemill.broker.endpoints import endpoint_of, own_endpoint
+from tidemill.broker.quorum.controller import QuorumReplica, QuorumState
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.describe_quorum import (
@@ -32,13 +33,15 @@ def handle(broker: BrokerServices, request: DescribeQuorumRequest, ctx: RequestC
         topic.topic_name == TOPIC and any(entry.partition_index == PARTITION for entry in topic.partitions)
         for topic in request.topics
     )
+    state = broker.controller.quorum()
+    members = sorted({each.node_id for each in (*state.voters, *state.observers)})
     return DescribeQuorumResponse(
         error_message=None,
         topics=tuple(
             TopicData(
                 topic_name=topic.topic_name,
                 partitions=tuple(
-                    _quorum(broker)
+                    _quorum(state)
                     if (topic.topic_name, entry.partition_index) == (TOPIC, PARTITION)
                     else _none(topic.topic_name, entry.partition_index)
                     for entry in topic.partitions
@@ -46,27 +49,29 @@ def handle(broker: BrokerServices, request: DescribeQuorumRequest, ctx: RequestC
             )
             for topic in request.topics
         ),
-        nodes=(_node(broker, ctx),) if asked and ctx.api_version >= 2 else (),
+        nodes=tuple(_node(broker, ctx, each) for each in members) if asked and ctx.api_version >= 2 else (),
     )
 
 
-def _quorum(broker: BrokerServices) -> PartitionData:
-    now_ms = broker.clock.now_ms()
+def _quorum(state: QuorumState) -> PartitionData:
     return PartitionData(
         partition_index=PARTITION,
         error_message=None,
-        leader_id=broker.node_id,
-        leader_epoch=LEADER_EPOCH,
-        high_watermark=broker.controller.image.offset,
-        current_voters=(
-            ReplicaState(
-                replica_id=broker.node_id,
-                replica_directory_id=broker.logs.identity.directory_id,
-                log_end_offset=broker.controller.log_end_offset,
-                last_fetch_timestamp=now_ms,
-                last_caught_up_timestamp=now_ms,
-            ),
-        ),
+        leader_id=state.leader_id,
+        leader_epoch=state.leader_epoch,
+        high_watermark=state.high_watermark,
+        current_voters=tuple(map(_replica, state.voters)),
+        observers=tuple(map(_replica, state.observers)),
+    )
+
+
+def _replica(replica: QuorumReplica) -> ReplicaState:
+    return ReplicaState(
+        replica_id=replica.node_id,
+        replica_directory_id=replica.directory_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.last_fetch_ms,
+        last_caught_up_timestamp=replica.last_caught_up_ms,
     )
 
 
@@ -78,9 +83,14 @@ def _none(topic: str, partition: int) -> PartitionData:
     )
 
 
-def _node(broker: BrokerServices, ctx: RequestContext) -> Node:
-    own = own_endpoint(broker, ctx)
-    return Node(node_id=own.node_id, listeners=(Listener(name=ctx.listener, host=own.host, port=own.port),))
+def _node(broker: BrokerServices, ctx: RequestContext, node_id: int) -> Node:
+    registered = broker.controller.image.brokers.get(node_id)
+    found = own_endpoint(broker, ctx) if node_id == broker.node_id else None
+    if found is None and registered is not None:
+        found = endpoint_of(broker, ctx, registered)
+    if found is None:
+        return Node(node_id=node_id, listeners=())
+    return Node(node_id=node_id, listeners=(Listener(name=ctx.listener, host=found.host, port=found.port),))
 
 
 ROUTES = (Route(key=ApiKey.DESCRIBE_QUORUM, handle=handle, min_version=0, max_version=2),)

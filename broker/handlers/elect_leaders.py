@@ -3,86 +3,72 @@
 versions: 0-2 (0: preferred elections only; 1: unclean elections and an error for the whole answer, KIP-460; 2:
 flexible)
 
-A partition has one replica here, which leads as long as this broker runs: an election is never needed, and where one
-would be, nobody could be elected. As on Kafka, partitions that need none are passed over in silence when all are asked
-for.
+The answer is the same for any cluster: it follows from the image and comes when the new leaderships are durable. As on
+Kafka, partitions that need no election are passed over in silence when all are asked for, and an election that finds
+another leader than the preferred one, where there was none, has succeeded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
+from tidemill.broker import administration_log
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.partitions import find_partition, find_topic
-from tidemill.broker.quorum.image import PartitionImage
+from tidemill.broker.quorum.leadership import ElectLeaders
+from tidemill.broker.quorum.leadership import PartitionResult as Outcome
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import InvalidRequest, KafkaError, error_for_code
+from tidemill.core.errors import InvalidRequest, KafkaError
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+    TopicPartitions,
 )
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
-NO_LEADER: Final = -1
 
 
-def handle(broker: BrokerServices, request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
+async def handle(broker: BrokerServices, request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
     """The outcome of each election, in the order of the request."""
     election = request.election_type if ctx.api_version >= 1 else PREFERRED
     if election not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"there is no election type {election}: 0 is preferred, 1 unclean")
-    if request.topic_partitions is None:
-        return ElectLeadersResponse(replica_election_results=tuple(_needed(broker, election)))
+    asked = request.topic_partitions
+    partitions = None if asked is None else tuple((topic.topic, topic.partitions) for topic in asked)
+    results = await broker.controller.elect_leaders(ElectLeaders(partitions=partitions, unclean=election == UNCLEAN))
+    elected = (f"{each.topic}-{each.partition}" for each in results if each.error is None)
+    administration_log.tell("leaders elected uncleanly" if election == UNCLEAN else "leaders elected", elected, ctx)
     return ElectLeadersResponse(
-        replica_election_results=tuple(
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=tuple(
-                    _result(partition, _outcome(broker, topic.topic, partition, election))
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topic_partitions
-        )
+        replica_election_results=_of_all(broker, results) if asked is None else _of_named(asked, results)
     )
 
 
-def _needed(broker: BrokerServices, election: int) -> Iterator[ReplicaElectionResult]:
-    for topic in sorted(broker.controller.image.topics.values(), key=lambda topic: topic.name):
-        outcomes = [(partition.partition, elect(partition, election)) for partition in topic.partitions]
-        yield ReplicaElectionResult(
-            topic=topic.name,
-            partition_result=tuple(
-                _result(partition, outcome)
-                for partition, outcome in outcomes
-                if outcome.code != ErrorCode.ELECTION_NOT_NEEDED
-            ),
+def _of_named(asked: Sequence[TopicPartitions], results: Sequence[Outcome]) -> tuple[ReplicaElectionResult, ...]:
+    following = iter(results)
+    return tuple(
+        ReplicaElectionResult(
+            topic=topic.topic, partition_result=tuple(_result(each, next(following).error) for each in topic.partitions)
         )
+        for topic in asked
+    )
 
 
-def _outcome(broker: BrokerServices, topic: str, partition: int, election: int) -> KafkaError:
-    try:
-        return elect(find_partition(find_topic(broker, topic), partition), election)
-    except KafkaError as error:
-        return error
+def _of_all(broker: BrokerServices, results: Sequence[Outcome]) -> tuple[ReplicaElectionResult, ...]:
+    """A row for every topic, also where none of its partitions needs an election."""
+    rows = {
+        topic: tuple(_result(each.partition, each.error) for each in some)
+        for topic, some in groupby(results, key=lambda each: each.topic)
+    }
+    topics = sorted(rows.keys() | broker.controller.image.topics.keys())
+    return tuple(ReplicaElectionResult(topic=topic, partition_result=rows.get(topic, ())) for topic in topics)
 
 
-def elect(partition: PartitionImage, election: int) -> KafkaError:
-    """Why there is no new leader."""
-    preferred = partition.replicas[0]
-    if election == UNCLEAN and partition.leader == NO_LEADER:
-        return error_for_code(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is available")
-    if election == PREFERRED and partition.leader != preferred:
-        return error_for_code(
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred}, the preferred leader, is not available"
-        )
-    return error_for_code(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads the partition already")
-
-
-def _result(partition: int, error: KafkaError) -> PartitionResult:
+def _result(partition: int, error: KafkaError | None) -> PartitionResult:
+    if error is None:
+        return PartitionResult(partition_id=partition, error_code=ErrorCode.NONE, error_message=None)
     return PartitionResult(partition_id=partition, error_code=error.code, error_message=str(error))
 
 

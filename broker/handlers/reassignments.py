@@ -3,82 +3,100 @@
 versions: AlterPartitionReassignments 0-1 (1: the client may forbid another number of replicas, KIP-860).
 ListPartitionReassignments 0. Both KIP-455.
 
-On one node there is nowhere to move to. Asking for the replicas that a partition has is fine and does nothing; brokers
-that are not there are refused; nothing is ever under way, so there is nothing to list or to cancel.
+What is answered follows from the image, whatever cluster it is of. Brokers that are not there are refused, so on one
+node there is nowhere to move to; asking for the replicas that a partition has does nothing.
 """
 
+from collections.abc import Iterable, Sequence
+
+from tidemill.broker import administration_log
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.partitions import find_partition, find_topic
-from tidemill.broker.quorum.image import ClusterImage, PartitionImage
+from tidemill.broker.quorum.image import PartitionImage, TopicImage
+from tidemill.broker.quorum.leadership import AlterReassignments, PartitionResult, Reassignment
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import InvalidReplicaAssignment, KafkaError, NoReassignmentInProgress
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
 from tidemill.core.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 
 
-def alter_partition_reassignments(
+async def alter_partition_reassignments(
     broker: BrokerServices, request: AlterPartitionReassignmentsRequest, ctx: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """Whether each partition may have the replicas that are asked for."""
+    """Whether each partition moves to the replicas that are asked for."""
+    wanted = tuple(
+        Reassignment(topic=topic.name, partition=entry.partition_index, replicas=entry.replicas)
+        for topic in request.topics
+        for entry in topic.partitions
+    )
+    may_change = request.allow_replication_factor_change
+    results = await broker.controller.alter_reassignments(
+        AlterReassignments(partitions=wanted, may_change_factor=may_change)
+    )
+    moved = (f"{each.topic}-{each.partition}" for each in results if each.error is None)
+    administration_log.tell("replicas assigned", moved, ctx)
+    following = iter(results)
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        allow_replication_factor_change=may_change,
         error_message=None,
         responses=tuple(
             ReassignableTopicResponse(
-                name=topic.name,
-                partitions=tuple(_reassigned(broker, topic.name, entry) for entry in topic.partitions),
+                name=topic.name, partitions=tuple(_reassigned(next(following)) for _ in topic.partitions)
             )
             for topic in request.topics
         ),
     )
 
 
-def _reassigned(broker: BrokerServices, topic: str, entry: ReassignablePartition) -> ReassignablePartitionResponse:
-    try:
-        partition = find_partition(find_topic(broker, topic), entry.partition_index)
-        reassign(broker.controller.image, partition, entry.replicas)
-    except KafkaError as error:
-        return ReassignablePartitionResponse(
-            partition_index=entry.partition_index, error_code=error.code, error_message=str(error)
-        )
+def _reassigned(result: PartitionResult) -> ReassignablePartitionResponse:
+    error = result.error
     return ReassignablePartitionResponse(
-        partition_index=entry.partition_index, error_code=ErrorCode.NONE, error_message=None
+        partition_index=result.partition,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else str(error),
     )
-
-
-def reassign(image: ClusterImage, partition: PartitionImage, replicas: tuple[int, ...] | None) -> None:
-    """Return if `replicas` is what the partition has; None cancels what is under way.
-
-    Raises NoReassignmentInProgress, InvalidReplicaAssignment.
-    """
-    if replicas is None:
-        raise NoReassignmentInProgress()
-    if not replicas:
-        raise InvalidReplicaAssignment("the list of replicas is empty")
-    if len(set(replicas)) != len(replicas):
-        raise InvalidReplicaAssignment(f"replicas {list(replicas)} name a broker twice")
-    missing = [node for node in replicas if node not in image.brokers]
-    if missing:
-        raise InvalidReplicaAssignment(f"no broker has the id {missing[0]}")
-    if replicas != partition.replicas:
-        raise InvalidReplicaAssignment(f"the replicas stay on {list(partition.replicas)}: nothing can be moved here")
 
 
 def list_partition_reassignments(
     broker: BrokerServices, request: ListPartitionReassignmentsRequest, ctx: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """Nothing is under way."""
-    return ListPartitionReassignmentsResponse(error_message=None)
+    """What is under way; partitions that are not there are passed over, as on Kafka."""
+    topics = broker.controller.image.topics
+    found: Iterable[tuple[TopicImage, Sequence[PartitionImage]]]
+    if request.topics is None:
+        found = ((topic, topic.partitions) for _, topic in sorted(topics.items()))
+    else:
+        found = (
+            (topic, [topic.partitions[each] for each in wanted.partition_indexes if 0 <= each < len(topic.partitions)])
+            for wanted in request.topics
+            if (topic := topics.get(wanted.name)) is not None
+        )
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=tuple(
+            OngoingTopicReassignment(name=topic.name, partitions=tuple(map(_ongoing, moving)))
+            for topic, partitions in found
+            if (moving := [each for each in partitions if each.adding_replicas or each.removing_replicas])
+        ),
+    )
+
+
+def _ongoing(partition: PartitionImage) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=partition.partition,
+        replicas=partition.replicas,
+        adding_replicas=partition.adding_replicas,
+        removing_replicas=partition.removing_replicas,
+    )
 
 
 ROUTES = (

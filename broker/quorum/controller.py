@@ -36,6 +36,7 @@ import structlog
 
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage, Draft, TopicImage
+from tidemill.broker.quorum.leadership import AlterReassignments, ElectLeaders, PartitionResult
 from tidemill.broker.quorum.metadata import (
     AllocateProducerIds,
     AlterConfigs,
@@ -60,11 +61,12 @@ from tidemill.broker.quorum.metadata import (
 )
 from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord
 from tidemill.broker.quorum.snapshot import records_of
-from tidemill.broker.quorum.store import ROOM_BYTES, MetadataStore, MetadataStoreError, SnapshotStopped
+from tidemill.broker.quorum.store import LEADER_EPOCH, ROOM_BYTES, MetadataStore, MetadataStoreError, SnapshotStopped
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import UnknownTopicOrPartition, error_for_code
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.disk import DISK_FULL
+from tidemill.core.types import ZERO_UUID
 
 log = structlog.get_logger("tidemill.broker.quorum")
 
@@ -100,6 +102,28 @@ class SnapshotRules:
     max_interval_ms: int = 3_600_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumReplica:
+    """How far a member of the quorum, or an observer of it, is; -1 is not known."""
+
+    node_id: int
+    log_end_offset: int
+    directory_id: uuid.UUID = ZERO_UUID
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumState:
+    """Who agrees on the metadata."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...] = ()
+
+
 @dataclass(slots=True, eq=False)
 class _Asked:
     """Mutable: a request on its way, what was decided, and the image that this led to."""
@@ -131,6 +155,7 @@ class Controller:
         on_failure: Callable[[OSError], None] = lambda _error: None,
         still_there: Callable[[Mapping[uuid.UUID, str]], Collection[uuid.UUID]] = lambda removed: removed,
         executor: Executor | None = None,
+        directory_id: uuid.UUID = ZERO_UUID,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -141,6 +166,7 @@ class Controller:
         self._on_failure = on_failure
         self._still_there = still_there
         self._executor = executor
+        self._directory_id = directory_id
         self._image = self._speculative = self._told = ClusterImage()
         self._watchers: list[Watcher] = []
         self._listeners: list[Listener] = []
@@ -170,6 +196,23 @@ class Controller:
     def log_end_offset(self) -> int:
         """The offset after the last batch written; `image.offset` is the one after the last committed."""
         return self._store.offset_end
+
+    def quorum(self) -> QuorumState:
+        """This node alone: it leads, and it is always caught up."""
+        now_ms = self._clock.now_ms()
+        voter = QuorumReplica(
+            node_id=self._node_id,
+            log_end_offset=self._store.offset_end,
+            directory_id=self._directory_id,
+            last_fetch_ms=now_ms,
+            last_caught_up_ms=now_ms,
+        )
+        return QuorumState(
+            leader_id=self._node_id,
+            leader_epoch=LEADER_EPOCH,
+            high_watermark=self._image.offset,
+            voters=(voter,),
+        )
 
     def load(self) -> None:
         """Replay the metadata log; raises MetadataCorruptError."""
@@ -248,6 +291,14 @@ class Controller:
         """Change settings; one result per resource, in order."""
         request = AlterConfigs(resources=tuple(resources), validate_only=validate_only)
         return cast(tuple[ResourceResult, ...], await self._commit(request))
+
+    async def elect_leaders(self, request: ElectLeaders) -> tuple[PartitionResult, ...]:
+        """Elect leaders; one result per partition, in order."""
+        return cast(tuple[PartitionResult, ...], await self._commit(request))
+
+    async def alter_reassignments(self, request: AlterReassignments) -> tuple[PartitionResult, ...]:
+        """Move partitions, or take that back; one result per partition, in order."""
+        return cast(tuple[PartitionResult, ...], await self._commit(request))
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody else will get."""

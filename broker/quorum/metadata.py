@@ -33,6 +33,13 @@ from tidemill.broker.quorum.image import (
     apply_batch,
     dotted_name,
 )
+from tidemill.broker.quorum.leadership import (
+    AlterReassignments,
+    ElectLeaders,
+    PartitionResult,
+    alter_reassignments,
+    elect_leaders,
+)
 from tidemill.broker.quorum.records import (
     BrokerEndpoint,
     ConfigRecord,
@@ -73,6 +80,7 @@ class Rules:
     num_partitions: int = 1
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
+    unclean_leader_election_enable: bool = False
     max_topics: int = 100_000
     max_partitions: int = 200_000
 
@@ -219,9 +227,18 @@ class Registration:
 
 
 Request: TypeAlias = (
-    CreateTopics | DeleteTopics | CreatePartitions | AlterConfigs | AllocateProducerIds | RegisterBroker
+    CreateTopics
+    | DeleteTopics
+    | CreatePartitions
+    | AlterConfigs
+    | AllocateProducerIds
+    | RegisterBroker
+    | ElectLeaders
+    | AlterReassignments
 )
-Response: TypeAlias = tuple[TopicResult, ...] | tuple[ResourceResult, ...] | ProducerIdBlock | Registration
+Response: TypeAlias = (
+    tuple[TopicResult, ...] | tuple[ResourceResult, ...] | tuple[PartitionResult, ...] | ProducerIdBlock | Registration
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +264,12 @@ def decide(image: ClusterImage, request: Request, rules: Rules) -> Result:
             return _allocate_producer_ids(image, request)
         case RegisterBroker():
             return _register_broker(image, request)
+        case ElectLeaders():
+            changes, results = elect_leaders(image, request)
+        case AlterReassignments():
+            unclean = rules.unclean_leader_election_enable
+            changes, results = alter_reassignments(image, request, unclean=unclean)
+    return Result(records=tuple(changes), response=tuple(results))
 
 
 # --- topics

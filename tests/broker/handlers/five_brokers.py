@@ -4,13 +4,17 @@ Brokers 1 and 2 are well, 3 is fenced, 4 has no listener EXTERNAL, 5 is gone wit
 """
 
 import uuid
+from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import RequestContext
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
+from tidemill.broker.quorum.controller import QuorumReplica, QuorumState
 from tidemill.broker.quorum.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidemill.broker.quorum.leadership import AlterReassignments, ElectLeaders
+from tidemill.broker.quorum.metadata import Rules, decide
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.shared_map import SharedMap
 
@@ -58,10 +62,48 @@ def topic_led_by(name: str, topic_id: int, *leaders: int) -> TopicImage:
     )
 
 
-def cluster(*, offsets_led_by: tuple[int, ...] = (1, 2, 3, 4, 5, -1)) -> Any:
+class FakeController:
+    """Decides, and forgets what it has decided; a quorum of three, of which it leads none."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self.asked: list[Any] = []
+
+    async def elect_leaders(self, request: ElectLeaders) -> Any:
+        return self._decide(request)
+
+    async def alter_reassignments(self, request: AlterReassignments) -> Any:
+        return self._decide(request)
+
+    def _decide(self, request: Any) -> Any:
+        self.asked.append(request)
+        return decide(self.image, request, Rules()).response
+
+    def quorum(self) -> QuorumState:
+        return QuorumState(
+            leader_id=2,
+            leader_epoch=17,
+            high_watermark=90,
+            voters=tuple(QuorumReplica(node_id=node, log_end_offset=90 + node) for node in (1, 2, 4)),
+            observers=(QuorumReplica(node_id=5, log_end_offset=80, last_fetch_ms=7, last_caught_up_ms=6),),
+        )
+
+
+def moving(topic: TopicImage, *numbers: int) -> TopicImage:
+    """The same with some partitions on their way from 4 and 5 to 1 and 3."""
+    return replace(
+        topic,
+        partitions=tuple(
+            replace(each, adding_replicas=(1, 3), removing_replicas=(4, 5)) if each.partition in numbers else each
+            for each in topic.partitions
+        ),
+    )
+
+
+def cluster(*, offsets_led_by: tuple[int, ...] = (1, 2, 3, 4, 5, -1), moving_partitions: tuple[int, ...] = ()) -> Any:
     """What handlers see of it: topic t with a partition for each leader that there might be, and none."""
     topics = {
-        "t": topic_led_by("t", 1, 1, 2, 3, 4, 5, -1),
+        "t": moving(topic_led_by("t", 1, 1, 2, 3, 4, 5, -1), *moving_partitions),
         OFFSETS_TOPIC: topic_led_by(OFFSETS_TOPIC, 2, *offsets_led_by),
     }
     image = ClusterImage(
@@ -79,7 +121,7 @@ def cluster(*, offsets_led_by: tuple[int, ...] = (1, 2, 3, 4, 5, -1)) -> Any:
         host="localhost",
         port=9001,
         config=CONFIG,
-        controller=SimpleNamespace(image=image),
+        controller=FakeController(image),
         groups=SimpleNamespace(trouble=lambda _group: None),
         ensure_offsets_topic=nothing,
     )

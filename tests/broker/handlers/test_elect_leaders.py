@@ -1,13 +1,11 @@
 """ElectLeaders on the wire, in every version."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.broker.broker_world import broker_and_client
-from tidemill.broker.handlers.elect_leaders import NO_LEADER, PREFERRED, ROUTES, UNCLEAN, elect
-from tidemill.broker.quorum.image import PartitionImage
+from tidemill.broker.handlers.elect_leaders import PREFERRED, ROUTES, UNCLEAN
 from tidemill.broker.quorum.metadata import NewTopic
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.api import ApiKey
@@ -45,19 +43,3 @@ async def test_another_type_of_election_does_not_exist(tmp_path: Path) -> None:
         response = await client.ask(ApiKey.ELECT_LEADERS, 2, request)
         wrong = ErrorCode.INVALID_REQUEST
         assert (response.error_code, codes(response)) == (wrong, {"t": [(1, wrong), (7, wrong)], "x": [(0, wrong)]})
-
-
-@pytest.mark.parametrize(
-    ("leader", "election", "code"),
-    [
-        (1, PREFERRED, ErrorCode.ELECTION_NOT_NEEDED),
-        (1, UNCLEAN, ErrorCode.ELECTION_NOT_NEEDED),
-        (2, PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
-        (2, UNCLEAN, ErrorCode.ELECTION_NOT_NEEDED),
-        (NO_LEADER, PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
-        (NO_LEADER, UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
-    ],
-)
-def test_why_there_is_no_new_leader(leader: int, election: int, code: ErrorCode) -> None:
-    terms: dict[str, Any] = {"partition": 0, "leader_epoch": 0, "partition_epoch": 0}
-    assert elect(PartitionImage(replicas=(1, 2), isr=(2,), leader=leader, **terms), election).code == code

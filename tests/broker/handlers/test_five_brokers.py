@@ -4,12 +4,24 @@ import pytest
 
 from tests.broker.handlers.five_brokers import cluster, context
 from tidemill.broker.coordination.runtime import partition_of
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
 from tidemill.broker.handlers import cluster as cluster_handlers
-from tidemill.broker.handlers import groups, metadata
+from tidemill.broker.handlers import describe_quorum, elect_leaders, groups, metadata, reassignments
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tidemill.core.wire.messages.describe_cluster import DescribeClusterRequest
+from tidemill.core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionQuery, TopicQuery
 from tidemill.core.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from tidemill.core.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidemill.core.wire.messages.find_coordinator import FindCoordinatorRequest
+from tidemill.core.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 OK, AWAY, NO_LISTENER = ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND
@@ -119,3 +131,122 @@ async def test_a_broker_that_keeps_no_group_says_nothing_of_its_own_troubles() -
     broker.groups.trouble = lambda _group: "no room"
     response = await groups.find_coordinator(broker, FindCoordinatorRequest(key="g"), context(3))
     assert (response.error_code, response.error_message) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "no room")
+
+
+PREFERRED, UNCLEAN = 0, 1
+NOT_NEEDED, NO_PREFERRED = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("election", "codes"),
+    [(PREFERRED, [NOT_NEEDED, OK, OK, OK, OK, OK]), (UNCLEAN, [NOT_NEEDED] * 5 + [OK])],
+)
+@pytest.mark.parametrize("version", [1, 2])
+async def test_elections_follow_from_who_is_there(version: int, election: int, codes: list[ErrorCode]) -> None:
+    asked = (TopicPartitions(topic="t", partitions=tuple(range(6))), TopicPartitions(topic="t", partitions=(9,)))
+    request = ElectLeadersRequest(election_type=election, topic_partitions=asked)
+    response = await elect_leaders.handle(cluster(), request, context(version))
+    first, second = response.replica_election_results
+    assert [(each.partition_id, each.error_code) for each in first.partition_result] == list(enumerate(codes))
+    assert [each.error_message is None for each in first.partition_result] == [code is OK for code in codes]
+    assert [each.error_code for each in second.partition_result] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_all_partitions_may_be_asked_for_an_election() -> None:
+    request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
+    response = await elect_leaders.handle(cluster(offsets_led_by=(1, 1)), request, context(2))
+    found = {
+        row.topic: [(each.partition_id, each.error_code) for each in row.partition_result]
+        for row in response.replica_election_results
+    }
+    assert found == {OFFSETS_TOPIC: [], "t": [(number, OK) for number in range(1, 6)]}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "code"),
+    [
+        ((1, 2, 3, 4, 5), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((1, 2, 3, 4), OK),
+        ((3, 4), OK),
+        ((2, 2), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (None, OK),
+    ],
+)
+async def test_reassignments_follow_from_who_is_there(replicas: tuple[int, ...] | None, code: ErrorCode) -> None:
+    asked = ReassignablePartition(partition_index=1, replicas=replicas)
+    missing = ReassignablePartition(partition_index=7, replicas=replicas)
+    request = AlterPartitionReassignmentsRequest(
+        topics=(
+            ReassignableTopic(name="t", partitions=(asked, missing)),
+            ReassignableTopic(name="x", partitions=(asked,)),
+        )
+    )
+    broker = cluster(moving_partitions=(1,))
+    response = await reassignments.alter_partition_reassignments(broker, request, context(1))
+    rows = [
+        (row.name, [(each.partition_index, each.error_code) for each in row.partitions]) for row in response.responses
+    ]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rows == [("t", [(1, code), (7, unknown)]), ("x", [(1, unknown)])]
+
+
+async def test_what_is_at_rest_cannot_be_taken_back_and_the_number_of_replicas_may_be_fixed() -> None:
+    at_rest = ReassignablePartition(partition_index=0, replicas=None)
+    fewer = ReassignablePartition(partition_index=1, replicas=(1, 2))
+    request = AlterPartitionReassignmentsRequest(
+        allow_replication_factor_change=False,
+        topics=(ReassignableTopic(name="t", partitions=(at_rest, fewer)),),
+    )
+    response = await reassignments.alter_partition_reassignments(cluster(), request, context(1))
+    assert not response.allow_replication_factor_change
+    assert [each.error_code for each in response.responses[0].partitions] == [
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topics", "found"),
+    [
+        (None, {"t": [1, 4]}),
+        ((("t", (0, 1, 9, -1)), ("x", (0,))), {"t": [1]}),
+        ((("t", (0,)),), {}),
+        ((), {}),
+    ],
+)
+async def test_reassignments_that_are_under_way_are_listed(
+    topics: tuple[tuple[str, tuple[int, ...]], ...] | None, found: dict[str, list[int]]
+) -> None:
+    named = (
+        None
+        if topics is None
+        else tuple(ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers) for name, numbers in topics)
+    )
+    request = ListPartitionReassignmentsRequest(topics=named)
+    response = reassignments.list_partition_reassignments(cluster(moving_partitions=(1, 4)), request, context(0))
+    assert {row.name: [each.partition_index for each in row.partitions] for row in response.topics} == found
+    for row in response.topics:
+        assert {(each.replicas, each.adding_replicas, each.removing_replicas) for each in row.partitions} == {
+            ((1, 2, 3, 4, 5), (1, 3), (4, 5))
+        }
+
+
+@pytest.mark.parametrize(
+    ("listener", "addresses"),
+    [
+        ("EXTERNAL", {1: ["external-1"], 2: ["external-2"], 4: [], 5: []}),
+        ("PLAINTEXT", {1: ["plaintext-1"], 2: ["plaintext-2"], 4: ["plaintext-4"], 5: []}),
+    ],
+)
+async def test_the_quorum_is_described_as_it_says_it_is(listener: str, addresses: dict[int, list[str]]) -> None:
+    query = TopicQuery(topic_name="__cluster_metadata", partitions=(PartitionQuery(partition_index=0),))
+    request = DescribeQuorumRequest(topics=(query,))
+    response = describe_quorum.handle(cluster(), request, context(2, listener))
+    ((quorum,),) = (row.partitions for row in response.topics)
+    assert (quorum.leader_id, quorum.leader_epoch, quorum.high_watermark) == (2, 17, 90)
+    assert [(each.replica_id, each.log_end_offset) for each in quorum.current_voters] == [(1, 91), (2, 92), (4, 94)]
+    assert [
+        (each.replica_id, each.last_fetch_timestamp, each.last_caught_up_timestamp) for each in quorum.observers
+    ] == [(5, 7, 6)]
+    assert {each.node_id: [address.host for address in each.listeners] for each in response.nodes} == addresses
