@@ -713,10 +713,11 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self._plan.names = True
         self._plan.epochs = self.epochs.truncate_from_end(end_offset) or self._plan.epochs
+        end = self.end_position()
         for plan in (self._plan, self._begun):
-            plan.cut(self._end())
+            plan.cut(end)
         self._durable, self.held, self.committed = (
-            position.cut(self._end()) for position in (self._durable, self.held, self.committed)
+            position.cut(end) for position in (self._durable, self.held, self.committed)
         )
         self._plan_roll()
         return Cut(active, whole, gone)
