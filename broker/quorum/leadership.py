@@ -1,4 +1,4 @@
-"""Who leads a partition and who is to hold it: elections and reassignments, decided
+"""Who leads a partition and who is to hold it, decided
 
 A partition's next state follows from the one it has, what somebody wants of it, and the brokers that are there:
 `changed` says it as one record, for an election, a reassignment and its end alike. A leader is taken from the ISR, the
