@@ -178,6 +178,37 @@ async def test_a_log_that_cannot_be_made_is_made_later(tmp_path: Path, monkeypat
         assert broker.logs.get("t", 0) is not None
 
 
+async def test_a_topic_that_is_made_anew_while_the_old_one_is_removed_begins_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, go_on = asyncio.Event(), asyncio.Event()
+    real = LogStore.delete
+
+    async def slowly(store: LogStore, topic: str) -> None:
+        removing.set()
+        await go_on.wait()
+        await real(store, topic)
+
+    async with running_broker(tmp_path) as broker:
+        await broker.controller.create_topics([NewTopic(name="t", partitions=1)])
+        old = next(iter(broker.logs))
+        monkeypatch.setattr(LogStore, "delete", slowly)
+        deleted = asyncio.ensure_future(broker.controller.delete_topics([TopicRef(name="t")]))
+        await removing.wait()
+        created = asyncio.ensure_future(broker.controller.create_topics([NewTopic(name="t", partitions=2)]))
+        while "t" not in broker.controller.image.topics:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await broker.make_missing_logs()
+        assert list(broker.replicas) == [], "nothing is served out of what is about to go"
+        assert [entry.topic_id for entry in broker.logs] == [old.topic_id]
+        assert not deleted.done() and not created.done()
+        go_on.set()
+        await asyncio.gather(deleted, created)
+        topic_id = broker.controller.image.topics["t"].topic_id
+        assert [entry.topic_id for entry in broker.logs] == [topic_id] * 2 != [old.topic_id] * 2
+        assert len(list(broker.replicas)) == 2
+
+
 async def test_a_disk_that_fails_stops_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")

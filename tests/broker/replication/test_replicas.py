@@ -62,6 +62,34 @@ async def test_one_whose_log_was_closed_is_made_anew(tmp_path: Path) -> None:
     await logs.close()
 
 
+async def test_a_log_of_another_topic_of_the_same_name_gets_none(tmp_path: Path) -> None:
+    logs = LogStore.at(str(tmp_path), clock=SystemClock(), node_id=1)
+    logs.open_all()
+    logs.create("t", uuid.UUID(int=4), 0, LogConfig())
+    replicas = Replicas(1, logs, SystemClock().monotonic)
+    replicas.assign(topic(1))
+    assert list(replicas) == [], "it is about to be removed, and with it what would be written to it"
+    await logs.close()
+
+
+async def test_those_that_there_are_hear_of_an_image_and_those_that_are_forgotten_know_none(tmp_path: Path) -> None:
+    logs = LogStore.at(str(tmp_path), clock=SystemClock(), node_id=1)
+    logs.open_all()
+    logs.create("t", ID, 0, LogConfig())
+    replicas = Replicas(1, logs, SystemClock().monotonic)
+    replicas.tell(topic(1, 1))
+    assert list(replicas) == []
+    replicas.assign(topic(1, 1))
+    logs.create("t", ID, 1, LogConfig())
+    later = topic(2, 1, version=1)
+    replicas.tell(later)
+    (replica,) = replicas
+    assert (replica.image, replica.machine.leads) == (later.partitions[0], False)
+    replicas.forget("t")
+    assert replica.image is None
+    await logs.close()
+
+
 async def test_high_watermarks_outlive_a_restart(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (_, client):
         made = await make_topic(_, partitions=2)
