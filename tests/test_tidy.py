@@ -37,7 +37,6 @@ MACHINES = "importlinter:contract:pure-machines"
 
 PRIVATE_NAMES: dict[str, int] = {
     "tests/broker/coordination/test_deadlines.py": 1,
-    "tests/broker/groups/group_world.py": 1,
     "tests/broker/handlers/test_produce.py": 7,
     "tests/broker/handlers/test_produce_memo.py": 4,
     "tests/broker/handlers/test_produce_several.py": 5,

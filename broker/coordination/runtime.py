@@ -109,9 +109,20 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
 
     def image_changed(self, image: ClusterImage, gone: frozenset[str]) -> None:
         """The cluster is another one; topics that had the names in `gone` are not there any more."""
-        self.image = image
+        before, self.image = self.image, image
+        if before.topics.get(self._duty.topic) is not image.topics.get(self._duty.topic):
+            self._turn_over()
+        for shard in self.active():
+            try:
+                shard.turn(ImageChanged(image=image, gone=gone))
+            except Exception as error:  # a bug about one must not keep the news from all others
+                log.exception("image not followed", topic=self._duty.topic, partition=shard.partition)
+                shard.fail(f"an image could not be followed: {error}")
+                self._to_load.set()
+
+    def _turn_over(self) -> None:
         held = {partition: shard.leadership for partition, shard in self._shards.items()}
-        change = turnover(held, image.topics.get(self._duty.topic), self._node_id)
+        change = turnover(held, self.image.topics.get(self._duty.topic), self._node_id)
         for partition in change.given_up:
             shard = self._shards.pop(partition)
             log.info("given up", topic=self._duty.topic, partition=partition)
@@ -122,8 +133,6 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         for partition, leadership in change.taken_up.items():
             self._shards[partition] = self._new(partition, leadership)
             self._to_load.set()
-        for shard in self.active():
-            shard.turn(ImageChanged(image=image, gone=gone))
 
     def _new(self, partition: int, leadership: Leadership) -> Shard[MachineT, RecordT]:
         return Shard(

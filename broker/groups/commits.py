@@ -62,14 +62,14 @@ class Commits:
         group = self._table.groups.get(event.group_id)
         if group is None:
             return ErrorCode.NONE if alone else ErrorCode.ILLEGAL_GENERATION
-        if alone and group.state is GroupState.EMPTY:
+        if alone and group.is_empty:
             return ErrorCode.NONE
-        _, member, error = speaker(self._table.groups, event)
-        if error is not ErrorCode.NONE or member is None:
+        classic, member, error = speaker(self._table.groups, event)
+        if error is not ErrorCode.NONE or classic is None or member is None:
             return error
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if classic.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self._rounds.alive(group, member, now)
+        self._rounds.alive(classic, member, now)
         return ErrorCode.NONE
 
     def delete_group(self, event: DeleteGroup) -> None:
@@ -78,7 +78,7 @@ class Commits:
         if group is None:
             self._table.reply(event.request_id, ErrorResult(error=ErrorCode.GROUP_ID_NOT_FOUND))
             return
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             self._table.reply(event.request_id, ErrorResult(error=ErrorCode.NON_EMPTY_GROUP))
             return
         done = ErrorResult(error=ErrorCode.NONE)

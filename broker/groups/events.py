@@ -5,6 +5,7 @@ Requests carry the id under which the answer is expected back; texts and numbers
 Not here: what every coordinator's machine hears and says (`tidemill.broker.coordination.contract`).
 """
 
+import enum
 import uuid
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -216,11 +217,18 @@ class MemberView:
     assignment: bytes
 
 
+class GroupKind(enum.StrEnum):
+    """What sort of group it is (`tidemill.broker.groups.kinds`); the texts are those of ListGroups."""
+
+    CLASSIC = "classic"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """One group, for DescribeGroups and ListGroups."""
 
     group_id: str
+    kind: GroupKind
     state: GroupState
     protocol_type: str
     protocol_name: str

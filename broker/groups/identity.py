@@ -7,18 +7,19 @@ both. Two lives of one instance can be on the network at once: the older one is 
 from collections.abc import Mapping
 
 from tidemill.broker.groups.events import CommitOffsets, Heartbeat, SyncGroup
-from tidemill.broker.groups.membership import Group, Member
+from tidemill.broker.groups.kinds import Group
+from tidemill.broker.groups.membership import ClassicGroup, Member
 from tidemill.core.error_code import ErrorCode
 
 
 def speaker(
     groups: Mapping[str, Group], request: SyncGroup | Heartbeat | CommitOffsets
-) -> tuple[Group | None, Member | None, ErrorCode]:
+) -> tuple[ClassicGroup | None, Member | None, ErrorCode]:
     """The member that `request` speaks for, or why it may not."""
     if not request.group_id:
         return None, None, ErrorCode.INVALID_GROUP_ID
     group = groups.get(request.group_id)
-    if group is None:
+    if not isinstance(group, ClassicGroup):
         return None, None, ErrorCode.UNKNOWN_MEMBER_ID
     if error := identity_error(group, request.member_id, request.group_instance_id):
         return group, None, error
@@ -30,7 +31,7 @@ def speaker(
     return group, member, ErrorCode.NONE
 
 
-def identity_error(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
+def identity_error(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
     """Whether the member exists and, if it names an instance, whether it is that instance's current life."""
     if group_instance_id is not None:
         current = group.instances.get(group_instance_id)

@@ -10,7 +10,7 @@ A refused request changes nothing. Not here: what happens once somebody is in (`
 from tidemill.broker.coordination.contract import Instant
 from tidemill.broker.groups.events import JoinGroup, JoinResult
 from tidemill.broker.groups.identity import identity_error
-from tidemill.broker.groups.membership import Group, Member, Terms
+from tidemill.broker.groups.membership import ClassicGroup, Member, Terms
 from tidemill.broker.groups.records import storable
 from tidemill.broker.groups.rounds import NEW_MEMBER_JOIN_TIMEOUT_MS, Rounds
 from tidemill.broker.groups.states import GroupState
@@ -32,6 +32,7 @@ class Joining:
             self._table.reply(event.request_id, JoinResult(error=error, member_id=event.member_id))
             return
         group = self._table.group(event.group_id)
+        assert isinstance(group, ClassicGroup)
         if event.member_id == "":
             self._join_unknown(group, event, now)
         elif event.member_id in group.pending_members:
@@ -49,7 +50,9 @@ class Joining:
             return ErrorCode.INVALID_REQUEST
         if not limits.min_session_timeout_ms <= event.session_timeout_ms <= limits.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        group = self._table.groups.get(event.group_id) or Group(event.group_id)
+        group = self._table.groups.get(event.group_id) or ClassicGroup(event.group_id)
+        if not isinstance(group, ClassicGroup):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         known = event.member_id in group.members or event.member_id in group.pending_members
         returning = event.member_id == "" and event.group_instance_id in group.instances
         if not known and not returning and len(group.members) + len(group.pending_members) >= limits.max_size:
@@ -60,7 +63,7 @@ class Joining:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 
-    def _join_unknown(self, group: Group, event: JoinGroup, now: Instant) -> None:
+    def _join_unknown(self, group: ClassicGroup, event: JoinGroup, now: Instant) -> None:
         if event.group_instance_id is not None:
             returning = group.instances.get(event.group_instance_id)
             if returning is not None:
@@ -75,7 +78,7 @@ class Joining:
             return
         self._add_member(group, event, event.new_member_id, now)
 
-    def _join_known(self, group: Group, member: Member, event: JoinGroup, now: Instant) -> None:
+    def _join_known(self, group: ClassicGroup, member: Member, event: JoinGroup, now: Instant) -> None:
         same = member.protocols == event.protocols
         if group.state is GroupState.COMPLETING_REBALANCE and same:
             self._rounds.answer_join(group, member, event.request_id)  # it lost the answer; the round has not changed
@@ -88,7 +91,7 @@ class Joining:
             reason = "the leader joined again" if same else f"{member.member_id} changed its subscription"
             self._rounds.rebalance(group, reason, now)
 
-    def _join_returning(self, group: Group, member: Member, event: JoinGroup, now: Instant) -> None:
+    def _join_returning(self, group: ClassicGroup, member: Member, event: JoinGroup, now: Instant) -> None:
         """A static member that restarted: a new id fences its old life; a stable group need not even notice."""
         old_id, old_terms = member.member_id, member.terms
         old_leader = group.leader or ""
@@ -129,7 +132,7 @@ class Joining:
         )
         self._table.append(group.group_id, (record,), then)
 
-    def _add_member(self, group: Group, event: JoinGroup, member_id: str, now: Instant) -> None:
+    def _add_member(self, group: ClassicGroup, event: JoinGroup, member_id: str, now: Instant) -> None:
         if not group.members:
             group.protocol_type = event.protocol_type
         member = Member(
@@ -148,13 +151,13 @@ class Joining:
         self._table.set_timer(Timer.SESSION, group, now, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
         self._rounds.rebalance(group, f"{member_id} joined", now)
 
-    def _update_member(self, group: Group, member: Member, event: JoinGroup, now: Instant) -> None:
+    def _update_member(self, group: ClassicGroup, member: Member, event: JoinGroup, now: Instant) -> None:
         self._rounds.release(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.take_terms(_terms(event))
         member.join_request = event.request_id
         self._rounds.alive(group, member, now)
 
-    def return_failed(self, group: Group, then: Returned, error: ErrorCode, now: Instant) -> None:
+    def return_failed(self, group: ClassicGroup, then: Returned, error: ErrorCode, now: Instant) -> None:
         """The new id of a static member could not be written: it did not come back."""
         member = group.members[then.response.member_id]
         self._table.clear_timer(Timer.SESSION, group, member.member_id)

@@ -1,4 +1,4 @@
-"""The group coordinator as a pure machine
+"""The groups of one partition as a pure machine
 
 Who is in a group, who assigns, who owns which partitions in which generation, how far they got. `step` takes a
 request or a tick and says what to write, what to answer and after which write. What must survive a crash (committed
@@ -34,27 +34,26 @@ from tidemill.broker.groups.events import (
     SyncGroup,
 )
 from tidemill.broker.groups.joining import Joining
-from tidemill.broker.groups.membership import Group
+from tidemill.broker.groups.membership import ClassicGroup
 from tidemill.broker.groups.records import CoordinatorRecord, GroupRecord, GroupTombstone, OffsetRecord, OffsetTombstone
 from tidemill.broker.groups.rounds import Rounds
-from tidemill.broker.groups.states import GroupState
 from tidemill.broker.groups.table import Answer, Assigned, GroupLimits, GroupTable, Kept, Returned
 
 
 class GroupMachine:
-    """All groups of one coordinator."""
+    """All groups of one partition."""
 
     def __init__(self, limits: GroupLimits) -> None:
-        self._table = GroupTable(limits)
-        self._rounds = Rounds(self._table)
-        self._joining = Joining(self._table, self._rounds)
-        self._commits = Commits(self._table, self._rounds)
+        self.table = GroupTable(limits)  # to be looked at only
+        self._rounds = Rounds(self.table)
+        self._joining = Joining(self.table, self._rounds)
+        self._commits = Commits(self.table, self._rounds)
 
     # --- the contract
 
     def step(self, event: Event, now: Instant) -> list[Action]:
         """Take in `event` and return what has to happen, in order."""
-        actions = self._table.begin()
+        actions = self.table.begin()
         match event:
             case Heartbeat():
                 self._rounds.heartbeat(event, now)
@@ -77,7 +76,7 @@ class GroupMachine:
             case ExpireOffsets():
                 self._commits.expire(event, now)
             case Tick():
-                for key in self._table.deadlines.due(now.monotonic_ms):
+                for key in self.table.deadlines.due(now.monotonic_ms):
                     self._rounds.time_is_up(key, now)
             case Appended():
                 self._appended(event, now)
@@ -87,50 +86,51 @@ class GroupMachine:
 
     def next_deadline_ms(self) -> int | None:
         """When a Tick is needed next, on the monotonic clock."""
-        return self._table.deadlines.next_ms()
+        return self.table.deadlines.next_ms()
 
     def apply(self, record: CoordinatorRecord) -> None:
         """Change what must survive a crash; the only place that does."""
         match record:
             case OffsetRecord():
-                self._table.group(record.group_id).offsets[record.topic, record.partition] = rules.committed(record)
+                self.table.group(record.group_id).offsets[record.topic, record.partition] = rules.committed(record)
             case OffsetTombstone():
-                group = self._table.groups.get(record.group_id)
-                if group is not None:
-                    group.offsets.pop((record.topic, record.partition), None)
+                known = self.table.groups.get(record.group_id)
+                if known is not None:
+                    known.offsets.pop((record.topic, record.partition), None)
             case GroupRecord():
-                self._table.group(record.group_id).persisted = record
+                group = self.table.group(record.group_id)
+                assert isinstance(group, ClassicGroup)
+                group.persisted = record
             case GroupTombstone():
-                group = self._table.groups.get(record.group_id)
-                if group is not None:
-                    group.persisted = None
+                classic = self.table.classic(record.group_id)
+                if classic is not None:
+                    classic.persisted = None
 
     def _replayed(self, event: Replayed, now: Instant) -> None:
-        """Give every member of the log a session and wait to hear from it."""
-        for group in list(self._table.groups.values()):
-            if group.persisted is not None:
-                group.restore(group.persisted)
-                for member in group.members.values():
-                    self._rounds.alive(group, member, now)
+        """Let every group go on where the log left it."""
+        for group in list(self.table.groups.values()):
+            match group:
+                case ClassicGroup():
+                    self._rounds.taken_up(group, now)
         self._commits.replayed(event)
-        for group in list(self._table.groups.values()):
-            self._table.drop_if_nothing_left(group, now)
+        for group in list(self.table.groups.values()):
+            self.table.drop_if_nothing_left(group, now)
 
     # --- reading
 
-    def durable_state(self) -> Mapping[str, tuple[GroupRecord | None, Mapping[tuple[str, int], CommittedOffset]]]:
+    def durable_state(self) -> Mapping[str, tuple[object | None, Mapping[tuple[str, int], CommittedOffset]]]:
         """What a replay of the log has to give."""
         return {
-            group.group_id: (group.persisted, dict(group.offsets))
-            for group in self._table.groups.values()
-            if group.persisted is not None or group.offsets
+            group.group_id: (group.recorded, dict(group.offsets))
+            for group in self.table.groups.values()
+            if group.recorded is not None or group.offsets
         }
 
     def committed_offsets(
         self, group_id: str, wanted: Iterable[tuple[str, int]] | None = None
     ) -> Mapping[tuple[str, int], CommittedOffset]:
         """What a group has committed in topics that are there: all of it, or in the `wanted` partitions."""
-        group = self._table.groups.get(group_id)
+        group = self.table.groups.get(group_id)
         if group is None:
             return {}
         offsets = group.offsets
@@ -142,64 +142,56 @@ class GroupMachine:
         self, offsets: Mapping[tuple[str, int], CommittedOffset]
     ) -> Mapping[tuple[str, int], CommittedOffset]:
         """Those of `offsets`, read a while ago, whose topics are still there."""
-        return rules.present(offsets, self._table.topics)
+        return rules.present(offsets, self.table.topics)
 
     def describe(self, group_id: str) -> GroupView | None:
         """One group with its members."""
-        group = self._table.groups.get(group_id)
-        return None if group is None else replace(_view(group), members=group.views())
+        group = self.table.groups.get(group_id)
+        return None if group is None else replace(group.view(), members=group.views())
 
     def group_ids(self) -> list[str]:
         """Every group by its name."""
-        return list(self._table.groups)
+        return list(self.table.groups)
 
     def standing(self, group_id: str) -> Standing | None:
         """How large a group is and what it is about."""
-        group = self._table.groups.get(group_id)
-        return None if group is None else Standing(group.state, len(group.members), len(group.offsets))
+        group = self.table.groups.get(group_id)
+        return None if group is None else group.standing()
 
     def list_groups(self) -> list[GroupView]:
         """Every group, without members."""
-        return [_view(group) for group in self._table.groups.values()]
+        return [group.view() for group in self.table.groups.values()]
 
     # --- after an append
 
     def _appended(self, event: Appended, now: Instant) -> None:
-        records, then = self._table.settle(event.token)
+        records, then = self.table.settle(event.token)
         for record in records:
             self.apply(record)
-        group = self._table.groups[then.group_id]
+        group = self.table.groups[then.group_id]
         group.last_append = event.token
         match then:
             case Assigned():
+                assert isinstance(group, ClassicGroup)
                 self._rounds.assigned(group, event.token, now)
             case Answer() | Returned():
-                self._table.reply(then.request_id, then.response, after=event.token)
+                self.table.reply(then.request_id, then.response, after=event.token)
             case Kept():
                 pass
-        self._table.drop_if_nothing_left(group, now)
+        self.table.drop_if_nothing_left(group, now)
 
     def _append_failed(self, event: AppendFailed, now: Instant) -> None:
-        _, then = self._table.settle(event.token)
-        group = self._table.groups.get(then.group_id)
+        _, then = self.table.settle(event.token)
+        group = self.table.groups.get(then.group_id)
         match then:
             case Assigned():
-                assert group is not None
+                assert isinstance(group, ClassicGroup)
                 self._rounds.assignment_failed(group, event.error, now)
             case Answer():
-                self._table.reply(then.request_id, refused(then.failed, event.error))
+                self.table.reply(then.request_id, refused(then.failed, event.error))
             case Returned():
-                assert group is not None
+                assert isinstance(group, ClassicGroup)
                 self._joining.return_failed(group, then, event.error, now)
             case Kept():
                 if group is not None:
-                    self._table.note(group, f"a change could not be written: {event.error.name}")
-
-
-def _view(group: Group) -> GroupView:
-    return GroupView(
-        group_id=group.group_id,
-        state=group.state,
-        protocol_type=group.protocol_type or "",
-        protocol_name=(group.protocol_name or "") if group.state is GroupState.STABLE else "",
-    )
+                    self.table.note(group, f"a change could not be written: {event.error.name}")

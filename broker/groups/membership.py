@@ -1,4 +1,4 @@
-"""One group: its members, its round, its committed offsets
+"""One classic group: its members and its round
 
 Bookkeeping without policy: who is in, who waits for an answer, which protocol all can speak. Whether something may
 happen is decided by `joining`, `rounds` and `commits`; this object only keeps itself consistent (an instance id belongs
@@ -8,9 +8,12 @@ to one member, the leader is a member, the state moves along the table).
 from collections import Counter
 from typing import NamedTuple
 
-from tidemill.broker.groups.events import CommittedOffset, JoinedMember, MemberView, Protocol
-from tidemill.broker.groups.records import GroupRecord, MemberRecord
+from tidemill.broker.groups.events import GroupKind, GroupView, JoinedMember, MemberView, Protocol, Standing
+from tidemill.broker.groups.kinds import Group
+from tidemill.broker.groups.records import GroupRecord, GroupTombstone, MemberRecord
 from tidemill.broker.groups.states import GroupState, Move, after
+from tidemill.broker.groups.subscription import CONSUMER, subscribed_topics
+from tidemill.core.error_code import ErrorCode
 
 
 class Terms(NamedTuple):
@@ -85,11 +88,13 @@ class Member:
         return self.join_request is not None or self.sync_request is not None
 
 
-class Group:
-    """A classic consumer group."""
+class ClassicGroup(Group):
+    """A group whose members assign among themselves."""
+
+    kind = GroupKind.CLASSIC
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+        super().__init__(group_id)
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = -1
         self.protocol_type: str | None = None
@@ -103,10 +108,61 @@ class Group:
         self.new_member_added = False  # since the initial delay was last extended
         self.delay_left_ms = 0
         self.in_initial_delay = False
-        self.last_append: int | None = None  # token of the latest record about this group
-        # Durable: changed by apply only.
-        self.offsets: dict[tuple[str, int], CommittedOffset] = {}
-        self.persisted: GroupRecord | None = None
+        self.persisted: GroupRecord | None = None  # durable: changed by apply only
+
+    # --- what is asked of every kind
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no members and has given out no ids."""
+        return self.state is GroupState.EMPTY and not self.pending_members
+
+    @property
+    def idle_since_ms(self) -> int:
+        """When the last member left."""
+        return -1 if self.protocol_type is None else self.state_timestamp_ms
+
+    @property
+    def recorded(self) -> GroupRecord | None:
+        """Its last generation."""
+        return self.persisted
+
+    def tombstones(self) -> tuple[GroupTombstone, ...]:
+        """One, if the log has a generation."""
+        return () if self.persisted is None else (GroupTombstone(group_id=self.group_id),)
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """By any protocol of any member; None if one of them cannot be read."""
+        return subscribed_topics(protocol.metadata for member in self.members.values() for protocol in member.protocols)
+
+    def deletion_problem(self) -> ErrorCode:
+        """What members of another type than consumers read is not ours to understand."""
+        return ErrorCode.NONE if self.is_empty or self.protocol_type == CONSUMER else ErrorCode.NON_EMPTY_GROUP
+
+    def view(self) -> GroupView:
+        """The group without its members."""
+        return GroupView(
+            group_id=self.group_id,
+            kind=self.kind,
+            state=self.state,
+            protocol_type=self.protocol_type or "",
+            protocol_name=(self.protocol_name or "") if self.state is GroupState.STABLE else "",
+        )
+
+    def standing(self) -> Standing:
+        """The group in numbers."""
+        return Standing(self.state, len(self.members), len(self.offsets))
+
+    def end(self, wall_ms: int) -> None:
+        """Nothing is left of it."""
+        self.move(Move.REMOVE, wall_ms)
+
+    # --- its own
 
     def move(self, move: Move, wall_ms: int) -> None:
         """Go to the state that the table gives."""

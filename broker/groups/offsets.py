@@ -12,10 +12,8 @@ from collections.abc import Container, Iterable, Mapping
 
 from tidemill.broker.coordination.contract import Instant
 from tidemill.broker.groups.events import CommitOffsets, CommittedOffset
-from tidemill.broker.groups.membership import Group
-from tidemill.broker.groups.records import CoordinatorRecord, GroupTombstone, OffsetRecord, OffsetTombstone
-from tidemill.broker.groups.states import GroupState
-from tidemill.broker.groups.subscription import CONSUMER, subscribed_topics
+from tidemill.broker.groups.kinds import Group
+from tidemill.broker.groups.records import CoordinatorRecord, OffsetRecord, OffsetTombstone
 from tidemill.broker.groups.topics import Topics
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.types import ZERO_UUID
@@ -104,7 +102,7 @@ def without_id(group: Group, topics: Topics) -> tuple[OffsetRecord, ...]:
 
 def expired(group: Group, topics: Topics, retention_ms: int, wall_ms: int) -> tuple[CoordinatorRecord, ...]:
     """The tombstones that are due: offsets, and the group itself once nothing is left of it."""
-    idle = group.state is GroupState.EMPTY and not group.pending_members
+    idle = group.is_idle
     gone = [
         (topic, partition)
         for (topic, partition), offset in group.offsets.items()
@@ -113,37 +111,28 @@ def expired(group: Group, topics: Topics, retention_ms: int, wall_ms: int) -> tu
     records: list[CoordinatorRecord] = [
         OffsetTombstone(group_id=group.group_id, topic=topic, partition=partition) for topic, partition in gone
     ]
-    if idle and len(gone) == len(group.offsets) and group.persisted is not None:
-        records.append(GroupTombstone(group_id=group.group_id))
+    if idle and len(gone) == len(group.offsets):
+        records += group.tombstones()
     return tuple(records)
 
 
 def _is_due(group: Group, offset: CommittedOffset, retention_ms: int, wall_ms: int) -> bool:
     if offset.expire_timestamp_ms >= 0:  # asked for by an old client
         return wall_ms >= offset.expire_timestamp_ms
-    since_ms = offset.commit_timestamp_ms
-    if group.protocol_type is not None:
-        since_ms = max(since_ms, group.state_timestamp_ms)
-    return wall_ms - since_ms >= retention_ms
+    return wall_ms - max(offset.commit_timestamp_ms, group.idle_since_ms) >= retention_ms
 
 
 def forgotten(group: Group) -> tuple[CoordinatorRecord, ...]:
     """The tombstones of a group that is deleted."""
-    records: list[CoordinatorRecord] = [
+    dropped = (
         OffsetTombstone(group_id=group.group_id, topic=topic, partition=partition) for topic, partition in group.offsets
-    ]
-    if group.persisted is not None:
-        records.append(GroupTombstone(group_id=group.group_id))
-    return tuple(records)
+    )
+    return (*dropped, *group.tombstones())
 
 
 def deletion_problem(group: Group | None) -> ErrorCode:
     """Why none of the group's offsets may be deleted; NONE when that depends on the topic (KIP-496)."""
-    if group is None:
-        return ErrorCode.GROUP_ID_NOT_FOUND
-    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-        return ErrorCode.NON_EMPTY_GROUP  # what its members read is not ours to understand
-    return ErrorCode.NONE
+    return ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.deletion_problem()
 
 
 def decide_deletion(
@@ -153,7 +142,7 @@ def decide_deletion(
 
     A topic that a member subscribes to keeps its offsets. If a subscription cannot be read, every topic may be meant.
     """
-    read = subscribed_topics(protocol.metadata for member in group.members.values() for protocol in member.protocols)
+    read = group.subscribed_topics()
     errors: list[ErrorCode] = []
     gone: dict[tuple[str, int], OffsetTombstone] = {}
     for topic, partition in partitions:

@@ -23,7 +23,7 @@ from tidemill.broker.groups.events import (
     SyncResult,
 )
 from tidemill.broker.groups.identity import identity_error, speaker
-from tidemill.broker.groups.membership import Group, Member
+from tidemill.broker.groups.membership import ClassicGroup, Member
 from tidemill.broker.groups.states import GroupState, Move
 from tidemill.broker.groups.table import Assigned, GroupTable, Timer, TimerKey
 from tidemill.core.error_code import ErrorCode
@@ -40,7 +40,7 @@ class Rounds:
 
     # --- the join phase
 
-    def rebalance(self, group: Group, reason: str, now: Instant) -> None:
+    def rebalance(self, group: ClassicGroup, reason: str, now: Instant) -> None:
         """Start the join phase if it has not started, and end it if nobody is left to wait for."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             self._table.note(group, f"rebalance of generation {group.generation_id} starts: {reason}")
@@ -60,7 +60,7 @@ class Rounds:
         if group.all_joined and not group.in_initial_delay:
             self._complete_join(group, now)
 
-    def _complete_join(self, group: Group, now: Instant) -> None:
+    def _complete_join(self, group: ClassicGroup, now: Instant) -> None:
         group.in_initial_delay = False
         self._table.clear_timer(Timer.REBALANCE, group)
         self._table.clear_timer(Timer.INITIAL_DELAY, group)
@@ -92,14 +92,14 @@ class Rounds:
             group, f"generation {group.generation_id} has {len(group.members)} members, {group.leader} leads"
         )
 
-    def _become_empty(self, group: Group, now: Instant) -> None:
+    def _become_empty(self, group: ClassicGroup, now: Instant) -> None:
         group.move(Move.LEFT, now.wall_ms)
         group.protocol_name = None
         group.leader = None
         self._table.note(group, f"generation {group.generation_id} is empty")
         self._table.keep(group, (group.record({}, now.wall_ms),))
 
-    def answer_join(self, group: Group, member: Member, request_id: int) -> None:
+    def answer_join(self, group: ClassicGroup, member: Member, request_id: int) -> None:
         """Tell a member its generation; the leader also who else is in."""
         leads = member.member_id == group.leader
         self._table.reply(
@@ -142,12 +142,12 @@ class Rounds:
                 record = group.record(dict(event.assignments), now.wall_ms)
                 self._table.append(group.group_id, (record,), Assigned(group_id=group.group_id))
 
-    def _synced(self, group: Group, member: Member) -> None:
+    def _synced(self, group: ClassicGroup, member: Member) -> None:
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self._table.clear_timer(Timer.SYNC, group)
 
-    def assigned(self, group: Group, token: int, now: Instant) -> None:
+    def assigned(self, group: ClassicGroup, token: int, now: Instant) -> None:
         """Hand out the assignment, now that it is written."""
         assert group.persisted is not None
         group.move(Move.ASSIGNED, now.wall_ms)
@@ -159,12 +159,12 @@ class Rounds:
                 member.sync_request = None
                 self.alive(group, member, now)
 
-    def assignment_failed(self, group: Group, error: ErrorCode, now: Instant) -> None:
+    def assignment_failed(self, group: ClassicGroup, error: ErrorCode, now: Instant) -> None:
         """The assignment could not be written, so nobody may have it: begin anew."""
         self._end_sync_phase(group, error, now)
         self.rebalance(group, "the assignment could not be written", now)
 
-    def _answer_sync(self, group: Group, member: Member, request_id: int, after: int | None) -> None:
+    def _answer_sync(self, group: ClassicGroup, member: Member, request_id: int, after: int | None) -> None:
         response = SyncResult(
             error=ErrorCode.NONE,
             protocol_type=group.protocol_type,
@@ -173,7 +173,7 @@ class Rounds:
         )
         self._table.reply(request_id, response, after=after)
 
-    def _end_sync_phase(self, group: Group, error: ErrorCode, now: Instant) -> None:
+    def _end_sync_phase(self, group: ClassicGroup, error: ErrorCode, now: Instant) -> None:
         for member in group.members.values():
             member.assignment = b""
             if member.sync_request is not None:
@@ -196,7 +196,7 @@ class Rounds:
         if not event.group_id:
             self._table.reply(event.request_id, LeaveResult(error=ErrorCode.INVALID_GROUP_ID))
             return
-        group = self._table.groups.get(event.group_id)
+        group = self._table.classic(event.group_id)
         if group is None:
             results = tuple((leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in event.leavers)
         else:
@@ -204,7 +204,7 @@ class Rounds:
             self._table.drop_if_nothing_left(group, now)
         self._table.reply(event.request_id, LeaveResult(error=ErrorCode.NONE, leavers=results))
 
-    def _leave_one(self, group: Group, leaver: Leaver, now: Instant) -> ErrorCode:
+    def _leave_one(self, group: ClassicGroup, leaver: Leaver, now: Instant) -> ErrorCode:
         if leaver.member_id in group.pending_members:
             self._forget_pending(group, leaver.member_id, now)
             return ErrorCode.NONE
@@ -216,17 +216,17 @@ class Rounds:
         self._lose(group, group.members[member_id], f"{member_id} left", now)
         return ErrorCode.NONE
 
-    def _lose(self, group: Group, member: Member, reason: str, now: Instant) -> None:
+    def _lose(self, group: ClassicGroup, member: Member, reason: str, now: Instant) -> None:
         """Take a member out and let the others go on without it."""
         self._remove(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.rebalance(group, reason, now)
 
-    def _remove(self, group: Group, member: Member, error: ErrorCode) -> None:
+    def _remove(self, group: ClassicGroup, member: Member, error: ErrorCode) -> None:
         self.release(member, error)
         self._table.clear_timer(Timer.SESSION, group, member.member_id)
         group.remove(member)
 
-    def _forget_pending(self, group: Group, member_id: str, now: Instant) -> None:
+    def _forget_pending(self, group: ClassicGroup, member_id: str, now: Instant) -> None:
         group.pending_members.discard(member_id)
         self._table.clear_timer(Timer.PENDING, group, member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -234,7 +234,7 @@ class Rounds:
 
     def time_is_up(self, key: TimerKey, now: Instant) -> None:
         """Do what a deadline was set for."""
-        group = self._table.groups.get(key.group_id)
+        group = self._table.classic(key.group_id)
         if group is None:
             return
         match key.timer:
@@ -256,7 +256,7 @@ class Rounds:
                 if late:
                     self.rebalance(group, f"{len(late)} members did not ask for their assignment in time", now)
 
-    def _end_initial_delay(self, group: Group, now: Instant) -> None:
+    def _end_initial_delay(self, group: ClassicGroup, now: Instant) -> None:
         if group.new_member_added and group.delay_left_ms > 0:
             delay_ms = min(self._table.limits.initial_rebalance_delay_ms, group.delay_left_ms)
             group.new_member_added = False
@@ -265,7 +265,14 @@ class Rounds:
         else:
             self._complete_join(group, now)
 
-    def alive(self, group: Group, member: Member, now: Instant) -> None:
+    def taken_up(self, group: ClassicGroup, now: Instant) -> None:
+        """Go on in the generation of the log: give every member of it a session and wait to hear from it."""
+        if group.persisted is not None:
+            group.restore(group.persisted)
+            for member in group.members.values():
+                self.alive(group, member, now)
+
+    def alive(self, group: ClassicGroup, member: Member, now: Instant) -> None:
         """Start the member's session again; one that waits for us cannot be late."""
         if member.is_new:
             self._table.set_timer(Timer.SESSION, group, now, NEW_MEMBER_JOIN_TIMEOUT_MS, member.member_id)

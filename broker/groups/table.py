@@ -17,9 +17,9 @@ from typing import Final, NamedTuple, TypeAlias
 from tidemill.broker.coordination.contract import Append, Instant, Note, Reply
 from tidemill.broker.coordination.deadlines import Deadlines
 from tidemill.broker.groups.events import Action, JoinResult, Response
-from tidemill.broker.groups.membership import Group, Terms
+from tidemill.broker.groups.kinds import Group
+from tidemill.broker.groups.membership import ClassicGroup, Terms
 from tidemill.broker.groups.records import CoordinatorRecord, pieces
-from tidemill.broker.groups.states import GroupState, Move
 from tidemill.broker.groups.topics import Topics
 
 KEPT_BYTES_MAX: Final = 256 * 1024
@@ -118,20 +118,24 @@ class GroupTable:
         """The group of that name, made if it is not there."""
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id)
+            group = self.groups[group_id] = ClassicGroup(group_id)
         return group
+
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        """The classic group of that name, None if there is none."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
 
     def drop_if_nothing_left(self, group: Group, now: Instant) -> None:
         """Forget a group that has no members, no offsets and no record in the log or on its way there."""
         if (
-            group.state is GroupState.EMPTY
-            and not group.pending_members
+            group.is_idle
             and not group.offsets
-            and group.persisted is None
+            and not group.tombstones()
             and not self.is_written_about(group)
             and self.groups.get(group.group_id) is group
         ):
-            group.move(Move.REMOVE, now.wall_ms)
+            group.end(now.wall_ms)
             del self.groups[group.group_id]
 
     def is_written_about(self, group: Group) -> bool:

@@ -46,7 +46,6 @@ from tidemill.core.wire.messages.list_groups import ListedGroup, ListGroupsReque
 from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 GROUP_KEY = 0
-GROUP_TYPE = "classic"
 
 
 async def find_coordinator(
@@ -207,10 +206,10 @@ async def list_groups(broker: BrokerServices, request: ListGroupsRequest, ctx: R
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
-                group_type=GROUP_TYPE,
+                group_type=group.kind,
             )
             for group in broker.groups.list_groups()
-            if (not states or group.state.lower() in states) and (not types or GROUP_TYPE in types)
+            if (not states or group.state.lower() in states) and (not types or group.kind in types)
         )
     )
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from tests.sim.coordinator import CoordinatorSimulation
 from tidemill.broker.groups.events import CommittedOffset
-from tidemill.broker.groups.membership import Group
+from tidemill.broker.groups.kinds import Group
 from tidemill.broker.groups.table import GroupTable
 from tidemill.broker.groups.topics import Topics
 

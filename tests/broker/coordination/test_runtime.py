@@ -6,6 +6,7 @@ import pytest
 
 from tests.broker.coordination.counters import LEASE_MS, TOPIC, Counters, CounterWorld, image
 from tests.broker.coordination.shared_log import full_disk
+from tidemill.broker.coordination.contract import ImageChanged
 from tidemill.broker.coordination.runtime import LOAD_PAUSE_S, partition_of
 from tidemill.broker.log import turns
 from tidemill.core.errors import (
@@ -165,6 +166,28 @@ async def test_a_bug_about_one_shard_does_not_stop_the_clock_of_others(monkeypat
     monkeypatch.setattr(Counters, "step", step)
     world.clock.advance(LEASE_MS)
     world.runtime.tick()
+    assert world.totals() == {keys[0]: 1}
+
+
+async def test_a_shard_that_cannot_follow_an_image_is_taken_up_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = CounterWorld(partitions=2)
+    world.lead()
+    keys = [next(key for key in "abcdef" if partition_of(key, 2) == number) for number in (0, 1)]
+    for key in keys:
+        await world.add(key)
+    real = Counters.step
+
+    def step(self: Counters, *arguments: object) -> list[object]:
+        if keys[0] in self.totals and isinstance(arguments[0], ImageChanged):
+            raise ZeroDivisionError
+        return real(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Counters, "step", step)
+    world.runtime.image_changed(image([(1, 0), (1, 0)]), frozenset(keys[1:]))
+    assert world.totals() == {}
+    with pytest.raises(CoordinatorNotAvailable, match="could not be followed"):
+        await world.add(keys[0])
+    await world.runtime.load()
     assert world.totals() == {keys[0]: 1}
 
 

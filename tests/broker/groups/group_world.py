@@ -322,4 +322,4 @@ class GroupWorld:
         return members
 
     def generation(self, group: str = "g") -> int:
-        return self.machine._table.groups[group].generation_id
+        return self.machine.table.groups[group].generation_id

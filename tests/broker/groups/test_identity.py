@@ -4,14 +4,14 @@ import pytest
 
 from tidemill.broker.groups.events import CommitOffsets, Heartbeat, Protocol, SyncGroup
 from tidemill.broker.groups.identity import identity_error, speaker
-from tidemill.broker.groups.membership import Group, Member
+from tidemill.broker.groups.membership import ClassicGroup, Member
 from tidemill.core.error_code import ErrorCode
 
 
 @pytest.fixture
-def group() -> Group:
+def group() -> ClassicGroup:
     """Generation 3 with a dynamic member, a static one and an id that was only handed out."""
-    group = Group("g")
+    group = ClassicGroup("g")
     for member_id, instance in (("dynamic", None), ("static", "one")):
         group.add(
             Member(
@@ -44,7 +44,7 @@ CASES = [
 
 @pytest.mark.parametrize(("member_id", "instance", "error"), CASES)
 def test_an_id_and_an_instance_have_to_belong_together(
-    group: Group, member_id: str, instance: str | None, error: ErrorCode | None
+    group: ClassicGroup, member_id: str, instance: str | None, error: ErrorCode | None
 ) -> None:
     assert identity_error(group, member_id, instance) is error
 
@@ -68,12 +68,12 @@ def heartbeat(group_id: str, member_id: str, generation: int, instance: str | No
         (heartbeat("g", "dynamic", 4), ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_the_first_thing_that_is_wrong_is_told(group: Group, request_: Heartbeat, error: ErrorCode) -> None:
+def test_the_first_thing_that_is_wrong_is_told(group: ClassicGroup, request_: Heartbeat, error: ErrorCode) -> None:
     _, member, found = speaker({"g": group}, request_)
     assert (member, found) == (None, error)
 
 
-def test_every_request_of_a_generation_has_a_speaker(group: Group) -> None:
+def test_every_request_of_a_generation_has_a_speaker(group: ClassicGroup) -> None:
     terms = {"request_id": 1, "group_id": "g", "generation_id": 3, "member_id": "static", "group_instance_id": "one"}
     requests = (
         Heartbeat(**terms),  # type: ignore[arg-type]

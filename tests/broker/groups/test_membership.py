@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.broker.groups.events import Protocol
-from tidemill.broker.groups.membership import Group, Member
+from tidemill.broker.groups.membership import ClassicGroup, Member
 from tidemill.broker.groups.states import GroupState
 
 offers = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
@@ -22,8 +22,8 @@ def member(member_id: str, names: list[str], instance: str | None = None) -> Mem
     )
 
 
-def group_of(*members: Member) -> Group:
-    group = Group("g")
+def group_of(*members: Member) -> ClassicGroup:
+    group = ClassicGroup("g")
     group.protocol_type = "consumer"
     for entry in members:
         group.add(entry)
@@ -52,7 +52,7 @@ def test_a_newcomer_needs_one_protocol_that_all_have(lists: list[list[str]], nam
 
 
 def test_an_empty_group_takes_any_protocol_but_not_none() -> None:
-    group = Group("g")
+    group = ClassicGroup("g")
     assert group.can_speak("consumer", (Protocol("a", b""),))
     assert not group.can_speak("", (Protocol("a", b""),))
     assert not group.can_speak("consumer", ())
@@ -92,14 +92,14 @@ def test_restoring_a_record_gives_the_group_it_was_made_from() -> None:
     group = group_of(member("a", ["x"]), member("bb", ["x"], "one"))
     group.protocol_name, group.generation_id, group.leader = "x", 7, "bb"
     record = group.record({"a": b"1", "bb": b"2"}, 99)
-    copy = Group("g")
+    copy = ClassicGroup("g")
     copy.restore(record)
     assert copy.record({entry.member_id: entry.assignment for entry in copy.members.values()}, 99) == record
     assert (copy.state, copy.state_timestamp_ms) == (GroupState.STABLE, 99)
     assert copy.instances == {"one": "bb"}
     assert copy.rebalance_timeout_ms == 2
-    empty = Group("g")
-    empty.restore(Group("g").record({}, 1))
+    empty = ClassicGroup("g")
+    empty.restore(ClassicGroup("g").record({}, 1))
     assert (empty.state, empty.protocol_type) == (GroupState.EMPTY, None)
 
 

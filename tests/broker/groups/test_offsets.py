@@ -8,7 +8,7 @@ import pytest
 from tests.broker.groups.group_world import image_of
 from tidemill.broker.coordination.contract import Instant
 from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, OffsetToCommit
-from tidemill.broker.groups.membership import Group
+from tidemill.broker.groups.membership import ClassicGroup
 from tidemill.broker.groups.offsets import (
     committed,
     decide_commit,
@@ -43,8 +43,8 @@ def commit(*metadata: str, retention_ms: int = -1) -> CommitOffsets:
     )
 
 
-def group_with(*committed_at: int, expires_at: int = -1) -> Group:
-    group = Group("g")
+def group_with(*committed_at: int, expires_at: int = -1) -> ClassicGroup:
+    group = ClassicGroup("g")
     for partition, at in enumerate(committed_at):
         group.offsets["t", partition] = CommittedOffset(
             offset=1, leader_epoch=-1, metadata="", commit_timestamp_ms=at, expire_timestamp_ms=expires_at, topic_id=T
@@ -76,7 +76,7 @@ def test_a_retention_time_of_its_own_counts_from_the_commit() -> None:
         (group_with(0, expires_at=100), 100, [0]),
     ],
 )
-def test_offsets_without_members_expire_one_by_one(group: Group, wall_ms: int, gone: list[int]) -> None:
+def test_offsets_without_members_expire_one_by_one(group: ClassicGroup, wall_ms: int, gone: list[int]) -> None:
     assert expired(group, TOPICS, RETENTION_MS, wall_ms) == tuple(
         OffsetTombstone(group_id="g", topic="t", partition=partition) for partition in gone
     )
