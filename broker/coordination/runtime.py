@@ -19,7 +19,7 @@ from tidemill.broker.coordination.leaderships import Leadership, ShardState, tur
 from tidemill.broker.coordination.shard import CoordinatedLogs, Shard
 from tidemill.broker.log.turns import Turns
 from tidemill.broker.quorum.image import ClusterImage
-from tidemill.core.errors import CoordinatorNotAvailable, NotCoordinator
+from tidemill.core.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
 from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.broker.coordination")
@@ -177,7 +177,9 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 else:
                     shard.activate(self.image)
             except Exception as error:
-                log.exception("not loaded", topic=self._duty.topic, partition=shard.partition)
+                known = isinstance(error, KafkaError)  # what is no bug needs no traceback, once a second
+                tell = log.error if known else log.exception
+                tell("not loaded", topic=self._duty.topic, partition=shard.partition, reason=str(error))
                 if shard.state is ShardState.LOADING:
                     shard.fail(f"{self._duty.topic}-{shard.partition} cannot be read: {error}")
                 continue
