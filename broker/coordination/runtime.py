@@ -117,7 +117,8 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 shard.turn(ImageChanged(image=image, gone=gone))
             except Exception as error:  # a bug about one must not keep the news from all others
                 log.exception("image not followed", topic=self._duty.topic, partition=shard.partition)
-                shard.fail(f"an image could not be followed: {error}")
+                if shard.is_active:
+                    shard.fail(f"an image could not be followed: {error}")
                 self._to_load.set()
 
     def _turn_over(self) -> None:

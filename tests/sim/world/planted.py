@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tidemill.broker.groups import commits, machine
-from tidemill.broker.groups.states import GroupState
-from tidemill.broker.groups.table import GroupTable, Move
+from tidemill.broker.groups.states import GroupState, Move
+from tidemill.broker.groups.table import GroupTable
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum import controller
 from tidemill.broker.quorum.store import MetadataStore
