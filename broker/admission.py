@@ -25,10 +25,12 @@ from functools import partial
 
 import structlog
 
+from tidemill.broker.authorization import Requester
 from tidemill.broker.dispatch import BrokerServices
 from tidemill.broker.log.examination import Examination
 from tidemill.broker.log.partition import AppendResult, PartitionLog
-from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_replica, permitted_topic
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_NONE, Replica
 from tidemill.core.errors import (
     InvalidTopicException,
@@ -57,9 +59,11 @@ ORPHANS_BYTES_MAX = 64 * 2**20
 Outcome = AppendResult | KafkaError
 
 
-def find_place(broker: BrokerServices, name: str | None, topic_id: uuid.UUID, partition: int) -> Replica:
-    """Where clients' batches for that partition go; raises the error that says why nowhere."""
-    topic = find_topic(broker, name, topic_id)
+def find_place(
+    broker: BrokerServices, who: Requester, name: str | None, topic_id: uuid.UUID, partition: int
+) -> Replica:
+    """Where batches of `who` for that partition go; raises the error that says why nowhere."""
+    topic = permitted_topic(broker, who, Operation.WRITE, name, topic_id)
     if topic.internal:
         raise InvalidTopicException(f"topic {topic.name!r} is written by the cluster only")
     return find_replica(broker, topic, partition)

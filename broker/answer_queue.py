@@ -26,6 +26,7 @@ class Hold(enum.Enum):
     EXCLUSIVE = "a request must be answered before the next may start"
     TURN_IS_OVER = "other clients come first, then the rest of this one's requests"
     CLIENT_IS_SLOW = "the client does not take its answers"
+    MUTED = "the client has had more than its share"
     ENDING = "the connection or the broker is about to end"
 
     __hash__ = object.__hash__  # each is there once; Enum's own is Python, and this is asked for with every request

@@ -5,6 +5,9 @@ come out of it to the dispatcher one after the other as long as the `AnswerQueue
 may leave; it waits for futures, tasks and memory on behalf of both. A produced batch goes from the input buffer to the
 file without a copy in between.
 
+A client that has had more than its share is muted (KIP-219): it has its answers, and nothing more is read from it until
+`muted_until`.
+
 What cannot be understood closes the connection that sent it, with one line in the log. What fails unexpectedly here,
 outside any request, does the same: `_advance`, `finish` and `look_after`, by one of which the event loop gets to
 everything else, let no exception through to it.
@@ -15,6 +18,7 @@ Not here: what a request means (`dispatch`, `handlers`), which clients are let i
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -28,6 +32,7 @@ from tidemill.broker.principals import Principal
 from tidemill.broker.refusals import Refusal
 from tidemill.broker.request_meter import HOT_KEY_MAX, Arrivals, RequestMeter
 from tidemill.broker.server_limits import RequestMemory, ServerLimits
+from tidemill.broker.standing import Standing
 
 log = structlog.get_logger("tidemill.broker.connection")
 
@@ -57,6 +62,10 @@ class Listener(Protocol):
 
     monotonic: Callable[[], float]
     drained: asyncio.Event
+
+    @property
+    def standing(self) -> Standing:
+        """What a new connection may ask."""
 
     def enter(self, connection: "Connection", client_host: str) -> int:
         """The number of a new connection; 0 if it is one too many."""
@@ -89,6 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._shortcuts: Shortcuts = {}
+        self.muted_until = 0.0  # by the event loop's clock
+        self._unmute_timer: asyncio.TimerHandle | None = None
         self._claim = 0  # memory that is waited for
         self._reading_paused = False
         self._advance_scheduled = False
@@ -124,9 +135,15 @@ class Connection(asyncio.BufferedProtocol):
             server_host=str(local[0]),
             server_port=int(local[1]),
             principal=principal,
+            standing=self._server.standing,
         )
         self._limit_answers(self._server.answer_bytes_share())
         _tune(transport.get_extra_info("socket"), host)
+
+    def logged_in(self, principal: Principal) -> None:
+        """It is known from now on who the client is; what it was served as before counts no more."""
+        self.peer = replace(self.peer, principal=principal, standing=Standing.KNOWN)
+        self._shortcuts.clear()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the client; nobody needs the answers it was waiting for."""
@@ -160,6 +177,8 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection if it is idle for too long or keeps others waiting; take back what silence allows."""
         try:
             self._limit_answers(answer_bytes_max)
+            if self._unmute_timer is not None:
+                return  # it is not the client that is silent or slow
             idle_s = 0.0 if self.answers else now - self._last_active
             if idle_s > idle_limit_s:
                 self._expire()
@@ -185,6 +204,8 @@ class Connection(asyncio.BufferedProtocol):
         self.abort("it cannot be served on")
 
     def _forget(self) -> None:
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
         for exchange in self.answers.forget():
             if isinstance(exchange.pending, asyncio.Future):
                 exchange.pending.cancel()  # which `finish`es it
@@ -278,6 +299,8 @@ class Connection(asyncio.BufferedProtocol):
         self.answers.add(exchange, 0 if is_large else len(frame))
         if exchange.chunks is None:
             self._await_answer(exchange)
+        elif exchange.throttle_ms:
+            self._mute(exchange.throttle_ms)
         if is_large:
             self._large_started(exchange)
 
@@ -324,13 +347,31 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        full = self._claim > 0 or (self.incoming.is_crowded and not self.answers.may_start())
+        is_muted = self._unmute_timer is not None
+        full = self._claim > 0 or is_muted or (self.incoming.is_crowded and not self.answers.may_start())
         if full and not self._reading_paused:
             transport.pause_reading()
             self._reading_paused = True
         elif self._reading_paused and not full:
             transport.resume_reading()
             self._reading_paused = False
+
+    def _mute(self, throttle_ms: int) -> None:
+        """Start no request for so long, and read none."""
+        self.muted_until = max(self.muted_until, self._loop.time() + throttle_ms / 1000)
+        if not self.answers.is_held(Hold.MUTED):
+            self.answers.hold(Hold.MUTED)
+            self._unmute_timer = self._loop.call_at(self.muted_until, self._unmute)
+            self._control_reading()
+
+    def _unmute(self) -> None:
+        if self._loop.time() < self.muted_until:
+            self._unmute_timer = self._loop.call_at(self.muted_until, self._unmute)
+            return
+        self._unmute_timer = None
+        self.answers.let_go(Hold.MUTED)
+        self.incoming.excuse(self._loop.time())
+        self._advance()
 
     # -- memory for large requests
 
@@ -381,10 +422,12 @@ class Connection(asyncio.BufferedProtocol):
             if meter is not None and exchange.weight:
                 exchange.answered = meter.now()
             if error is not None:
-                self._dispatcher.fail(exchange, error)
+                self._dispatcher.fail(exchange, error, self.peer)
             else:
-                self._dispatcher.answer(exchange, response)
+                self._dispatcher.answer(exchange, response, self.peer)
             self.answers.answered(exchange)
+            if exchange.throttle_ms:
+                self._mute(exchange.throttle_ms)
             if meter is not None and exchange.errors:
                 meter.note_errors(exchange)
         except DropConnection as dropped:

@@ -17,8 +17,13 @@ The future is the request's own: it is cancelled when the client goes away, whil
 Responses leave in request order in every case (`broker/answer_queue.py` sees to that).
 
 An API that is asked for far more often than all others may bring a `Shortcut`: it sees a frame before it is decoded and
-may serve it in a cheaper way, as long as nobody can tell the difference. Deliberately not here: sockets, limits, order.
-Those are the server's.
+may serve it in a cheaper way, as long as nobody can tell the difference.
+
+Before a handler is called it is looked at whether the connection may ask at all (`broker/standing.py`) and whether its
+principal may do what the route needs (`broker/authorization.py`). While there are quotas each request is charged, and
+its answer says for how long its connection is not heard (`broker/quotas.py`).
+
+Deliberately not here: sockets, limits, order. Those are the server's.
 """
 
 import asyncio
@@ -31,9 +36,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from tidemill.broker.authorization import ALLOW_ALL, Authorizer, Need
+from tidemill.broker.fetch_sessions import is_follower
 from tidemill.broker.principals import ANONYMOUS, Principal
+from tidemill.broker.quotas import UNLIMITED, Quota, QuotaManager
 from tidemill.broker.refusals import Refusal
 from tidemill.broker.response_errors import error_codes
+from tidemill.broker.standing import Standing
 from tidemill.core.errors import KafkaError, UnknownServerError
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.wire.api import ApiKey, api
@@ -55,6 +64,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("tidemill.broker.dispatch")
 
 _KEY_AND_VERSION = struct.Struct(">hh")
+_KEY = struct.Struct(">h")
+_KNOWN = Standing.KNOWN
 _KEY_BYTES, _KEY_AND_VERSION_BYTES = 2, 4
 
 Chunks = list[Buffer]
@@ -80,7 +91,7 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """One connection as the dispatcher knows it."""
+    """One connection as the dispatcher knows it; `principal` counts once its `standing` is known."""
 
     client_host: str
     listener: str
@@ -88,6 +99,7 @@ class Peer:
     server_host: str = ""
     server_port: int = 0
     principal: Principal = ANONYMOUS
+    standing: Standing = Standing.KNOWN
 
     def context(self, header: RequestHeader, api_version: int) -> RequestContext:
         """The context of one request on this connection."""
@@ -159,6 +171,14 @@ class BrokerServices(Protocol):
         """Fresh producer ids."""
 
     @property
+    def authorizer(self) -> Authorizer:
+        """Who may do what; another object as soon as that changes."""
+
+    @property
+    def quotas(self) -> QuotaManager:
+        """How much clients may use."""
+
+    @property
     def served_apis(self) -> Mapping[ApiKey, tuple[int, int]]:
         """First and last version of every API that is answered, as `Dispatcher.served_apis`."""
 
@@ -224,17 +244,19 @@ def top_level_error(response_class: type[Any]) -> ErrorResponse:
 class Route:
     """One served API: its handler, its version window and its error response (default: the top-level error code).
 
-    `advertised_min` differs from `min_version` only where clients read something into an old version being listed.
-    `shortcut` makes a Shortcut for a connection that uses the given version.
+    `needs` says what a client must be allowed to do. `advertised_min` differs from `min_version` only where clients
+    read something into an old version being listed. `shortcut` makes a Shortcut for a connection that uses the given
+    version; no need is looked at before it is taken, so each must be about resources that it looks up itself.
     """
 
     key: ApiKey
     handle: Handler
     min_version: int
     max_version: int
+    needs: tuple[Need, ...]
     error_response: ErrorResponse | None = None
     advertised_min: int | None = None
-    shortcut: Callable[[BrokerServices, int], Shortcut] | None = None
+    shortcut: Callable[[BrokerServices, int, Peer], Shortcut] | None = None
 
 
 class Exchange:
@@ -244,6 +266,9 @@ class Exchange:
     connection may start before this one is answered. `due` with `after` are chunks that may leave once the future
     `after` is done, which many requests wait for; if it fails, they get its error. `memory_bytes` is what the server
     has set aside for a large request until it is answered, `pending_bytes` the size of another that is pending.
+
+    `throttle_ms` is for how long its connection is not heard once it is answered. While there are quotas a shortcut
+    must not answer by itself but leave it `pending`, so that what it has used is charged.
 
     `errors` are the error codes in the response, as far as somebody counts them. Where requests are measured
     (`tidemill.broker.request_meter`) the connection stamps the moments `arrived`, `began`, `worked` and `answered` of
@@ -270,6 +295,7 @@ class Exchange:
         "pending",
         "pending_bytes",
         "request",
+        "throttle_ms",
         "weight",
         "worked",
     )
@@ -287,6 +313,7 @@ class Exchange:
         self.weight = 0
         self.memory_bytes = 0
         self.pending_bytes = 0
+        self.throttle_ms = 0
 
 
 class Dispatcher:
@@ -295,11 +322,14 @@ class Dispatcher:
     def __init__(self, broker: BrokerServices, routes: Iterable[Route], *, notes_errors: bool = False) -> None:
         self._broker = broker
         self._notes_errors = notes_errors
+        self._began = 0.0  # when the work did that is charged; of this turn of the loop
         self._routes: dict[int, tuple[Route, type[Any], ErrorResponse]] = {}
         for route in routes:
             description = api(route.key)
             if route.key in self._routes:
                 raise ValueError(f"{route.key.name} is routed twice")
+            if route.shortcut is not None and any(need.of is not None for need in route.needs):
+                raise ValueError(f"{route.key.name} has a shortcut past a need of the whole request")
             error_response = route.error_response or top_level_error(description.response)
             self._routes[int(route.key)] = (route, description.request, error_response)
         self.served_apis: Mapping[ApiKey, tuple[int, int]] = served_apis(route for route, _, _ in self._routes.values())
@@ -310,8 +340,13 @@ class Dispatcher:
         Raises UnservedRequest for what is not a request that this broker serves, and DropConnection for what no answer
         can be made to; the caller closes the connection. Whatever else goes wrong is an answer.
         """
+        if peer.standing is not _KNOWN:
+            _check_standing(frame, peer)
         failure: Exception | None = None
         shortcut = shortcuts.get(bytes(frame[:_KEY_AND_VERSION_BYTES])) if shortcuts else None
+        is_charged = self._broker.quotas is not UNLIMITED
+        if is_charged:
+            self._began = self._broker.clock.monotonic()
         if shortcut is not None:
             try:
                 exchange = shortcut(memoryview(frame))
@@ -319,40 +354,60 @@ class Dispatcher:
                 failure = error  # whether anything was done is not known, so the handler must not do it again
             else:
                 if exchange is not None:
+                    if is_charged:
+                        self._charge_request(exchange, peer, len(frame))
+                        self._charge_time(exchange, peer)
                     return exchange
         exchange, route, api_version = self._understand(frame)
+        if is_charged:
+            self._charge_request(exchange, peer, len(frame))
         try:
             if failure is not None:
                 raise failure
             if shortcuts is not None and route.shortcut is not None:
-                self._make_shortcut(route.shortcut, exchange.header, shortcuts)
-            result = route.handle(self._broker, exchange.request, peer.context(exchange.header, api_version))
+                self._make_shortcut(route.shortcut, exchange.header, shortcuts, peer)
+            context = peer.context(exchange.header, api_version)
+            authorizer = self._broker.authorizer
+            if authorizer is not ALLOW_ALL and exchange.request is not None:
+                for need in route.needs:
+                    need.check(authorizer, context, exchange.request)
+            result = route.handle(self._broker, exchange.request, context)
             if asyncio.isfuture(result):
                 exchange.pending = result
             elif isinstance(result, Coroutine):
                 exchange.pending = result
                 exchange.exclusive = True
             else:
-                self._encode(exchange, result)
+                self._encode(exchange, result, peer)
+                return exchange
+            if is_charged:
+                self._charge_time(exchange, peer)
         except Exception as error:
-            self.fail(exchange, error)
+            self._fail(exchange, error, peer)
         return exchange
 
-    def answer(self, exchange: Exchange, response: Any) -> None:
+    def answer(self, exchange: Exchange, response: Any, peer: Peer) -> None:
         """Encode `response` as the answer of `exchange`; None means that nothing is to be sent.
 
         Raises DropConnection as `fail` does.
         """
+        if self._broker.quotas is not UNLIMITED:
+            self._began = self._broker.clock.monotonic()
         try:
-            self._encode(exchange, response)
+            self._encode(exchange, response, peer)
         except Exception as error:
-            self.fail(exchange, error)
+            self._fail(exchange, error, peer)
 
-    def fail(self, exchange: Exchange, error: BaseException) -> None:
+    def fail(self, exchange: Exchange, error: BaseException, peer: Peer) -> None:
         """Answer `exchange` with the error response of its API, whichever way it was served.
 
         Raises DropConnection, and nothing else, if that is what `error` is or if no such response can be made.
         """
+        if self._broker.quotas is not UNLIMITED:
+            self._began = self._broker.clock.monotonic()
+        self._fail(exchange, error, peer)
+
+    def _fail(self, exchange: Exchange, error: BaseException, peer: Peer) -> None:
         header = exchange.header
         if isinstance(error, DropConnection):
             raise error
@@ -360,7 +415,7 @@ class Dispatcher:
             _log_failure("request failed unexpectedly", header, error)
             error = UnknownServerError("the broker failed unexpectedly while serving this request; see its log")
         try:
-            self._encode(exchange, exchange.error_response(exchange.request, error, header.api_version))
+            self._encode(exchange, exchange.error_response(exchange.request, error, header.api_version), peer)
         except DropConnection:
             raise
         except Exception as second:
@@ -389,26 +444,70 @@ class Dispatcher:
             raise UnservedRequest(reason, Refusal.MALFORMED) from error
         return Exchange(header, request, error_response), route, version
 
-    def _encode(self, exchange: Exchange, response: Any) -> None:
+    def _encode(self, exchange: Exchange, response: Any, peer: Peer) -> None:
         header = exchange.header
         if response is None:
-            exchange.chunks = []
+            chunks: Chunks = []
         else:
-            exchange.chunks = encode_response(header.api_key, header.api_version, header.correlation_id, response)
+            chunks = encode_response(header.api_key, header.api_version, header.correlation_id, response)
             if self._notes_errors:
                 exchange.errors = error_codes(response)
+        if self._broker.quotas is not UNLIMITED:
+            chunks = self._charge_answer(exchange, peer, response, chunks)
+        exchange.chunks = chunks
         exchange.pending = None
         exchange.request = None
 
+    def _charge_request(self, exchange: Exchange, peer: Peer, size_bytes: int) -> None:
+        """Charge a request of so many bytes for what it brings."""
+        if exchange.header.api_key == ApiKey.PRODUCE:
+            self._charge(exchange, peer, Quota.PRODUCED_BYTES, size_bytes)
+
+    def _charge_time(self, exchange: Exchange, peer: Peer) -> None:
+        """Charge the time since the work began."""
+        self._charge(exchange, peer, Quota.REQUEST_SECONDS, self._broker.clock.monotonic() - self._began)
+
+    def _charge_answer(self, exchange: Exchange, peer: Peer, response: Any, chunks: Chunks) -> Chunks:
+        """Charge the time since the work began and an answer of these `chunks`; returns what is to be sent.
+
+        What the handler says itself counts too.
+        """
+        header = exchange.header
+        self._charge_time(exchange, peer)
+        if header.api_key == ApiKey.FETCH and not is_follower(exchange.request):
+            self._charge(exchange, peer, Quota.FETCHED_BYTES, sum(map(len, chunks)))
+        told_ms = getattr(response, "throttle_time_ms", None)
+        if told_ms is None:
+            return chunks
+        exchange.throttle_ms = max(exchange.throttle_ms, told_ms)
+        if exchange.throttle_ms == told_ms:
+            return chunks
+        throttled = dataclasses.replace(response, throttle_time_ms=exchange.throttle_ms)
+        return encode_response(header.api_key, header.api_version, header.correlation_id, throttled)
+
+    def _charge(self, exchange: Exchange, peer: Peer, quota: Quota, amount: float) -> None:
+        wait_ms = self._broker.quotas.charge(quota, amount, peer, exchange.header.client_id)
+        exchange.throttle_ms = max(exchange.throttle_ms, wait_ms)
+
     def _make_shortcut(
-        self, make: Callable[[BrokerServices, int], Shortcut], header: RequestHeader, shortcuts: Shortcuts
+        self,
+        make: Callable[[BrokerServices, int, Peer], Shortcut],
+        header: RequestHeader,
+        shortcuts: Shortcuts,
+        peer: Peer,
     ) -> None:
         """One for requests like this, unless there is one; it replaces that of another version."""
         key = _KEY_AND_VERSION.pack(header.api_key, header.api_version)
         if key not in shortcuts:
             for other in [other for other in shortcuts if other.startswith(key[:_KEY_BYTES])]:
                 del shortcuts[other]  # a client keeps to one version, and what a shortcut remembers takes memory
-            shortcuts[key] = make(self._broker, header.api_version)
+            shortcuts[key] = make(self._broker, header.api_version, peer)
+
+
+def _check_standing(frame: Buffer, peer: Peer) -> None:
+    """Raises UnservedRequest for what may not be asked before somebody has logged in."""
+    if len(frame) >= _KEY.size and not peer.standing.may_ask(key := _KEY.unpack_from(frame)[0]):
+        raise UnservedRequest(f"API key {key} is asked for before the client has logged in", Refusal.NOT_LOGGED_IN)
 
 
 def _log_failure(event: str, header: RequestHeader, error: BaseException) -> None:

@@ -154,8 +154,16 @@ class _Session:
     created_ms: int
     used_ms: int
     partitions: dict[_Key, _SessionPartition]
+    rules: object  # under which quiet partitions were read
     epoch: int = INITIAL_EPOCH + 1  # of the request that is due
     counted: int = 0  # partitions, as the cache counts them
+
+    def obey(self, rules: object) -> None:
+        """Under other rules the client must hear whether it may still read, so all quiet ends."""
+        if rules is not self.rules:
+            self.rules = rules
+            for partition in self.partitions.values():
+                partition.quiet_log = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,6 +181,7 @@ class FetchTurn:
     may_create: bool = False
     privileged: bool = False
     by_topic_id: bool = False
+    rules: object = None
 
     @property
     def is_empty(self) -> bool:
@@ -218,8 +227,11 @@ class FetchSessions:
         """Partitions in all sessions."""
         return self._partitions
 
-    def begin(self, request: FetchRequest, api_version: int, now_ms: int) -> FetchTurn:
-        """What this request reads; raises the errors that make a client start a new session."""
+    def begin(self, request: FetchRequest, api_version: int, now_ms: int, rules: object = None) -> FetchTurn:
+        """What this request reads; raises the errors that make a client start a new session.
+
+        `rules` are those about who may read what, the same object for as long as they are the same.
+        """
         by_topic_id = api_version >= TOPIC_IDS_FROM
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._remove(self._by_id.get(request.session_id))
@@ -228,8 +240,9 @@ class FetchSessions:
                 wanted=wanted,
                 first=self._next_first(len(wanted)),
                 may_create=request.session_epoch == INITIAL_EPOCH,
-                privileged=_is_follower(request),
+                privileged=is_follower(request),
                 by_topic_id=by_topic_id,
+                rules=rules,
             )
         session = self._by_id.get(request.session_id)
         if session is None:
@@ -243,6 +256,7 @@ class FetchSessions:
                 f"fetch session {request.session_id} names topics by {'id' if session.by_topic_id else 'name'}, "
                 f"version {api_version} does not"
             )
+        session.obey(rules)
         return self._go_on(session, request, now_ms)
 
     def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> FetchTurn:
@@ -326,6 +340,7 @@ class FetchSessions:
             created_ms=now_ms,
             used_ms=now_ms,
             partitions=partitions,
+            rules=turn.rules,
         )
         self._count(session)
         self._least.clear()
@@ -417,7 +432,8 @@ def _take_changes(partitions: dict[_Key, _SessionPartition], request: FetchReque
     return memorable
 
 
-def _is_follower(request: FetchRequest) -> bool:
+def is_follower(request: FetchRequest) -> bool:
+    """Whether a broker asks for what it copies; consumers have no replica id."""
     return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 

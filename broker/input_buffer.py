@@ -183,6 +183,10 @@ class InputBuffer:
         allowed_s = ARRIVAL_SECONDS + self.granted_bytes / ARRIVAL_BYTES_PER_S
         return self.granted_bytes > 0 and now - self._large_since > allowed_s
 
+    def excuse(self, now: float) -> None:
+        """Nothing was received for a while for no fault of the client's: its large request has all its time again."""
+        self._large_since = now
+
     # -- the buffer
 
     def _make_room(self) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tidemill.broker.admission import Admission
+from tidemill.broker.authorization import ALLOW_ALL, Authorizer
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Dispatcher, Route
 from tidemill.broker.fetch_sessions import FetchSessions
@@ -47,6 +48,7 @@ from tidemill.broker.quorum.leadership import UNCLEAN_KEY
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicImage
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
+from tidemill.broker.quotas import UNLIMITED, QuotaManager
 from tidemill.broker.replication.replicas import Replicas
 from tidemill.broker.request_meter import RequestMeter
 from tidemill.broker.routes import ROUTES
@@ -107,6 +109,8 @@ class Broker:
         self.controller = controller
         self.groups = groups
         self.replicas = replicas
+        self.authorizer: Authorizer = ALLOW_ALL
+        self.quotas: QuotaManager = UNLIMITED
         self.admission = Admission(around.threads)
         cleaning = cleaner_settings(self.config_layers())
         self.cleaner = LogCleaner(logs, clock, cleaning, thread=around.threads.pool("cleaner"))

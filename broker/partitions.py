@@ -2,12 +2,15 @@
 
 Clients name a topic by name or, in newer versions, by id; they may say which leader epoch they believe in. This is
 the one place that turns those into a topic of the cluster image and a replica that leads, and that says what is wrong
-otherwise, with the error that makes a client look the topic up again.
+otherwise, with the error that makes a client look the topic up again. What a client does to a topic it does to a
+`permitted_topic`.
 """
 
 import uuid
 
+from tidemill.broker.authorization import ALLOW_ALL, Requester, permit, topic_named
 from tidemill.broker.dispatch import BrokerServices
+from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import (
@@ -33,6 +36,21 @@ def find_topic(broker: BrokerServices, name: str | None, topic_id: uuid.UUID = Z
     if topic is None:
         raise UnknownTopicOrPartition(f"there is no topic {name!r}")
     return topic
+
+
+def permitted_topic(
+    broker: BrokerServices, who: Requester, operation: Operation, name: str | None, topic_id: uuid.UUID = ZERO_UUID
+) -> TopicImage:
+    """The same, if `who` may do that to it; raises TopicAuthorizationFailed for a name whether there is such or not.
+
+    An id is no secret: one that no topic has is told as that, as in Kafka.
+    """
+    authorizer = broker.authorizer
+    if authorizer is not ALLOW_ALL:
+        known = name or broker.controller.image.topic_names.get(topic_id)
+        if known is not None:
+            permit(authorizer, who, operation, topic_named(known))
+    return find_topic(broker, name, topic_id)
 
 
 def find_partition(topic: TopicImage, partition: int) -> PartitionImage:

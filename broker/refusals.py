@@ -25,10 +25,14 @@ class Refusal(enum.StrEnum):
     MALFORMED = "malformed"
     """A header or a body that ends early or says what cannot be."""
 
+    NOT_LOGGED_IN = "not_logged_in"
+    """Anything that is asked for before it is known who asks."""
+
 
 CODES: Final[Mapping[Refusal, ErrorCode]] = {
     Refusal.UNKNOWN_API: ErrorCode.INVALID_REQUEST,
     Refusal.UNSUPPORTED_VERSION: ErrorCode.UNSUPPORTED_VERSION,
     Refusal.MALFORMED: ErrorCode.INVALID_REQUEST,
+    Refusal.NOT_LOGGED_IN: ErrorCode.ILLEGAL_SASL_STATE,
 }
 """What Kafka would answer, if it did; of requests that have been read."""

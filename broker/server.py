@@ -36,6 +36,7 @@ from tidemill.broker.principals import ANONYMOUS, Principal, principal_of
 from tidemill.broker.repeated_warnings import RepeatedWarnings
 from tidemill.broker.request_meter import RequestMeter
 from tidemill.broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
+from tidemill.broker.standing import Standing
 from tidemill.broker.tls_door import TlsDoor
 from tidemill.broker.tls_watch import ListenerTls
 from tidemill.core.runtime.clock import SystemClock
@@ -104,6 +105,11 @@ class Server:
     def listener(self) -> str:
         """The listener's name."""
         return self.spec.name
+
+    @property
+    def standing(self) -> Standing:
+        """What a new connection may ask: all it wants, unless clients have to log in."""
+        return Standing.UNKNOWN if self.spec.protocol.has_sasl else Standing.KNOWN
 
     async def __aenter__(self) -> "Server":
         if self.tls is None:

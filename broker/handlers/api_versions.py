@@ -29,4 +29,4 @@ def handle(broker: BrokerServices, _request: ApiVersionsRequest | None, ctx: Req
     )
 
 
-ROUTES = (Route(key=ApiKey.API_VERSIONS, handle=handle, min_version=0, max_version=4),)
+ROUTES = (Route(key=ApiKey.API_VERSIONS, handle=handle, min_version=0, max_version=4, needs=()),)

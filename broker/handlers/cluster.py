@@ -5,13 +5,23 @@ versions: DescribeCluster 0-2 (1: endpoint type; 2: fenced brokers). DescribeTop
 Only brokers can be described (endpoint type 1): the quorum of one has no listener of its own. DescribeTopicPartitions
 answers in pages by a cursor, as admin clients use it for large clusters. A broker that runs is not forgotten: its
 partitions would have nobody left, so the only broker there is can never be unregistered.
+
+Whoever gets in may see the brokers, as in Kafka; without DESCRIBE on the cluster no authorized operations are told.
 """
 
 from collections.abc import Iterator, Mapping
 
+from tidemill.broker.authorization import (
+    ResourceKind,
+    authorized_operations,
+    cluster_operations,
+    on_each,
+    on_the_cluster,
+    topic_named,
+)
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.endpoints import Endpoint, controller_id, endpoint_of, leader_of, offline, reachable
-from tidemill.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidemill.broker.operations import NOT_ASKED, Operation
 from tidemill.broker.quorum.metadata import PartitionImage, TopicImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, error_for_code
@@ -51,7 +61,7 @@ async def describe_cluster(
         cluster_id=broker.cluster_id,
         controller_id=controller_id(broker, endpoints),
         brokers=tuple(_brokers(broker, request, ctx)),
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(broker.authorizer, ctx)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
@@ -76,8 +86,11 @@ async def describe_topic_partitions(
     broker: BrokerServices, request: DescribeTopicPartitionsRequest, ctx: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Topics in order of name, as many partitions as fit a page, and where the next page begins."""
-    topics = broker.controller.image.topics
-    names = sorted({topic.name for topic in request.topics} or topics)
+    topics, authorizer = broker.controller.image.topics, broker.authorizer
+    names = sorted(
+        {topic.name for topic in request.topics}
+        or (name for name in topics if authorizer.allows(ctx, Operation.DESCRIBE, topic_named(name)))
+    )
     first = request.cursor
     if first is not None and first.partition_index < 0:
         raise error_for_code(ErrorCode.INVALID_REQUEST, f"a cursor cannot point at partition {first.partition_index}")
@@ -89,14 +102,18 @@ async def describe_topic_partitions(
     for name in names:
         if first is not None and name < first.topic_name:
             continue
+        if not authorizer.allows(ctx, Operation.DESCRIBE, topic_named(name)):
+            described.append(_missing(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ASKED))
+            continue
         topic = topics.get(name)
+        operations = authorized_operations(authorizer, ctx, topic_named(name))
         if topic is None:
-            described.append(_missing(name))
+            described.append(_missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations))
             continue
         start = first.partition_index if first is not None and name == first.topic_name else 0
         if room == 0:
             return _page(described, Cursor(topic_name=name, partition_index=start))
-        described.append(_described(broker, topic, endpoints, start, room))
+        described.append(_described(broker, topic, endpoints, range(start, start + room), operations))
         shown = len(described[-1].partitions)
         room -= shown
         if start + shown < len(topic.partitions):
@@ -108,23 +125,21 @@ def _page(topics: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | N
     return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_authorized_operations=TOPIC_OPERATIONS
-    )
+def _missing(name: str, error: ErrorCode, operations: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, topic_authorized_operations=operations)
 
 
 def _described(
-    broker: BrokerServices, topic: TopicImage, endpoints: Mapping[int, Endpoint], start: int, room: int
+    broker: BrokerServices, topic: TopicImage, endpoints: Mapping[int, Endpoint], page: range, operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=tuple(
-            _partition(broker, partition, endpoints) for partition in topic.partitions[start : start + room]
+            _partition(broker, partition, endpoints) for partition in topic.partitions[page.start : page.stop]
         ),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
@@ -167,13 +182,26 @@ def _pages_failed(
 
 
 ROUTES = (
-    Route(key=ApiKey.DESCRIBE_CLUSTER, handle=describe_cluster, min_version=0, max_version=2),
+    Route(
+        key=ApiKey.DESCRIBE_CLUSTER,
+        handle=describe_cluster,
+        min_version=0,
+        max_version=2,
+        needs=(on_each(Operation.DESCRIBE, ResourceKind.CLUSTER),),
+    ),
     Route(
         key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         handle=describe_topic_partitions,
         min_version=0,
         max_version=0,
+        needs=(on_each(Operation.DESCRIBE, ResourceKind.TOPIC),),
         error_response=_pages_failed,
     ),
-    Route(key=ApiKey.UNREGISTER_BROKER, handle=unregister_broker, min_version=0, max_version=0),
+    Route(
+        key=ApiKey.UNREGISTER_BROKER,
+        handle=unregister_broker,
+        min_version=0,
+        max_version=0,
+        needs=(on_the_cluster(Operation.ALTER),),
+    ),
 )

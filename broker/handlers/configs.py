@@ -15,9 +15,21 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tidemill.broker import administration_log
+from tidemill.broker.authorization import (
+    THE_CLUSTER,
+    Need,
+    Resource,
+    ResourceKind,
+    group_named,
+    on_each,
+    on_the_cluster,
+    permit,
+    topic_named,
+)
 from tidemill.broker.config import BROKER_CONFIG
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.log.turns import Turns
+from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, ResourceResult, check_topic_name
 from tidemill.broker.topic_config import TOPIC_CONFIG, ConfigSource, Layers, Synonym, text_of, walk_topic
@@ -49,7 +61,9 @@ from tidemill.core.wire.messages.list_config_resources import (
 RESOURCE_TYPES: Final = frozenset({RESOURCE_TOPIC, RESOURCE_BROKER, 8, 16, 32})
 """Every type of resource that the protocol knows; 8 broker loggers, 16 client metrics, 32 groups."""
 
-UNSET_TYPES: Final = frozenset({16, 32})
+RESOURCE_GROUP: Final = 32
+
+UNSET_TYPES: Final = frozenset({16, RESOURCE_GROUP})
 """Client metrics and groups: there can be one of any name, and nothing is set on it."""
 
 _WIRE_TYPES = {
@@ -71,9 +85,16 @@ async def describe_configs(
     """Settings of topics and brokers, each with where it comes from; what is named often is described once."""
     turns, results = Turns(broker.clock.monotonic), []
     for resource in _once(request.resources):
-        results.append(_described(broker, resource, request))
+        results.append(_described(broker, ctx, resource, request))
         await turns.give_way()
     return DescribeConfigsResponse(results=tuple(results))
+
+
+def _ruled(resource_type: int, name: str) -> Resource:
+    """What the rules about some settings are about: brokers and client metrics are the cluster's."""
+    if resource_type == RESOURCE_TOPIC:
+        return topic_named(name)
+    return group_named(name) if resource_type == RESOURCE_GROUP else THE_CLUSTER
 
 
 def _once(resources: Iterable[DescribeConfigsResource]) -> Iterator[DescribeConfigsResource]:
@@ -93,9 +114,11 @@ def _once(resources: Iterable[DescribeConfigsResource]) -> Iterator[DescribeConf
 
 
 def _described(
-    broker: BrokerServices, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: BrokerServices, ctx: RequestContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     try:
+        ruled = _ruled(resource.resource_type, resource.resource_name)
+        permit(broker.authorizer, ctx, Operation.DESCRIBE_CONFIGS, ruled)
         rows = list(_rows(broker, resource))
     except KafkaError as error:
         return DescribeConfigsResult(
@@ -171,7 +194,9 @@ async def incremental_alter_configs(
     broker: BrokerServices, request: IncrementalAlterConfigsRequest, ctx: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Set, delete, append to or subtract from single keys."""
-    results = await broker.controller.alter_configs(
+    results = await _altered(
+        broker,
+        ctx,
         [
             ResourceChange(
                 resource_type=resource.resource_type,
@@ -204,7 +229,9 @@ async def alter_configs(
     broker: BrokerServices, request: legacy.AlterConfigsRequest, ctx: RequestContext
 ) -> legacy.AlterConfigsResponse:
     """Make the keys of the request all that is set on each resource."""
-    results = await broker.controller.alter_configs(
+    results = await _altered(
+        broker,
+        ctx,
         [
             ResourceChange(
                 resource_type=resource.resource_type,
@@ -231,6 +258,24 @@ async def alter_configs(
             for result in results
         )
     )
+
+
+async def _altered(
+    broker: BrokerServices, ctx: RequestContext, changes: Iterable[ResourceChange], *, validate_only: bool
+) -> list[ResourceResult]:
+    """What became of each resource; last those that the client may not change."""
+    allowed, refused = [], []
+    for change in changes:
+        try:
+            ruled = _ruled(change.resource_type, change.resource_name)
+            permit(broker.authorizer, ctx, Operation.ALTER_CONFIGS, ruled)
+        except KafkaError as error:
+            refused.append(
+                ResourceResult(resource_type=change.resource_type, resource_name=change.resource_name, error=error)
+            )
+        else:
+            allowed.append(change)
+    return [*await broker.controller.alter_configs(allowed, validate_only=validate_only), *refused]
 
 
 def _changed(
@@ -323,21 +368,41 @@ def _replace_failed(
     )
 
 
+def _each_kind(operation: Operation) -> tuple[Need, ...]:
+    kinds = (ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER)
+    return tuple(on_each(operation, kind) for kind in kinds)
+
+
 ROUTES = (
     Route(
         key=ApiKey.DESCRIBE_CONFIGS,
         handle=describe_configs,
         min_version=1,
         max_version=4,
+        needs=_each_kind(Operation.DESCRIBE_CONFIGS),
         error_response=_describe_failed,
     ),
-    Route(key=ApiKey.ALTER_CONFIGS, handle=alter_configs, min_version=0, max_version=2, error_response=_replace_failed),
+    Route(
+        key=ApiKey.ALTER_CONFIGS,
+        handle=alter_configs,
+        min_version=0,
+        max_version=2,
+        needs=_each_kind(Operation.ALTER_CONFIGS),
+        error_response=_replace_failed,
+    ),
     Route(
         key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
         handle=incremental_alter_configs,
         min_version=0,
         max_version=1,
+        needs=_each_kind(Operation.ALTER_CONFIGS),
         error_response=_alter_failed,
     ),
-    Route(key=ApiKey.LIST_CONFIG_RESOURCES, handle=list_config_resources, min_version=0, max_version=1),
+    Route(
+        key=ApiKey.LIST_CONFIG_RESOURCES,
+        handle=list_config_resources,
+        min_version=0,
+        max_version=1,
+        needs=(on_the_cluster(Operation.DESCRIBE_CONFIGS),),
+    ),
 )

@@ -9,8 +9,10 @@ keep the last value of every key, so nothing is deleted from it this way (KIP-10
 """
 
 from tidemill.broker import administration_log
+from tidemill.broker.authorization import ResourceKind, on_each
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_replica, permitted_topic
 from tidemill.core.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, PolicyViolation
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.delete_records import (
@@ -31,7 +33,7 @@ async def handle(broker: BrokerServices, request: DeleteRecordsRequest, ctx: Req
         [
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=tuple([await _delete(broker, topic, partition) for partition in topic.partitions]),
+                partitions=tuple([await _delete(broker, ctx, topic, partition) for partition in topic.partitions]),
             )
             for topic in request.topics
         ]
@@ -47,11 +49,11 @@ async def handle(broker: BrokerServices, request: DeleteRecordsRequest, ctx: Req
 
 
 async def _delete(
-    broker: BrokerServices, topic: DeleteRecordsTopic, partition: DeleteRecordsPartition
+    broker: BrokerServices, ctx: RequestContext, topic: DeleteRecordsTopic, partition: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     index = partition.partition_index
     try:
-        image = find_topic(broker, topic.name)
+        image = permitted_topic(broker, ctx, Operation.DELETE, topic.name)
         if image.internal:
             raise InvalidTopicException(f"topic {topic.name!r} is the cluster's own")
         replica = find_replica(broker, image, index)
@@ -85,4 +87,13 @@ def error_response(request: DeleteRecordsRequest, error: KafkaError, _api_versio
     )
 
 
-ROUTES = (Route(key=ApiKey.DELETE_RECORDS, handle=handle, min_version=0, max_version=2, error_response=error_response),)
+ROUTES = (
+    Route(
+        key=ApiKey.DELETE_RECORDS,
+        handle=handle,
+        min_version=0,
+        max_version=2,
+        needs=(on_each(Operation.DELETE, ResourceKind.TOPIC),),
+        error_response=error_response,
+    ),
+)

@@ -6,8 +6,10 @@ Answers from the same state that recognises duplicates, so a producer that lost 
 sequence numbers stopped. Transactions are not served, so their fields say "none".
 """
 
+from tidemill.broker.authorization import ResourceKind, on_each
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_replica, permitted_topic
 from tidemill.broker.quorum.metadata import check_topic_name
 from tidemill.core.errors import KafkaError
 from tidemill.core.wire.api import ApiKey
@@ -21,25 +23,23 @@ from tidemill.core.wire.messages.describe_producers import (
 )
 
 
-def handle(
-    broker: BrokerServices, request: DescribeProducersRequest, _ctx: RequestContext
-) -> DescribeProducersResponse:
+def handle(broker: BrokerServices, request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
     """The producers of every partition asked for."""
     return DescribeProducersResponse(
         topics=tuple(
             TopicResponse(
                 name=topic.name,
-                partitions=tuple(_describe(broker, topic, partition) for partition in topic.partition_indexes),
+                partitions=tuple(_describe(broker, ctx, topic, partition) for partition in topic.partition_indexes),
             )
             for topic in request.topics
         )
     )
 
 
-def _describe(broker: BrokerServices, topic: TopicRequest, partition: int) -> PartitionResponse:
+def _describe(broker: BrokerServices, ctx: RequestContext, topic: TopicRequest, partition: int) -> PartitionResponse:
     try:
         check_topic_name(topic.name)
-        replica = find_replica(broker, find_topic(broker, topic.name), partition)
+        replica = find_replica(broker, permitted_topic(broker, ctx, Operation.READ, topic.name), partition)
     except KafkaError as error:
         return PartitionResponse(partition_index=partition, error_code=error.code, error_message=str(error))
     return PartitionResponse(
@@ -77,5 +77,12 @@ def error_response(
 
 
 ROUTES = (
-    Route(key=ApiKey.DESCRIBE_PRODUCERS, handle=handle, min_version=0, max_version=0, error_response=error_response),
+    Route(
+        key=ApiKey.DESCRIBE_PRODUCERS,
+        handle=handle,
+        min_version=0,
+        max_version=0,
+        needs=(on_each(Operation.READ, ResourceKind.TOPIC),),
+        error_response=error_response,
+    ),
 )

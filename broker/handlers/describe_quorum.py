@@ -8,8 +8,10 @@ says where they are: a voter has no listener of its own, so it is told under the
 that does not have that is told without an address.
 """
 
+from tidemill.broker.authorization import on_the_cluster
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.endpoints import endpoint_of, own_endpoint
+from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.controller import QuorumReplica, QuorumState
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.api import ApiKey
@@ -93,4 +95,12 @@ def _node(broker: BrokerServices, ctx: RequestContext, node_id: int) -> Node:
     return Node(node_id=node_id, listeners=(Listener(name=ctx.listener, host=found.host, port=found.port),))
 
 
-ROUTES = (Route(key=ApiKey.DESCRIBE_QUORUM, handle=handle, min_version=0, max_version=2),)
+ROUTES = (
+    Route(
+        key=ApiKey.DESCRIBE_QUORUM,
+        handle=handle,
+        min_version=0,
+        max_version=2,
+        needs=(on_the_cluster(Operation.DESCRIBE),),
+    ),
+)

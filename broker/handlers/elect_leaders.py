@@ -13,7 +13,9 @@ from itertools import groupby
 from typing import Final
 
 from tidemill.broker import administration_log
+from tidemill.broker.authorization import on_the_cluster
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.leadership import ElectLeaders
 from tidemill.broker.quorum.leadership import PartitionResult as Outcome
 from tidemill.core.error_code import ErrorCode
@@ -85,4 +87,13 @@ def error_response(request: ElectLeadersRequest, error: KafkaError, api_version:
     )
 
 
-ROUTES = (Route(key=ApiKey.ELECT_LEADERS, handle=handle, min_version=0, max_version=2, error_response=error_response),)
+ROUTES = (
+    Route(
+        key=ApiKey.ELECT_LEADERS,
+        handle=handle,
+        min_version=0,
+        max_version=2,
+        needs=(on_the_cluster(Operation.ALTER),),
+        error_response=error_response,
+    ),
+)

@@ -28,18 +28,22 @@ With `isolation_level` read_committed the same is returned: there are no transac
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
-from tidemill.broker.dispatch import BrokerServices, Exchange, RequestContext, Route
-from tidemill.broker.fetch_sessions import FetchTurn, Wanted
+from tidemill.broker.authorization import ALLOW_ALL, THE_CLUSTER, Requester, ResourceKind, on_each
+from tidemill.broker.dispatch import BrokerServices, Exchange, Peer, RequestContext, Route
+from tidemill.broker.fetch_sessions import FetchTurn, Wanted, is_follower
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH
-from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_replica, find_topic, permitted_topic
 from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.quotas import UNLIMITED
 from tidemill.broker.replication.replica import Replica
 from tidemill.broker.response_errors import error_codes
-from tidemill.core.errors import KafkaError, OffsetOutOfRange
+from tidemill.core.errors import KafkaError, OffsetOutOfRange, TopicAuthorizationFailed
 from tidemill.core.types import ZERO_UUID, new_tuple
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.codec import DecodeError, decode
@@ -96,12 +100,22 @@ class _Read:
 class _Fetch:
     """A request in work: its limits, and what its session makes of it."""
 
-    __slots__ = ("broker", "request", "turn")
+    __slots__ = ("broker", "request", "turn", "who")
 
-    def __init__(self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn) -> None:
+    def __init__(self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn, who: Requester) -> None:
         self.broker = broker
         self.request = request
         self.turn = turn
+        self.who = who
+
+    def permitted(self, name: str, topic_id: uuid.UUID) -> TopicImage:
+        """A topic that is read by a consumer who may, or copied by a broker; raises TopicAuthorizationFailed."""
+        broker = self.broker
+        if not is_follower(self.request):
+            return permitted_topic(broker, self.who, Operation.READ, name, topic_id)
+        if not broker.authorizer.allows(self.who, Operation.CLUSTER_ACTION, THE_CLUSTER):
+            raise TopicAuthorizationFailed(f"{self.who.principal} is no broker, and fetches as if it were one")
+        return find_topic(broker, name, topic_id)
 
     def is_enough(self, read: _Read) -> bool:
         """Whether the answer is due without waiting."""
@@ -137,15 +151,15 @@ def handle(
     broker: BrokerServices, request: FetchRequest, ctx: RequestContext
 ) -> "FetchResponse | asyncio.Future[FetchResponse]":
     """What the general codec has decoded."""
-    return serve(broker, request, ctx.api_version)
+    return serve(broker, request, ctx.api_version, ctx)
 
 
 def serve(
-    broker: BrokerServices, request: FetchRequest, api_version: int
+    broker: BrokerServices, request: FetchRequest, api_version: int, who: Requester
 ) -> "FetchResponse | asyncio.Future[FetchResponse]":
     """Read what is there; if that is not enough yet, park."""
-    turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms())
-    fetch = _Fetch(broker, request, turn)
+    turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms(), broker.authorizer)
+    fetch = _Fetch(broker, request, turn, who)
     read = _read_all(fetch, may_block=False)
     if read.cold:
         return _answer_after_prefetch(fetch, read.cold)
@@ -159,22 +173,25 @@ def serve(
 class FetchShortcut:
     """The fetches of one connection in one version, as consumers send them: a `tidemill.broker.dispatch.Shortcut`."""
 
-    __slots__ = ("_broker", "_notes_errors", "_version")
+    __slots__ = ("_broker", "_notes_errors", "_peer", "_version")
 
-    def __init__(self, broker: BrokerServices, version: int) -> None:
+    def __init__(self, broker: BrokerServices, version: int, peer: Peer) -> None:
         self._broker = broker
+        self._peer = peer
         self._version = version
         self._notes_errors = broker.config.metrics_address is not None
 
     def __call__(self, frame: memoryview) -> Exchange | None:
-        """Serve a request without the detours that others need; None if it cannot be read."""
+        """Serve a request without the detours that others need; None if it cannot be read or has to be charged."""
+        if self._broker.quotas is not UNLIMITED:
+            return None
         try:
             header, body = decode_request_header(frame)
             request, _end = decode(FetchRequest, self._version, frame, body)
         except DecodeError:
             return None  # the dispatcher meets the same and says it
         exchange = Exchange(header, request, error_response)
-        result = serve(self._broker, request, self._version)
+        result = serve(self._broker, request, self._version, self._peer)
         if isinstance(result, FetchResponse):
             exchange.chunks = encode_response(_FETCH, self._version, header.correlation_id, result)
             if self._notes_errors and _has_error(result):
@@ -228,6 +245,7 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
     budget = min(request.max_bytes, broker.config.fetch_max_bytes)
     aborted: Aborted = () if request.isolation_level == READ_COMMITTED else None
     partitions = read.partitions
+    everybody_may = broker.authorizer is ALLOW_ALL
     image: TopicImage | None = None
     topic, topic_id = "", ZERO_UUID
     for number in numbers:
@@ -238,7 +256,7 @@ def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bo
         try:
             if image is None or its_id is not topic_id or name != topic:  # else that of the one before
                 image = None
-                image = find_topic(broker, name, its_id)
+                image = find_topic(broker, name, its_id) if everybody_may else fetch.permitted(name, its_id)
                 topic, topic_id = name, its_id
             found = find_replica(broker, image, partition.partition, partition.current_leader_epoch)
             if (
@@ -436,6 +454,10 @@ ROUTES = (
         handle=handle,
         min_version=4,
         max_version=18,
+        needs=(
+            on_each(Operation.READ, ResourceKind.TOPIC),
+            on_each(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER),
+        ),
         error_response=error_response,
         shortcut=FetchShortcut,
     ),

@@ -10,8 +10,18 @@ Only classic groups exist. FindCoordinator refuses transaction and share keys: t
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from tidemill.broker import administration_log
+from tidemill.broker.authorization import (
+    THE_CLUSTER,
+    ResourceKind,
+    authorized_operations,
+    group_named,
+    on_each,
+    on_the_group,
+    permit,
+)
 from tidemill.broker.coordination.runtime import partition_of
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.endpoints import Endpoint, reachable
@@ -27,7 +37,7 @@ from tidemill.broker.groups.events import (
     SyncGroup,
 )
 from tidemill.broker.groups.states import GroupState
-from tidemill.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from tidemill.broker.operations import NOT_ASKED, Operation
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import CoordinatorNotAvailable, KafkaError
 from tidemill.core.wire.api import ApiKey
@@ -46,6 +56,7 @@ from tidemill.core.wire.messages.list_groups import ListedGroup, ListGroupsReque
 from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 GROUP_KEY = 0
+NOT_PERMITTED = "the client may not do that to this group"
 
 
 async def find_coordinator(
@@ -57,9 +68,15 @@ async def find_coordinator(
         text = f"key type {request.key_type}: this broker coordinates consumer groups (key type 0) only"
         found = [_refused(key, ErrorCode.INVALID_REQUEST, text) for key in keys]
     else:
-        await _ensure_offsets_topic(broker)
+        if any(_may(broker, ctx, Operation.DESCRIBE, key) for key in keys):
+            await _ensure_offsets_topic(broker)
         endpoints = reachable(broker, ctx)
-        found = [_coordinator(broker, endpoints, key) for key in keys]
+        found = [
+            _coordinator(broker, endpoints, key)
+            if _may(broker, ctx, Operation.DESCRIBE, key)
+            else _refused(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, NOT_PERMITTED)
+            for key in keys
+        ]
     if ctx.api_version >= 4:
         return FindCoordinatorResponse(coordinators=tuple(found))
     (only,) = found
@@ -70,6 +87,10 @@ async def find_coordinator(
         host=only.host,
         port=only.port,
     )
+
+
+def _may(broker: BrokerServices, ctx: RequestContext, operation: Operation, group_id: str) -> bool:
+    return broker.authorizer.allows(ctx, operation, group_named(group_id))
 
 
 async def _ensure_offsets_topic(broker: BrokerServices) -> None:
@@ -200,6 +221,7 @@ async def list_groups(broker: BrokerServices, request: ListGroupsRequest, ctx: R
     """Every group, filtered by state and type."""
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
+    may_see_all = broker.authorizer.allows(ctx, Operation.DESCRIBE, THE_CLUSTER)
     return ListGroupsResponse(
         groups=tuple(
             ListedGroup(
@@ -209,7 +231,9 @@ async def list_groups(broker: BrokerServices, request: ListGroupsRequest, ctx: R
                 group_type=group.kind,
             )
             for group in broker.groups.list_groups()
-            if (not states or group.state.lower() in states) and (not types or group.kind in types)
+            if (not states or group.state.lower() in states)
+            and (not types or group.kind in types)
+            and (may_see_all or _may(broker, ctx, Operation.DESCRIBE, group.group_id))
         )
     )
 
@@ -218,20 +242,28 @@ async def describe_groups(
     broker: BrokerServices, request: DescribeGroupsRequest, ctx: RequestContext
 ) -> DescribeGroupsResponse:
     """Groups with their members and assignments; one that is named often is described once."""
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
         groups=tuple(
-            _looked_up(broker, group_id, operations, ctx.api_version) for group_id in dict.fromkeys(request.groups)
+            _permitted(broker, ctx, group_id, request.include_authorized_operations)
+            for group_id in dict.fromkeys(request.groups)
         )
     )
 
 
-def _looked_up(broker: BrokerServices, group_id: str, operations: int, api_version: int) -> DescribedGroup:
+def _permitted(broker: BrokerServices, ctx: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
+    """The description of a group, or why the client cannot have it."""
+    if not _may(broker, ctx, Operation.DESCRIBE, group_id):
+        return DescribedGroup(
+            group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, error_message=NOT_PERMITTED
+        )
+    operations = NOT_ASKED
+    if with_operations:
+        operations = authorized_operations(broker.authorizer, ctx, group_named(group_id))
     try:
         group = broker.groups.describe(group_id)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
-    return _described(group_id, group, operations, api_version)
+    return _described(group_id, group, operations, ctx.api_version)
 
 
 def _described(group_id: str, group: GroupView | None, operations: int, api_version: int) -> DescribedGroup:
@@ -269,6 +301,7 @@ async def delete_groups(
     results = []
     for group_id in request.groups_names:
         try:
+            permit(broker.authorizer, ctx, Operation.DELETE, group_named(group_id))
             error = await broker.groups.delete(DeleteGroup(request_id=broker.groups.request_id(), group_id=group_id))
         except KafkaError as problem:
             error = ErrorCode(problem.code)
@@ -301,21 +334,50 @@ def _delete_failed(request: DeleteGroupsRequest, error: KafkaError, api_version:
     )
 
 
+_MEMBER: Final = (on_the_group(Operation.READ),)
+"""What every member of a group has to be allowed."""
+
 ROUTES = (
     Route(
-        key=ApiKey.FIND_COORDINATOR, handle=find_coordinator, min_version=0, max_version=6, error_response=_find_failed
+        key=ApiKey.FIND_COORDINATOR,
+        handle=find_coordinator,
+        min_version=0,
+        max_version=6,
+        needs=(on_each(Operation.DESCRIBE, ResourceKind.GROUP),),
+        error_response=_find_failed,
     ),
-    Route(key=ApiKey.JOIN_GROUP, handle=join_group, min_version=0, max_version=9, error_response=_join_failed),
-    Route(key=ApiKey.SYNC_GROUP, handle=sync_group, min_version=0, max_version=5),
-    Route(key=ApiKey.HEARTBEAT, handle=heartbeat, min_version=0, max_version=4),
-    Route(key=ApiKey.LEAVE_GROUP, handle=leave_group, min_version=0, max_version=5),
-    Route(key=ApiKey.LIST_GROUPS, handle=list_groups, min_version=0, max_version=5),
+    Route(
+        key=ApiKey.JOIN_GROUP,
+        handle=join_group,
+        min_version=0,
+        max_version=9,
+        needs=_MEMBER,
+        error_response=_join_failed,
+    ),
+    Route(key=ApiKey.SYNC_GROUP, handle=sync_group, min_version=0, max_version=5, needs=_MEMBER),
+    Route(key=ApiKey.HEARTBEAT, handle=heartbeat, min_version=0, max_version=4, needs=_MEMBER),
+    Route(key=ApiKey.LEAVE_GROUP, handle=leave_group, min_version=0, max_version=5, needs=_MEMBER),
+    Route(
+        key=ApiKey.LIST_GROUPS,
+        handle=list_groups,
+        min_version=0,
+        max_version=5,
+        needs=(on_each(Operation.DESCRIBE, ResourceKind.CLUSTER), on_each(Operation.DESCRIBE, ResourceKind.GROUP)),
+    ),
     Route(
         key=ApiKey.DESCRIBE_GROUPS,
         handle=describe_groups,
         min_version=0,
         max_version=6,
+        needs=(on_each(Operation.DESCRIBE, ResourceKind.GROUP),),
         error_response=_describe_failed,
     ),
-    Route(key=ApiKey.DELETE_GROUPS, handle=delete_groups, min_version=0, max_version=2, error_response=_delete_failed),
+    Route(
+        key=ApiKey.DELETE_GROUPS,
+        handle=delete_groups,
+        min_version=0,
+        max_version=2,
+        needs=(on_each(Operation.DELETE, ResourceKind.GROUP),),
+        error_response=_delete_failed,
+    ),
 )

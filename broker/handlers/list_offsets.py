@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from tidemill.broker.authorization import ResourceKind, on_each
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH
 from tidemill.broker.log.lookup import Found, first_at_or_after, with_max_timestamp
 from tidemill.broker.log.lookup_queue import Question
-from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_replica, permitted_topic
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import InvalidRequest, KafkaError, LeaderNotAvailable, OffsetNotAvailable, UnsupportedVersion
 from tidemill.core.wire.api import ApiKey
@@ -150,7 +152,8 @@ def _row(
     try:
         if len(named) > 1:
             raise InvalidRequest(f"{topic}-{partition} is named {len(named)} times")
-        replica = find_replica(broker, find_topic(broker, topic), partition, asked.current_leader_epoch)
+        image = permitted_topic(broker, ctx, Operation.DESCRIBE, topic)
+        replica = find_replica(broker, image, partition, asked.current_leader_epoch)
         place = _place(replica, asked.timestamp, ctx.api_version)
     except KafkaError as error:
         return _failed(partition, error)
@@ -215,4 +218,13 @@ def error_response(request: ListOffsetsRequest, error: KafkaError, _api_version:
     )
 
 
-ROUTES = (Route(key=ApiKey.LIST_OFFSETS, handle=handle, min_version=1, max_version=11, error_response=error_response),)
+ROUTES = (
+    Route(
+        key=ApiKey.LIST_OFFSETS,
+        handle=handle,
+        min_version=1,
+        max_version=11,
+        needs=(on_each(Operation.DESCRIBE, ResourceKind.TOPIC),),
+        error_response=error_response,
+    ),
+)

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import structlog
 
+from tidemill.broker.authorization import on_the_cluster
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.turns import Turns
+from tidemill.broker.operations import Operation
 from tidemill.broker.partitions import find_replica, find_topic
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
@@ -155,6 +157,7 @@ ROUTES = (
         handle=alter_replica_log_dirs,
         min_version=1,
         max_version=2,
+        needs=(on_the_cluster(Operation.ALTER),),
         error_response=_move_failed,
     ),
     Route(
@@ -162,6 +165,7 @@ ROUTES = (
         handle=describe_log_dirs,
         min_version=1,
         max_version=5,
+        needs=(on_the_cluster(Operation.DESCRIBE),),
         error_response=_describe_failed,
     ),
 )

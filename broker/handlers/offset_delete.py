@@ -7,9 +7,11 @@ stay. A partition without a committed offset counts as done.
 """
 
 from tidemill.broker import administration_log
+from tidemill.broker.authorization import ResourceKind, on_each, on_the_group
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.groups.events import DeleteOffsets
-from tidemill.broker.partitions import find_partition, find_topic
+from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_partition, permitted_topic
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import InvalidGroupId, KafkaError, error_for_code
 from tidemill.core.wire.api import ApiKey
@@ -26,7 +28,7 @@ async def handle(broker: BrokerServices, request: OffsetDeleteRequest, ctx: Requ
     if not request.group_id:
         raise InvalidGroupId("the group id is empty")
     named = [(topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions]
-    errors = {place: _missing(broker, *place) for place in named}
+    errors = {place: _missing(broker, ctx, *place) for place in named}
     wanted = [place for place, error in errors.items() if error == ErrorCode.NONE]
     errors.update(zip(wanted, await _deleted(broker, request.group_id, tuple(wanted)), strict=True))
     done = (f"{topic}-{index}" for (topic, index), code in errors.items() if not code)
@@ -58,12 +60,20 @@ async def _deleted(
     return result.errors
 
 
-def _missing(broker: BrokerServices, topic: str, partition: int) -> int:
+def _missing(broker: BrokerServices, ctx: RequestContext, topic: str, partition: int) -> int:
     try:
-        find_partition(find_topic(broker, topic), partition)
+        find_partition(permitted_topic(broker, ctx, Operation.READ, topic), partition)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
 
 
-ROUTES = (Route(key=ApiKey.OFFSET_DELETE, handle=handle, min_version=0, max_version=0),)
+ROUTES = (
+    Route(
+        key=ApiKey.OFFSET_DELETE,
+        handle=handle,
+        min_version=0,
+        max_version=0,
+        needs=(on_the_group(Operation.DELETE), on_each(Operation.READ, ResourceKind.TOPIC)),
+    ),
+)

@@ -12,8 +12,10 @@ The end of the log is its real one, for followers and consumers alike, as with K
 may be behind that of the one before; told of it, a consumer would take records for lost that are there.
 """
 
+from tidemill.broker.authorization import THE_CLUSTER, ResourceKind, on_each
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
-from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_replica, find_topic, permitted_topic
 from tidemill.core.errors import KafkaError
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.offset_for_leader_epoch import (
@@ -27,23 +29,28 @@ from tidemill.core.wire.messages.offset_for_leader_epoch import (
 
 
 def handle(
-    broker: BrokerServices, request: OffsetForLeaderEpochRequest, _ctx: RequestContext
+    broker: BrokerServices, request: OffsetForLeaderEpochRequest, ctx: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """The end offset of one epoch per partition."""
     return OffsetForLeaderEpochResponse(
         topics=tuple(
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=tuple(_answer(broker, topic, partition) for partition in topic.partitions),
+                partitions=tuple(_answer(broker, ctx, topic, partition) for partition in topic.partitions),
             )
             for topic in request.topics
         )
     )
 
 
-def _answer(broker: BrokerServices, topic: OffsetForLeaderTopic, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(
+    broker: BrokerServices, ctx: RequestContext, topic: OffsetForLeaderTopic, partition: OffsetForLeaderPartition
+) -> EpochEndOffset:
     try:
-        image = find_topic(broker, topic.topic)
+        if broker.authorizer.allows(ctx, Operation.CLUSTER_ACTION, THE_CLUSTER):
+            image = find_topic(broker, topic.topic)
+        else:
+            image = permitted_topic(broker, ctx, Operation.DESCRIBE, topic.topic)
         replica = find_replica(broker, image, partition.partition, partition.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=partition.partition, error_code=error.code)
@@ -73,6 +80,14 @@ def error_response(
 
 ROUTES = (
     Route(
-        key=ApiKey.OFFSET_FOR_LEADER_EPOCH, handle=handle, min_version=2, max_version=4, error_response=error_response
+        key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        handle=handle,
+        min_version=2,
+        max_version=4,
+        needs=(
+            on_each(Operation.DESCRIBE, ResourceKind.TOPIC),
+            on_each(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER),
+        ),
+        error_response=error_response,
     ),
 )

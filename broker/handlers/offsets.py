@@ -17,9 +17,19 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from tidemill.broker.authorization import (
+    ALLOW_ALL,
+    ResourceKind,
+    group_named,
+    on_each,
+    on_the_group,
+    permit,
+    topic_named,
+)
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.groups.events import CommitOffsets, CommittedOffset, OffsetToCommit
 from tidemill.broker.log.turns import Turns
+from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.metadata import ClusterImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
@@ -53,6 +63,8 @@ async def offset_commit(
 ) -> OffsetCommitResponse:
     """Keep positions of a group; answered when they are on the disk."""
     await broker.ensure_offsets_topic()
+    refused = _refused(broker, ctx, ((topic.name, topic.topic_id) for topic in request.topics))
+    wanted = [topic for topic in request.topics if (topic.name, topic.topic_id) not in refused]
     result = await broker.groups.commit(
         CommitOffsets(
             request_id=broker.groups.request_id(),
@@ -61,7 +73,7 @@ async def offset_commit(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             retention_ms=request.retention_time_ms if ctx.api_version <= 4 else -1,
-            offsets=tuple(_offsets(request.topics, by_id=ctx.api_version >= 10)),
+            offsets=tuple(_offsets(wanted, by_id=ctx.api_version >= 10)),
         )
     )
     errors = iter(result.errors)
@@ -71,13 +83,39 @@ async def offset_commit(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=tuple(
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=next(errors))
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                        if (topic.name, topic.topic_id) in refused
+                        else next(errors),
+                    )
                     for partition in topic.partitions
                 ),
             )
             for topic in request.topics
         )
     )
+
+
+def _refused(
+    broker: BrokerServices,
+    ctx: RequestContext,
+    topics: Iterable[tuple[str, uuid.UUID]],
+    operation: Operation = Operation.READ,
+) -> frozenset[tuple[str, uuid.UUID]]:
+    """Those of `topics`, by name or id, whose offsets the client may not have or change; an unknown id is none."""
+    if broker.authorizer is ALLOW_ALL:
+        return frozenset()
+    names = broker.controller.image.topic_names
+    return frozenset(
+        (name, topic_id)
+        for name, topic_id in topics
+        if (known := name or names.get(topic_id)) and not _may(broker, ctx, known, operation)
+    )
+
+
+def _may(broker: BrokerServices, ctx: RequestContext, topic: str, operation: Operation) -> bool:
+    return broker.authorizer.allows(ctx, operation, topic_named(topic))
 
 
 def _offsets(topics: Sequence[OffsetCommitRequestTopic], *, by_id: bool) -> Iterator[OffsetToCommit]:
@@ -99,15 +137,17 @@ async def offset_fetch(broker: BrokerServices, request: OffsetFetchRequest, ctx:
         turns, groups = Turns(broker.clock.monotonic), []
         for group_id, topics in _groups_once(request.groups).items():
             await turns.give_way()
-            groups.append(await _group(broker, group_id, topics, ctx.api_version))
+            groups.append(await _group(broker, ctx, group_id, topics))
         return OffsetFetchResponse(groups=tuple(groups))
+    permit(broker.authorizer, ctx, Operation.DESCRIBE, group_named(request.group_id))
     asked = (
         None
         if request.topics is None
         else {name: partitions for (name, _), partitions in _topics_once(request.topics).items()}
     )
+    refused = _refused(broker, ctx, ((name, ZERO_UUID) for name in asked or ()), Operation.DESCRIBE)
     offsets = await broker.groups.committed_offsets(request.group_id, None if asked is None else _places(asked.items()))
-    wanted: Mapping[str, Iterable[int]] = _all_partitions(offsets) if asked is None else asked
+    wanted: Mapping[str, Iterable[int]] = _all_partitions(broker, ctx, offsets) if asked is None else asked
     return OffsetFetchResponse(
         topics=tuple(
             OffsetFetchResponseTopic(
@@ -118,8 +158,10 @@ async def offset_fetch(broker: BrokerServices, request: OffsetFetchRequest, ctx:
                         committed_offset=found.offset,
                         committed_leader_epoch=found.leader_epoch,
                         metadata=found.metadata,
+                        error_code=error,
                     )
-                    for partition, found in _found(offsets, name, partitions)
+                    for error in (_error(refused, name, ZERO_UUID),)
+                    for partition, found in _found({} if error else offsets, name, partitions)
                 ),
             )
             for name, partitions in wanted.items()
@@ -165,33 +207,46 @@ def _found(
         yield partition, offsets.get((name, partition), _NOTHING)
 
 
-def _all_partitions(offsets: Mapping[tuple[str, int], CommittedOffset]) -> dict[str, list[int]]:
+def _all_partitions(
+    broker: BrokerServices, ctx: RequestContext, offsets: Mapping[tuple[str, int], CommittedOffset]
+) -> dict[str, list[int]]:
+    """Where there are offsets, as far as the client may know of the topic."""
     partitions: dict[str, list[int]] = defaultdict(list)
     for name, partition in offsets:
         partitions[name].append(partition)
-    return partitions
+    if broker.authorizer is ALLOW_ALL:
+        return partitions
+    return {name: found for name, found in partitions.items() if _may(broker, ctx, name, Operation.DESCRIBE)}
+
+
+def _error(refused: frozenset[tuple[str, uuid.UUID]], name: str, topic_id: uuid.UUID) -> ErrorCode:
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED if (name, topic_id) in refused else ErrorCode.NONE
 
 
 async def _group(
-    broker: BrokerServices, group_id: str, topics: _Topics | None, api_version: int
+    broker: BrokerServices, ctx: RequestContext, group_id: str, topics: _Topics | None
 ) -> OffsetFetchResponseGroup:
-    by_id = api_version >= 10
+    by_id = ctx.api_version >= 10
     image = broker.controller.image
     asked = [(_kept_under(image, *topic, by_id), partitions) for topic, partitions in (topics or {}).items()]
+    refused = _refused(broker, ctx, topics or (), Operation.DESCRIBE)
     try:
+        permit(broker.authorizer, ctx, Operation.DESCRIBE, group_named(group_id))
         offsets = await broker.groups.committed_offsets(group_id, None if topics is None else _places(asked))
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     image = broker.controller.image  # the one that the offsets were judged by
     wanted: Mapping[tuple[str, uuid.UUID], Iterable[int]] = (
-        {(name, _id(image, name)): partitions for name, partitions in _all_partitions(offsets).items()}
+        {(name, _id(image, name)): partitions for name, partitions in _all_partitions(broker, ctx, offsets).items()}
         if topics is None
         else topics
     )
     return OffsetFetchResponseGroup(
         group_id=group_id,
         topics=tuple(
-            _topic(image, offsets, name, topic_id, partitions, by_id) for (name, topic_id), partitions in wanted.items()
+            _topic(image, {} if error else offsets, name, topic_id, partitions, by_id, error)
+            for (name, topic_id), partitions in wanted.items()
+            for error in (_error(refused, name, topic_id),)
         ),
     )
 
@@ -212,9 +267,11 @@ def _topic(
     topic_id: uuid.UUID,
     partitions: Iterable[int],
     by_id: bool,
+    error: ErrorCode,
 ) -> OffsetFetchResponseTopics:
     name = _kept_under(image, asked_name, topic_id, by_id)
-    error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not name else ErrorCode.NONE
+    if by_id and not name:
+        error = ErrorCode.UNKNOWN_TOPIC_ID
     return OffsetFetchResponseTopics(
         name=asked_name,
         topic_id=topic_id,
@@ -270,6 +327,20 @@ def _fetch_failed(request: OffsetFetchRequest, error: KafkaError, api_version: i
 
 
 ROUTES = (
-    Route(key=ApiKey.OFFSET_COMMIT, handle=offset_commit, min_version=2, max_version=10, error_response=_commit_failed),
-    Route(key=ApiKey.OFFSET_FETCH, handle=offset_fetch, min_version=1, max_version=10, error_response=_fetch_failed),
+    Route(
+        key=ApiKey.OFFSET_COMMIT,
+        handle=offset_commit,
+        min_version=2,
+        max_version=10,
+        needs=(on_the_group(Operation.READ), on_each(Operation.READ, ResourceKind.TOPIC)),
+        error_response=_commit_failed,
+    ),
+    Route(
+        key=ApiKey.OFFSET_FETCH,
+        handle=offset_fetch,
+        min_version=1,
+        max_version=10,
+        needs=(on_each(Operation.DESCRIBE, ResourceKind.GROUP), on_each(Operation.DESCRIBE, ResourceKind.TOPIC)),
+        error_response=_fetch_failed,
+    ),
 )

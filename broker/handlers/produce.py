@@ -17,7 +17,7 @@ partitions are appended later, in the same order (`tidemill.broker.admission`, w
 A batch that was stored before (same producer, same sequence numbers) is answered with its original offset, once that
 is acknowledged.
 
-Not here: transactions, quotas, `timeout_ms` (the local disk does not take that long, and who holds up the others in
+Not here: transactions, `timeout_ms` (the local disk does not take that long, and who holds up the others in
 sync is no longer one of them), and the short ways that most
 requests take (`produce_memo`, `produce_several`).
 """
@@ -27,9 +27,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidemill.broker.admission import Outcome, find_place
+from tidemill.broker.authorization import Resource, ResourceKind, on_each, permit
 from tidemill.broker.dispatch import BrokerServices, DropConnection, RequestContext, Route
 from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_later, produce_response
 from tidemill.broker.handlers.produce_memo import ProduceMemo
+from tidemill.broker.operations import Operation
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Replica
 from tidemill.core.errors import InvalidRequiredAcks, KafkaError, TransactionalIdAuthorizationFailed
 from tidemill.core.wire.api import ApiKey
@@ -43,6 +45,12 @@ def handle(
     if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         raise InvalidRequiredAcks(f"acks={request.acks}: only 0, 1 and -1 (all) have a meaning")
     if request.transactional_id is not None:
+        permit(
+            broker.authorizer,
+            ctx,
+            Operation.WRITE,
+            Resource(ResourceKind.TRANSACTIONAL_ID, request.transactional_id),
+        )
         raise TransactionalIdAuthorizationFailed("transactions are not available on this broker")
     now_ms = broker.clock.now_ms()
     places: list[Replica | None] = []
@@ -50,7 +58,7 @@ def handle(
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
-                place = find_place(broker, topic.name, topic.topic_id, data.index)
+                place = find_place(broker, ctx, topic.name, topic.topic_id, data.index)
             except KafkaError as error:
                 places.append(None)
                 outcomes.append(error)
@@ -94,6 +102,10 @@ ROUTES = (
         handle=handle,
         min_version=3,
         max_version=13,
+        needs=(
+            on_each(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID),
+            on_each(Operation.WRITE, ResourceKind.TOPIC),
+        ),
         advertised_min=0,
         error_response=error_response,
         shortcut=ProduceMemo,

@@ -4,9 +4,10 @@ versions: 3-13, as in `produce`
 
 All bytes of a Produce request except the correlation id and the batch repeat as long as a producer writes to the same
 partition. A connection therefore remembers, by these bytes, which log they led to and what the response looks like; the
-batch itself is judged by the log as always. What is remembered holds for as long as the partition is led as it was:
-when it becomes different (its topic deleted or made anew, another leader) it is looked up again, and what is remembered
-of other partitions stays. Settings that the log obeys are read from the log each time.
+batch itself is judged by the log as always. What is remembered holds for as long as the partition is led as it was and
+the same rules say who may write: when either becomes different (its topic deleted or made anew, another leader) it is
+looked up again, and what is remembered of other partitions stays. Settings that the log obeys are read from the log
+each time.
 
 What is unusual about a request is left to the general handler, which then says what is wrong with it: acks=0,
 transactional ids, unknown topics. A request with several batches goes to `produce_several`.
@@ -16,7 +17,8 @@ import struct
 from collections.abc import Sequence
 
 from tidemill.broker.admission import Outcome, find_place
-from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange
+from tidemill.broker.authorization import Authorizer
+from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange, Peer
 from tidemill.broker.handlers.produce_answer import (
     AskedTopic,
     all_failed,
@@ -27,11 +29,12 @@ from tidemill.broker.handlers.produce_answer import (
 )
 from tidemill.broker.handlers.produce_several import SeveralBatches
 from tidemill.broker.log.partition import AppendResult
+from tidemill.broker.quotas import UNLIMITED
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, Replica
 from tidemill.core.errors import KafkaError
 from tidemill.core.types import new_tuple
 from tidemill.core.wire.api import ApiKey
-from tidemill.core.wire.framing import RequestHeader, encode_response
+from tidemill.core.wire.framing import RequestHeader, decode_request_header, encode_response
 from tidemill.core.wire.messages.produce import ProduceResponse
 from tidemill.core.wire.produce_frame import (
     FLEXIBLE_FROM,
@@ -57,9 +60,10 @@ _MARKS = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)  # occur i
 class KnownPrefix:
     """Where requests with a certain prefix go."""
 
-    __slots__ = ("_asked", "_head", "_pack", "_size", "_tail", "_with_start", "acks", "led_as", "place")
+    __slots__ = ("_asked", "_head", "_pack", "_size", "_tail", "_with_start", "acks", "authorizer", "led_as", "place")
 
-    def __init__(self, place: Replica, frame: ProduceFrame, version: int) -> None:
+    def __init__(self, place: Replica, frame: ProduceFrame, version: int, authorizer: Authorizer) -> None:
+        self.authorizer = authorizer
         self.place = place
         self.led_as = place.image
         self.acks = frame.acks
@@ -100,22 +104,23 @@ class KnownPrefix:
 class ProduceMemo:
     """The prefixes that one connection uses in one version: a `tidemill.broker.dispatch.Shortcut`."""
 
-    __slots__ = ("_admit", "_broker", "_flexible", "_known", "_prefix_end", "_several", "_version")
+    __slots__ = ("_admit", "_broker", "_flexible", "_known", "_peer", "_prefix_end", "_several", "_version")
 
-    def __init__(self, broker: BrokerServices, version: int) -> None:
+    def __init__(self, broker: BrokerServices, version: int, peer: Peer) -> None:
         self._broker = broker
+        self._peer = peer
         self._admit = broker.admission.admit
         self._version = version
         self._flexible = version >= FLEXIBLE_FROM
         self._known: dict[bytes, KnownPrefix] = {}
         self._prefix_end = PREFIX_AT  # of the last request with one batch
-        self._several = SeveralBatches(broker, version)
+        self._several = SeveralBatches(broker, version, peer)
 
     def __call__(self, frame: memoryview) -> Exchange | None:
         """Serve a request with a batch for a partition that there is; None if it is another."""
         broker = self._broker
         known = self._known.get(bytes(frame[PREFIX_AT : self._prefix_end]))
-        if known is None or known.led_as is not known.place.image:
+        if known is None or known.led_as is not known.place.image or known.authorizer is not broker.authorizer:
             found = read_produce_frame(frame, self._version)
             if found is None or found.acks not in (ACKS_LEADER, ACKS_ALL):
                 return None
@@ -131,6 +136,10 @@ class ProduceMemo:
         outcome = self._admit(known.place, frame[start:end], known.acks, broker.clock.now_ms(), self._version)
         header = self._header(frame)
         exchange = Exchange(header, known, KnownPrefix.error_response)
+        if broker.quotas is not UNLIMITED:
+            exchange.header, _ = decode_request_header(frame)  # with the client id
+            exchange.pending = answer_later((known.place,), (outcome,), known.acks, known.response)
+            return exchange
         if type(outcome) is not AppendResult:
             answer_exchange(exchange, (known.place,), (outcome,), known.acks, known.response)
             return exchange
@@ -152,9 +161,10 @@ class ProduceMemo:
 
     def _learn(self, frame: memoryview, found: ProduceFrame) -> KnownPrefix | None:
         """What is known, or can be found out, about the prefix of `frame`."""
+        authorizer = self._broker.authorizer
         prefix = bytes(frame[PREFIX_AT : found.prefix_end])
         known = self._known.get(prefix)
-        if known is None or known.led_as is not known.place.image:
+        if known is None or known.led_as is not known.place.image or known.authorizer is not authorizer:
             known = self._look_up(found) if len(prefix) <= PREFIX_BYTES_MAX else None
             if known is None:
                 return None
@@ -167,7 +177,7 @@ class ProduceMemo:
     def _look_up(self, found: ProduceFrame) -> KnownPrefix | None:
         topic, ((index, _, _),) = found.topics[0]
         try:
-            place = find_place(self._broker, *named(topic, self._version), index)
+            place = find_place(self._broker, self._peer, *named(topic, self._version), index)
         except KafkaError:
             return None
-        return KnownPrefix(place, found, self._version)
+        return KnownPrefix(place, found, self._version, self._broker.authorizer)

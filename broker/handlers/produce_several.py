@@ -3,33 +3,36 @@
 versions: 3-13, as in `produce`
 
 The Java producer packs the batches of all partitions that one broker leads into one request, and seldom the same ones
-twice. What repeats are the partitions: a connection remembers where each of them is for as long as it is led as it was,
-and no message object is made of the request or, when all goes well, of the response.
+twice. What repeats are the partitions: a connection remembers where each of them is for as long as it is led as it was
+and the same rules hold about who may write, and no message object is made of the request or, when all goes well, of the
+response.
 
 Nothing is appended before every partition of the request has been found; if one is not, the general handler says why. A
 batch that is then refused has its error in the response, beside the others.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from tidemill.broker.admission import Outcome, find_place
-from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange
+from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange, Peer
 from tidemill.broker.handlers.produce_answer import (
     AskedTopic,
     Outcomes,
     Places,
     all_failed,
     answer_exchange,
+    answer_later,
     named,
     produce_response,
 )
 from tidemill.broker.log.partition import AppendResult
 from tidemill.broker.quorum.image import PartitionImage
+from tidemill.broker.quotas import UNLIMITED
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import KafkaError
-from tidemill.core.wire.framing import RequestHeader
+from tidemill.core.wire.framing import RequestHeader, decode_request_header
 from tidemill.core.wire.messages.produce import ProduceResponse
 from tidemill.core.wire.produce_frame import ProduceFrame, Stored, encode_stored
 
@@ -42,10 +45,12 @@ _UNKNOWN: Final = (None, None)
 class SeveralBatches:
     """The partitions that one connection writes to in one version."""
 
-    __slots__ = ("_admit", "_broker", "_places", "_version")
+    __slots__ = ("_admit", "_authorizer", "_broker", "_peer", "_places", "_version")
 
-    def __init__(self, broker: BrokerServices, version: int) -> None:
+    def __init__(self, broker: BrokerServices, version: int, peer: Peer) -> None:
         self._broker = broker
+        self._peer = peer
+        self._authorizer = broker.authorizer
         self._admit = broker.admission.admit
         self._version = version
         self._places: dict[tuple[bytes, int], tuple[Replica, PartitionImage | None]] = {}  # how it is led beside it
@@ -62,6 +67,10 @@ class SeveralBatches:
             for _, start, end in topic.spans:
                 outcomes.append(admit(places[len(outcomes)], frame[start:end], acks, now_ms, version))
         exchange = Exchange(header, found, _all_failed)
+        if self._broker.quotas is not UNLIMITED:
+            exchange.header, _ = decode_request_header(frame)  # with the client id
+            exchange.pending = answer_later(places, outcomes, acks, self._response(found, places))
+            return exchange
         stored = _stored(found, outcomes)
         if stored is None:
             self._answer_otherwise(exchange, found, places, outcomes)
@@ -83,16 +92,22 @@ class SeveralBatches:
 
     def _answer_otherwise(self, exchange: Exchange, found: ProduceFrame, places: Places, outcomes: Outcomes) -> None:
         """Where some batch is refused, or its turn has not come, or others have to have it too."""
+        answer_exchange(exchange, places, outcomes, found.acks, self._response(found, places))
+
+    def _response(self, found: ProduceFrame, places: Places) -> Callable[[Sequence[Outcome]], ProduceResponse]:
         version = self._version
 
         def respond(settled: Sequence[Outcome]) -> ProduceResponse:
             return produce_response(_asked(found, version), places, settled)
 
-        answer_exchange(exchange, places, outcomes, found.acks, respond)
+        return respond
 
     def _look_through(self, found: ProduceFrame) -> list[Replica] | None:
         """A place for every batch; None if there is none for one of them."""
-        known = self._places
+        known, authorizer = self._places, self._broker.authorizer
+        if authorizer is not self._authorizer:
+            self._authorizer = authorizer
+            known.clear()
         places: list[Replica] = []
         for topic, spans in found.topics:
             for index, _, _ in spans:
@@ -106,7 +121,7 @@ class SeveralBatches:
 
     def _look_up(self, topic: bytes, index: int) -> Replica | None:
         try:
-            place = find_place(self._broker, *named(topic, self._version), index)
+            place = find_place(self._broker, self._peer, *named(topic, self._version), index)
         except KafkaError:
             return None
         if len(self._places) >= PLACES_MAX:

@@ -10,7 +10,9 @@ node there is nowhere to move to; asking for the replicas that a partition has d
 from collections.abc import Iterable, Sequence
 
 from tidemill.broker import administration_log
+from tidemill.broker.authorization import on_the_cluster
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
 from tidemill.broker.quorum.leadership import AlterReassignments, PartitionResult, Reassignment
 from tidemill.core.error_code import ErrorCode
@@ -100,6 +102,18 @@ def _ongoing(partition: PartitionImage) -> OngoingPartitionReassignment:
 
 
 ROUTES = (
-    Route(key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, handle=alter_partition_reassignments, min_version=0, max_version=1),
-    Route(key=ApiKey.LIST_PARTITION_REASSIGNMENTS, handle=list_partition_reassignments, min_version=0, max_version=0),
+    Route(
+        key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        handle=alter_partition_reassignments,
+        min_version=0,
+        max_version=1,
+        needs=(on_the_cluster(Operation.ALTER),),
+    ),
+    Route(
+        key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        handle=list_partition_reassignments,
+        min_version=0,
+        max_version=0,
+        needs=(on_the_cluster(Operation.DESCRIBE),),
+    ),
 )

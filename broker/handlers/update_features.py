@@ -6,7 +6,9 @@ This broker lists no features (see `tidemill.broker.handlers.api_versions`), so 
 the first one of a request is refused and with it the whole request, as Kafka does it.
 """
 
+from tidemill.broker.authorization import on_the_cluster
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
+from tidemill.broker.operations import Operation
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import error_for_code
 from tidemill.core.wire.api import ApiKey
@@ -25,4 +27,12 @@ def handle(broker: BrokerServices, request: UpdateFeaturesRequest, ctx: RequestC
     return UpdateFeaturesResponse(error_message=None)
 
 
-ROUTES = (Route(key=ApiKey.UPDATE_FEATURES, handle=handle, min_version=0, max_version=2),)
+ROUTES = (
+    Route(
+        key=ApiKey.UPDATE_FEATURES,
+        handle=handle,
+        min_version=0,
+        max_version=2,
+        needs=(on_the_cluster(Operation.ALTER),),
+    ),
+)

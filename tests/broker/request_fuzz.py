@@ -125,9 +125,9 @@ class Fed:
             return
         error = task.exception()
         if error is None:
-            self.broker.dispatcher.answer(exchange, task.result())
+            self.broker.dispatcher.answer(exchange, task.result(), PEER)
         else:
-            self.broker.dispatcher.fail(exchange, error)
+            self.broker.dispatcher.fail(exchange, error, PEER)
 
 
 @contextlib.contextmanager

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tidemill.broker.answer_queue import Hold
+from tidemill.broker.authorization import ALLOW_ALL
 from tidemill.broker.connection import Connection
 from tidemill.broker.dispatch import BrokerServices, Dispatcher, Exchange, Route
 from tidemill.broker.input_buffer import BUFFER_BUSY_BYTES
+from tidemill.broker.quotas import UNLIMITED
 from tidemill.broker.server import Server
 from tidemill.broker.server_limits import ServerLimits
 from tidemill.core.errors import NotCoordinator
@@ -23,6 +25,9 @@ from tidemill.core.wire.messages.produce import PartitionProduceData, ProduceReq
 from tidemill.core.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 LONG_ANSWER_BYTES = 30_000
+BARE = cast(BrokerServices, SimpleNamespace(authorizer=ALLOW_ALL, quotas=UNLIMITED))
+"""A broker of which nothing is asked but whether a request may be served."""
+
 LIMITS = ServerLimits(socket_request_max_bytes=200_000)
 
 
@@ -40,21 +45,23 @@ class Stage:
                 handle=lambda *_: JoinGroupResponse(),
                 min_version=0,
                 max_version=0,
+                needs=(),
                 shortcut=self.shortcut,
             ),
-            Route(key=ApiKey.HEARTBEAT, handle=self.at_once, min_version=0, max_version=0),
-            Route(key=ApiKey.LEAVE_GROUP, handle=self.later, min_version=0, max_version=0),
-            Route(key=ApiKey.SYNC_GROUP, handle=self.alone, min_version=0, max_version=0),
-            Route(key=ApiKey.FIND_COORDINATOR, handle=self.at_length, min_version=1, max_version=1),
+            Route(key=ApiKey.HEARTBEAT, handle=self.at_once, min_version=0, max_version=0, needs=()),
+            Route(key=ApiKey.LEAVE_GROUP, handle=self.later, min_version=0, max_version=0, needs=()),
+            Route(key=ApiKey.SYNC_GROUP, handle=self.alone, min_version=0, max_version=0, needs=()),
+            Route(key=ApiKey.FIND_COORDINATOR, handle=self.at_length, min_version=1, max_version=1, needs=()),
             Route(
                 key=ApiKey.PRODUCE,
                 handle=self.produce,
                 min_version=3,
                 max_version=3,
+                needs=(),
                 error_response=lambda *_: ProduceResponse(),
             ),
         )
-        self.dispatcher = Dispatcher(cast(BrokerServices, SimpleNamespace()), routes)
+        self.dispatcher = Dispatcher(BARE, routes)
 
     def at_once(self, _broker: Any, request: HeartbeatRequest, _ctx: Any) -> HeartbeatResponse:
         if request.generation_id < 0:
@@ -77,7 +84,7 @@ class Stage:
         future = self.futures[request.generation_id] = asyncio.get_running_loop().create_future()
         return SyncGroupResponse(error_code=(await future).error_code)
 
-    def shortcut(self, _broker: Any, _version: int) -> Any:
+    def shortcut(self, _broker: Any, _version: int, _peer: Any) -> Any:
         return self.share
 
     def share(self, frame: memoryview) -> Exchange:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from tidemill.broker.authorization import ALLOW_ALL
 from tidemill.broker.dispatch import (
     BrokerServices,
     Dispatcher,
@@ -21,6 +22,7 @@ from tidemill.broker.dispatch import (
     top_level_error,
 )
 from tidemill.broker.handlers import api_versions
+from tidemill.broker.quotas import UNLIMITED
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, NotCoordinator
 from tidemill.core.wire.api import ApiKey
@@ -34,12 +36,12 @@ PEER = Peer(client_host="10.0.0.9", listener="PLAINTEXT", connection_id="c1", se
 
 
 def heartbeat(handle: Any) -> Route:
-    return Route(key=ApiKey.HEARTBEAT, handle=handle, min_version=0, max_version=3)
+    return Route(key=ApiKey.HEARTBEAT, handle=handle, min_version=0, max_version=3, needs=())
 
 
 def dispatcher(*routes: Route) -> Dispatcher:
     table: dict[str, Mapping[ApiKey, tuple[int, int]]] = {"served_apis": served_apis(routes)}
-    return Dispatcher(cast(BrokerServices, SimpleNamespace(**table)), routes)
+    return Dispatcher(cast(BrokerServices, SimpleNamespace(**table, authorizer=ALLOW_ALL, quotas=UNLIMITED)), routes)
 
 
 def frame(key: ApiKey, version: int, request: Any, correlation_id: int = 7) -> bytes:
@@ -106,7 +108,12 @@ def test_an_api_brings_its_own_error_response() -> None:
         return InitProducerIdResponse(error_code=error.code, producer_id=request.producer_id + version)
 
     route = Route(
-        key=ApiKey.INIT_PRODUCER_ID, handle=handle, min_version=0, max_version=4, error_response=error_response
+        key=ApiKey.INIT_PRODUCER_ID,
+        handle=handle,
+        min_version=0,
+        max_version=4,
+        needs=(),
+        error_response=error_response,
     )
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1, producer_id=40)
     exchange = dispatcher(route).start(frame(ApiKey.INIT_PRODUCER_ID, 3, request), PEER)
@@ -163,7 +170,12 @@ def test_the_connection_is_dropped_where_no_error_response_can_be_made() -> None
         return HeartbeatResponse(error_code=10**9)
 
     route = Route(
-        key=ApiKey.HEARTBEAT, handle=lambda *_: 1 // 0, min_version=0, max_version=0, error_response=error_response
+        key=ApiKey.HEARTBEAT,
+        handle=lambda *_: 1 // 0,
+        min_version=0,
+        max_version=0,
+        needs=(),
+        error_response=error_response,
     )
     with pytest.raises(DropConnection, match="no answer to a request of API key 12"):
         dispatcher(route).start(frame(ApiKey.HEARTBEAT, 0, HeartbeatRequest()), PEER)
@@ -174,7 +186,9 @@ def test_a_shortcut_that_fails_is_not_followed_by_the_handler() -> None:
         raise NotCoordinator
 
     served: list[Any] = []
-    route = Route(key=ApiKey.HEARTBEAT, handle=lambda *args: served.append(args), min_version=0, max_version=0)
+    route = Route(
+        key=ApiKey.HEARTBEAT, handle=lambda *args: served.append(args), min_version=0, max_version=0, needs=()
+    )
     data = frame(ApiKey.HEARTBEAT, 0, HeartbeatRequest())
     exchange = dispatcher(route).start(data, PEER, {data[:4]: shortcut})
     assert answer(exchange, ApiKey.HEARTBEAT, 0).error_code == ErrorCode.NOT_COORDINATOR
@@ -184,7 +198,7 @@ def test_a_shortcut_that_fails_is_not_followed_by_the_handler() -> None:
 
 
 def test_advertised_versions_may_begin_earlier_than_served_ones() -> None:
-    route = Route(key=ApiKey.PRODUCE, handle=lambda *_: None, min_version=3, max_version=9, advertised_min=0)
+    route = Route(key=ApiKey.PRODUCE, handle=lambda *_: None, min_version=3, max_version=9, needs=(), advertised_min=0)
     assert served_apis([route]) == {ApiKey.PRODUCE: (0, 9)}
 
 
@@ -192,7 +206,7 @@ def test_a_shortcut_sees_frames_from_the_second_on_and_may_leave_them_to_the_han
     seen: list[bytes] = []
     served = Exchange(cast(Any, None), None, cast(Any, None))
 
-    def make(_broker: BrokerServices, version: int) -> Any:
+    def make(_broker: BrokerServices, version: int, _peer: Peer) -> Any:
         def shortcut(data: memoryview) -> Exchange | None:
             seen.append(bytes(data))
             return served if len(seen) == 2 else None
@@ -205,6 +219,7 @@ def test_a_shortcut_sees_frames_from_the_second_on_and_may_leave_them_to_the_han
         handle=lambda *_: HeartbeatResponse(error_code=3),
         min_version=0,
         max_version=3,
+        needs=(),
         shortcut=make,
     )
     table, shortcuts = dispatcher(route), dict[bytes, Any]()
@@ -226,7 +241,8 @@ def test_a_connection_has_one_shortcut_of_each_api() -> None:
             handle=lambda *_: None,
             min_version=0,
             max_version=3,
-            shortcut=lambda _broker, version: lambda _data: Exchange(cast(Any, version), None, cast(Any, None)),
+            needs=(),
+            shortcut=lambda _broker, version, _peer: lambda _data: Exchange(cast(Any, version), None, cast(Any, None)),
         )
         for key in (ApiKey.HEARTBEAT, ApiKey.INIT_PRODUCER_ID)
     ]

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
-from tests.broker.server_stage import Client, large, until
-from tidemill.broker.dispatch import BrokerServices, Dispatcher, DropConnection, Exchange, Route
+from tests.broker.server_stage import BARE, Client, large, until
+from tidemill.broker.dispatch import Dispatcher, DropConnection, Exchange, Route
 from tidemill.broker.server import Server
 from tidemill.broker.server_limits import ServerLimits
 from tidemill.core.error_code import ErrorCode
@@ -35,10 +34,11 @@ class Ways:
             handle=self.handle,
             min_version=0,
             max_version=0,
+            needs=(),
             error_response=self.error_response,
             shortcut=self.make_shortcut,
         )
-        self.dispatcher = Dispatcher(cast(BrokerServices, SimpleNamespace()), [route])
+        self.dispatcher = Dispatcher(BARE, [route])
 
     def handle(self, _broker: Any, request: HeartbeatRequest, _ctx: Any) -> Any:
         if request.group_id == "future":
@@ -58,7 +58,7 @@ class Ways:
         await asyncio.sleep(0.01)
         return outcome(what)
 
-    def make_shortcut(self, _broker: Any, _version: int) -> Any:
+    def make_shortcut(self, _broker: Any, _version: int, _peer: Any) -> Any:
         if self.shortcut_is_broken:
             raise RuntimeError("a bug")
         return self.shortcut

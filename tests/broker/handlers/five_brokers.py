@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+from tidemill.broker.authorization import ALLOW_ALL
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import RequestContext
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
@@ -124,6 +125,7 @@ def cluster(*, offsets_led_by: tuple[int, ...] = (1, 2, 3, 4, 5, -1), moving_par
         controller=FakeController(image),
         groups=SimpleNamespace(trouble=lambda _group: None),
         ensure_offsets_topic=nothing,
+        authorizer=ALLOW_ALL,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.broker.broker_world import WireClient, wire_client
 from tests.broker.handlers.data_path import make_topic
 from tidemill.broker.config import BrokerConfig
-from tidemill.broker.dispatch import Exchange
+from tidemill.broker.dispatch import Exchange, Peer
 from tidemill.broker.handlers.produce_memo import ProduceMemo
 from tidemill.broker.node import Broker, open_broker
 from tidemill.broker.routes import ROUTES
@@ -28,14 +28,17 @@ TOPICS: dict[str, dict[str, str]] = {
 }
 
 
+PEER = Peer(client_host="10.0.0.9", listener="PLAINTEXT", connection_id="c1")
+
+
 class Served:
     """Counts what the short way served."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def memo(self, broker: Any, version: int) -> Any:
-        memo = ProduceMemo(broker, version)
+    def memo(self, broker: Any, version: int, peer: Peer) -> Any:
+        memo = ProduceMemo(broker, version, peer)
 
         def counting(frame: memoryview) -> Exchange | None:
             exchange = memo(frame)

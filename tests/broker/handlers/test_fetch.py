@@ -22,8 +22,9 @@ from tests.broker.handlers.data_path import (
     records,
     unknown_topic,
 )
+from tests.broker.handlers.short_way import PEER
 from tidemill.broker.config import BrokerConfig
-from tidemill.broker.dispatch import Exchange
+from tidemill.broker.dispatch import Exchange, Peer
 from tidemill.broker.fetch_sessions import FetchSessions
 from tidemill.broker.handlers import fetch as fetch_module
 from tidemill.broker.handlers.fetch import FetchShortcut, serve
@@ -326,14 +327,15 @@ async def test_what_is_not_visible_yet_is_waited_for_and_not_out_of_range(tmp_pa
         end = log.append(records(b"a", b"b"), now_ms=broker.clock.now_ms(), leader_epoch=0).last_offset + 1
         assert log.held_offset == 0
         served = [
-            serve(broker, fetch_request(topic, {0: offset}, 12, max_wait_ms=0), 12) for offset in (1, end, end + 1)
+            serve(broker, fetch_request(topic, {0: offset}, 12, max_wait_ms=0), 12, PEER)
+            for offset in (1, end, end + 1)
         ]
         rows = [
             (await each if isinstance(each, asyncio.Future) else each).responses[0].partitions[0] for each in served
         ]
         out_of_range = ErrorCode.OFFSET_OUT_OF_RANGE
         assert [(row.error_code, bytes(row.records)) for row in rows] == [(0, b""), (0, b""), (out_of_range, b"")]
-        parked = serve(broker, fetch_request(topic, {0: 1}, 12, max_wait_ms=30_000), 12)
+        parked = serve(broker, fetch_request(topic, {0: 1}, 12, max_wait_ms=30_000), 12, PEER)
         assert isinstance(parked, asyncio.Future)
         (data,) = (await asyncio.wait_for(parked, 5)).responses[0].partitions
         assert (data.high_watermark, len(data.records) > 0) == (end, True)
@@ -482,8 +484,8 @@ class Served:
     def __init__(self) -> None:
         self.count = 0
 
-    def shortcut(self, broker: Any, version: int) -> Any:
-        serve = FetchShortcut(broker, version)
+    def shortcut(self, broker: Any, version: int, peer: Peer) -> Any:
+        serve = FetchShortcut(broker, version, peer)
 
         def counting(frame: memoryview) -> Exchange | None:
             self.count += 1  # also when it fails: the dispatcher makes an answer of that

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, produce_request, records
-from tests.broker.handlers.short_way import TOPICS, Served, answer_bytes, one
+from tests.broker.handlers.short_way import PEER, TOPICS, Served, answer_bytes, one
 from tidemill.broker import admission
 from tidemill.broker.handlers import produce_memo, produce_several
 from tidemill.broker.handlers.produce_memo import ProduceMemo
@@ -111,9 +111,9 @@ async def test_a_change_of_one_partition_lets_nothing_else_be_looked_up_again(
 ) -> None:
     looked_up: list[tuple[str | None, int]] = []
 
-    def find_place(broker: Any, name: str | None, topic_id: uuid.UUID, partition: int) -> Any:
+    def find_place(broker: Any, who: Any, name: str | None, topic_id: uuid.UUID, partition: int) -> Any:
         looked_up.append((name, partition))
-        return admission.find_place(broker, name, topic_id, partition)
+        return admission.find_place(broker, who, name, topic_id, partition)
 
     monkeypatch.setattr(produce_memo, "find_place", find_place)
     monkeypatch.setattr(produce_several, "find_place", find_place)
@@ -203,7 +203,7 @@ async def test_a_connection_remembers_a_bounded_number_of_prefixes(
 ) -> None:
     monkeypatch.setattr(produce_memo, "ENTRIES_MAX", 3)
     async with one(tmp_path, None) as (broker, _):
-        memo = ProduceMemo(broker, 9)
+        memo = ProduceMemo(broker, 9, PEER)
         await make_topic(broker, "wide", partitions=10)
         topic = broker.controller.image.topics["wide"]
         for number in (*range(10), *range(10)):

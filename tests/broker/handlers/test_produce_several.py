@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce_request, records, unknown_topic
-from tests.broker.handlers.short_way import TOPICS, Served, answer_bytes, one
+from tests.broker.handlers.short_way import PEER, TOPICS, Served, answer_bytes, one
 from tidemill.broker.handlers import produce_several
 from tidemill.broker.handlers.produce_memo import ProduceMemo
 from tidemill.broker.node import Broker
@@ -216,7 +216,7 @@ async def test_a_connection_remembers_a_bounded_number_of_places(
 ) -> None:
     monkeypatch.setattr(produce_several, "PLACES_MAX", 3)
     async with one(tmp_path, None) as (broker, _):
-        memo = ProduceMemo(broker, 9)
+        memo = ProduceMemo(broker, 9, PEER)
         topic = await make_topic(broker, "wide", partitions=10)
         for _ in range(2):
             for first in range(9):
@@ -235,6 +235,6 @@ async def test_the_clusters_own_topics_are_not_written_by_clients(tmp_path: Path
         frame = encode_request(
             ApiKey.PRODUCE, 9, 1, "c", produce_request(internal, dict.fromkeys((0, 1), records(b"x")), 9)
         )
-        assert ProduceMemo(broker, 9)(memoryview(bytearray(frame[4:]))) is None
+        assert ProduceMemo(broker, 9, PEER)(memoryview(bytearray(frame[4:]))) is None
         log = broker.logs.get("__consumer_offsets", 0)
         assert log is not None and log.log_end_offset == 0

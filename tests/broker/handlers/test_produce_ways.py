@@ -12,7 +12,7 @@ from tests.broker.handlers.data_path import fetch, produce_request
 from tests.broker.handlers.short_way import TOPICS, Served, answer_bytes, one
 from tests.broker.log.rejection_table import REJECTIONS
 from tests.broker.many_records import many_records
-from tidemill.broker.dispatch import Exchange
+from tidemill.broker.dispatch import Exchange, Peer
 from tidemill.broker.handlers.produce_several import SeveralBatches
 from tidemill.broker.quorum.image import TopicImage
 from tidemill.core.records.builder import build_batch
@@ -48,8 +48,8 @@ BATCHES = [
 class OnlySeveral(Served):
     """Reads requests with a single batch too as if they had several."""
 
-    def memo(self, broker: Any, version: int) -> Any:
-        several = SeveralBatches(broker, version)
+    def memo(self, broker: Any, version: int, peer: Peer) -> Any:
+        several = SeveralBatches(broker, version, peer)
 
         def shortcut(frame: memoryview) -> Exchange | None:
             found = read_produce_frame(frame, version)
