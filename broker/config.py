@@ -213,14 +213,19 @@ _QUORUM = (
           importance=_HIGH),
 )  # fmt: skip
 
-_REPLICATION = tuple(
-    _long(name, _LONG_MAX, f"Most bytes a second that {what}; one node has nothing to move.", 0, dynamic=True,
-          importance=_LOW)
-    for name, what in (
-        ("leader.replication.throttled.rate", "leaders send to throttled replicas"),
-        ("follower.replication.throttled.rate", "throttled replicas fetch"),
-        ("replica.alter.log.dirs.io.max.bytes.per.second", "move between log folders"),
-    )
+_REPLICATION = (
+    _long("replica.lag.time.max.ms", 30_000,
+          "How long a leader counts on a follower that does not catch up, before it is asked out of the ISR and acks=all "
+          "waits for it no longer.", 1, importance=_HIGH),
+    *(
+        _long(name, _LONG_MAX, f"Most bytes a second that {what}; one node has nothing to move.", 0, dynamic=True,
+              importance=_LOW)
+        for name, what in (
+            ("leader.replication.throttled.rate", "leaders send to throttled replicas"),
+            ("follower.replication.throttled.rate", "throttled replicas fetch"),
+            ("replica.alter.log.dirs.io.max.bytes.per.second", "move between log folders"),
+        )
+    ),
 )  # fmt: skip
 
 _NETWORK = (
@@ -351,6 +356,7 @@ class BrokerConfig:
     log_cleaner_enable: bool
     message_max_bytes: int
     min_insync_replicas: int
+    replica_lag_time_max_ms: int
     socket_request_max_bytes: int
     connections_max_idle_ms: int
     queued_max_request_bytes: int

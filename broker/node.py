@@ -369,7 +369,7 @@ async def _open(
     except BaseException:
         await logs.close()
         raise
-    replicas = Replicas(config.node_id, logs, around.clock.monotonic)
+    replicas = Replicas(config.node_id, logs, around.clock.monotonic, lag_max_ms=config.replica_lag_time_max_ms)
     groups = GroupCoordinator(
         node_id=config.node_id,
         limits=_group_limits(config),

@@ -77,12 +77,13 @@ class ProducerState(NamedTuple):
 class ProducerStates:
     """All producers of one partition."""
 
-    __slots__ = ("_by_id", "_ended", "_open")
+    __slots__ = ("_by_id", "_ended", "_open", "transactional")
 
     def __init__(self) -> None:
         self._by_id: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # producer id -> where its transaction began
         self._ended: list[tuple[int, int]] = []  # (offset of the marker, where the transaction began)
+        self.transactional = False  # else `first_undecided` need not be asked
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -152,6 +153,7 @@ class ProducerStates:
             start, coordinator_epoch = state.transaction_start, state.coordinator_epoch
         if batch.attributes & TRANSACTIONAL_BIT and start < 0:
             start = self._open[producer_id] = base_offset
+            self.transactional = True
         self._by_id[producer_id] = new_tuple(
             ProducerState, (producer_id, epoch, batches, now_ms, start, coordinator_epoch)
         )
@@ -172,9 +174,8 @@ class ProducerStates:
         Of those that had ended before the log was opened it is not known any more where their markers are: they count
         as committed.
         """
-        if not self._open and not self._ended:
-            return None
         self._ended = [each for each in self._ended if each[0] >= high_watermark]
+        self.transactional = bool(self._open or self._ended)
         return min([*self._open.values(), *(start for _, start in self._ended)], default=None)
 
     def restore(self, state: ProducerState) -> None:
@@ -182,6 +183,7 @@ class ProducerStates:
         self._by_id[state.producer_id] = state
         if state.transaction_start >= 0:
             self._open[state.producer_id] = state.transaction_start
+            self.transactional = True
         else:
             self._open.pop(state.producer_id, None)
 

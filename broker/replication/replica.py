@@ -89,8 +89,12 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset that read-committed consumers do not see; the high watermark, as there are no transactions."""
-        return self.high_watermark
+        """First offset that read-committed consumers do not see: where a transaction began that is not decided yet."""
+        high_watermark, producers = self.high_watermark, self.log.producers
+        if not producers.transactional:
+            return high_watermark
+        undecided = producers.first_undecided(high_watermark)
+        return high_watermark if undecided is None else min(undecided, high_watermark)
 
     @property
     def closed(self) -> bool:
@@ -132,6 +136,11 @@ class Replica:
                 self._refuse(error_for_code(action.error))
             else:
                 self._outlet(self, action)
+        self._show(self.machine.high_watermark)
+
+    def truncated(self) -> None:
+        """The end of the log has been cut off."""
+        self.machine.truncated(self.log.log_end_offset)
         self._show(self.machine.high_watermark)
 
     def _log_changed(self) -> None:

@@ -150,10 +150,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """One turn; BaseEventLoop calls it until the loop is stopped."""
         if not self._due and not getattr(self, "_stopping", False):
             self._advance()
-        else:
-            self._turns_at_once += 1
-            if self._turns_at_once > TURNS_AT_ONCE_MAX:
-                raise Standstill(f"a million turns of the loop at second {self._now}, and no time passes")
+        self._turns_at_once += 1  # also where the next moment is this one
+        if self._turns_at_once > TURNS_AT_ONCE_MAX:
+            raise Standstill(f"{TURNS_AT_ONCE_MAX} turns of the loop at second {self._now}, and no time passes")
         while self._timers and self._timers[0][0] <= self._now:
             self._due.append(heapq.heappop(self._timers)[2])
         for _ in range(len(self._due)):

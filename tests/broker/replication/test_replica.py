@@ -8,6 +8,7 @@ import pytest
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch
 from tests.broker.replication.replica_world import image, led
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.markers import Marker
 from tidemill.broker.replication.actions import Follow, ProposeIsr, Truncate
 from tidemill.broker.replication.replica import ACKS_LEADER, Replica
 from tidemill.core.errors import (
@@ -17,6 +18,8 @@ from tidemill.core.errors import (
     OffsetOutOfRange,
 )
 from tidemill.core.records.batch import iter_batches
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
 
 
 def world(*, group_commit: bool = True) -> LogWorld:
@@ -170,3 +173,31 @@ async def test_what_a_coordinator_appends_has_the_newest_epoch() -> None:
     replica = led(world().open(), image(isr=(1,), epoch=4, version=1))
     replica.append_own(batch(1), now_ms=NOW_MS)
     assert (replica.log.leader_epoch, replica.leader_epoch) == (4, 4)
+
+
+async def test_what_is_not_decided_is_not_stable() -> None:
+    log = world().open()
+    replica = led(log)
+    append(replica)
+    data = build_batch(
+        [NewRecord(NOW_MS, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    log.append(data, now_ms=NOW_MS)
+    await durable(replica)
+    assert (replica.high_watermark, replica.last_stable_offset) == (3, 2)
+    log.append_marker(Marker(True, 0), producer_id=7, producer_epoch=0, now_ms=NOW_MS)
+    assert (replica.high_watermark, replica.last_stable_offset) == (3, 2)
+    await durable(replica)
+    assert (replica.high_watermark, replica.last_stable_offset) == (4, 4)
+
+
+async def test_a_log_whose_end_was_cut_off_shows_no_more_than_it_has() -> None:
+    log = world().open()
+    replica = led(log)
+    append(replica, 2)
+    await durable(replica)
+    assert replica.high_watermark == 4
+    log.cut(3)
+    replica.truncated()
+    assert (replica.high_watermark, replica.machine.held, log.committed_offset) == (2, 2, 2)
+    assert offsets(replica) == [0]

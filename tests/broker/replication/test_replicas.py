@@ -6,10 +6,12 @@ from pathlib import Path
 from tests.broker.broker_world import broker_and_client, running_broker
 from tests.broker.handlers.data_path import make_topic, produce, records
 from tests.broker.log.log_world import NOW_MS, batch
+from tidemill.broker.config import BrokerConfig
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
 from tidemill.broker.quorum.metadata import TopicRef
+from tidemill.broker.replication.actions import ProposeIsr
 from tidemill.broker.replication.replicas import Replicas
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.types import TopicPartition
@@ -116,6 +118,24 @@ async def test_a_start_begins_with_the_high_watermarks_it_is_given(tmp_path: Pat
     again = replicas.get("t", 0)
     assert again is not None
     assert (again.high_watermark, log.committed_offset, log.log_end_offset) == (2, 2, 3)
+    await logs.close()
+
+
+async def test_the_lag_that_is_waited_for_is_a_setting(tmp_path: Path) -> None:
+    assert BrokerConfig.parse({"replica.lag.time.max.ms": "700"}).replica_lag_time_max_ms == 700
+    logs = LogStore.at(str(tmp_path), clock=SystemClock(), node_id=1)
+    logs.open_all()
+    logs.create("t", ID, 0, LogConfig())
+    replicas = Replicas(1, logs, SystemClock().monotonic, lag_max_ms=700)
+    replicas.assign(topic(1))
+    replica = replicas.get("t", 0)
+    assert replica is not None
+    replica.log.append(batch(1), now_ms=NOW_MS)
+    begun_ms = int(SystemClock().monotonic() * 1000)
+    assert replica.machine.tick(begun_ms + 600, 1) == []
+    (asked,) = replica.machine.tick(begun_ms + 60_000, 1)
+    assert isinstance(asked, ProposeIsr)
+    assert asked.isr == (1,)
     await logs.close()
 
 

@@ -125,6 +125,26 @@ def test_a_circle_without_time_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
         run(main())
 
 
+def test_a_circle_of_timers_that_are_due_at_once_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.core.runtime.virtual_time.TURNS_AT_ONCE_MAX", 100)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        rounds = 0
+
+        def again() -> None:
+            nonlocal rounds
+            rounds += 1
+            if rounds < 1000:
+                loop.call_later(0, again)
+
+        again()
+        await asyncio.sleep(1)
+
+    with pytest.raises(Standstill, match="no time passes"):
+        run(main())
+
+
 def test_work_that_takes_time_makes_others_late() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()
