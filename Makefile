@@ -25,8 +25,8 @@ check: $(VENV)/.dev ## Format, lint, types, layers, generated code, tidy rules
 	$(BIN)/python -m tidemill.core.wire.generate --check
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-sim: $(VENV)/.dev ## The machines under a seeded simulator
-	$(BIN)/python -m pytest -q tests/sim $(ARGS)
+sim: $(VENV)/.dev ## The machines under a seeded simulator; SEEDS=10000 for so many worlds around a whole broker
+	$(if $(SEEDS),$(BIN)/python -m tests.sim.world --seeds $(SEEDS),$(BIN)/python -m pytest -q tests/sim) $(ARGS)
 
 bench: $(VENV)/.dev ## One JSON object per benchmark, peers in the same run where they can be started
 	$(BIN)/python -m benchmarks $(ARGS)

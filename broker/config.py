@@ -215,8 +215,8 @@ _QUORUM = (
 
 _REPLICATION = (
     _long("replica.lag.time.max.ms", 30_000,
-          "How long a leader counts on a follower that does not catch up, before it is asked out of the ISR and acks=all "
-          "waits for it no longer.", 1, importance=_HIGH),
+          "How long a leader counts on a follower that does not catch up, before it is asked out of the ISR and "
+          "acks=all waits for it no longer.", 1, importance=_HIGH),
     *(
         _long(name, _LONG_MAX, f"Most bytes a second that {what}; one node has nothing to move.", 0, dynamic=True,
               importance=_LOW)

@@ -33,6 +33,7 @@ from tidemill.broker.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
+    SPARSE,
     TIME_INDEX_SUFFIX,
     segment_name,
 )
@@ -152,7 +153,7 @@ class _Segment:
         self._partition = partition
         self._progress = progress
         self._name = segment_name(base_offset)
-        self._dense = (
+        self._dense = not directory.exists(SPARSE) and (
             following is None
             or options.cleaned_offset is None
             or following > max(options.recovery_point, options.cleaned_offset)

@@ -5,7 +5,7 @@ disk and a clock that jumps, behind a network that delays, cuts and resets; prod
 administrator and group members talk to it over the wire. After every event every invariant is asked.
 
 `TIDEMILL_SIM_WORLDS` sets how many seeds are tried, `TIDEMILL_SIM_SEED` where they begin. `tests/sim/seeds` keeps those
-that once failed.
+that once failed, each made as small as it could be. `python -m tests.sim.world` tries thousands, on all cores.
 """
 
 import hashlib
@@ -17,21 +17,22 @@ from pathlib import Path
 import pytest
 
 from tests.sim.world.invariants import Violation
+from tests.sim.world.plan import Plan, shrunk
 from tests.sim.world.planted import PLANTED
-from tests.sim.world.world import run
+from tests.sim.world.world import run, smallest
 from tidemill.broker.node import StartRefused
 
 WORLDS = int(os.environ.get("TIDEMILL_SIM_WORLDS", "8"))
 FIRST_SEED = int(os.environ.get("TIDEMILL_SIM_SEED", "0"))
 SHARES = 2
 KEPT = [
-    int(line.split("#")[0])
+    Plan.parse(line)
     for line in (Path(__file__).parent / "seeds" / "world.txt").read_text(encoding="utf-8").splitlines()
     if line.split("#")[0].strip()
 ]
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(120 + 10 * WORLDS)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_promise_is_kept(share: int) -> None:
     counts: dict[str, int] = {}
@@ -46,8 +47,30 @@ def test_every_promise_is_kept(share: int) -> None:
 
 
 def test_seeds_that_once_failed() -> None:
-    for seed in KEPT:
-        run(seed)
+    for plan in KEPT:
+        run(plan)
+
+
+def test_a_plan_is_a_line_and_gets_smaller_as_long_as_it_fails() -> None:
+    plan = Plan.parse("17 seconds=6.5 clients=admin,producer faults=kill  # what it found")
+    assert plan == Plan(17, 6.5, ("admin", "producer"), ("kill",))
+    assert Plan.parse(plan.text()) == plan
+    assert Plan.parse(Plan(5).text()) == Plan(5)
+    found = shrunk(Plan(5), lambda each: "kill" in each.faults and "reader" in each.clients and each.seconds > 3)
+    assert (found.faults, found.clients) == (("kill",), ("reader",))
+    assert 3 < found.seconds < 4
+
+
+def test_a_failure_is_shrunk_to_a_world_that_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    PLANTED["ack_before_durable"](monkeypatch)
+    with pytest.raises((Violation, StartRefused)) as found:
+        hunt(FOUND_FROM["ack_before_durable"])
+    note = "".join(found.value.__notes__)
+    plan = Plan.parse(note.removeprefix("seed ").split(":")[0])
+    small = smallest(plan, found.value)
+    assert len(small.text()) > len(plan.text())
+    with pytest.raises(type(found.value)):
+        run(small)
 
 
 def digest(seed: int) -> str:

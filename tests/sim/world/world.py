@@ -17,12 +17,15 @@ from tests.sim.world.clients import Admin, Client, IdempotentProducer, Member, P
 from tests.sim.world.events import Event, Fault, Started
 from tests.sim.world.invariants import Violation, all_invariants
 from tests.sim.world.node import SimulatedNode
+from tests.sim.world.plan import Plan, shrunk
 from tidemill.core.runtime.virtual_network import VirtualNetwork
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
 
-SECONDS = 25
 SETTLED_WITHIN_S = 300
 """So long a world that was made whole may take until everything is answered."""
+
+DETAILED = ("cut", "clock", "flipped_bit")
+"""Faults whose names go on with what they were done to."""
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -41,8 +44,9 @@ SETTINGS = {
 class World:
     """Everything that there is."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        seed = plan.seed
         self.rng = random.Random(seed)
         self.network = VirtualNetwork(random.Random(self.rng.getrandbits(64)), self._delay_s)
         self.loop = VirtualLoop(random.Random(self.rng.getrandbits(64)), network=self.network)
@@ -52,6 +56,8 @@ class World:
         self.enough = self.over = False
         self.bad_until = 0.0
         self.counts: dict[str, int] = {}
+        self.faults: dict[str, int] = {}
+        self.lived_s = 0.0
         self.page_cache = self.rng.random() < 0.25
         self.invariants = all_invariants(page_cache=self.page_cache)
         self._number = 0
@@ -62,7 +68,7 @@ class World:
         self._strikes = self.rng.random() < 0.5
         self._latency_s = self.rng.choice((0.0002, 0.001, 0.02))
         self.node = SimulatedNode(self, "node-1", {**SETTINGS, "flush.policy": "os" if self.page_cache else "group"})
-        self.clients: list[Client] = [
+        clients: list[Client] = [
             Admin(self, "admin"),
             Producer(self, "producer"),
             IdempotentProducer(self, "exact"),
@@ -71,6 +77,7 @@ class World:
             Member(self, "member-2"),
             Member(self, "loner", "h", commits=False),
         ]
+        self.clients = [client for client in clients if client.name in plan.clients]
 
     def _delay_s(self, _source: str, _target: str) -> float:
         spread = self.rng.random()
@@ -88,6 +95,9 @@ class World:
         self.trace.append(event.line())
         kind = type(event).__name__
         self.counts[kind] = self.counts.get(kind, 0) + 1
+        if isinstance(event, Fault):
+            kind = next((each for each in DETAILED if event.what.startswith(each)), event.what)
+            self.faults[kind] = self.faults.get(kind, 0) + 1
         if isinstance(event, Started):
             self._served.set()
         try:
@@ -118,8 +128,8 @@ class World:
             runner.run(self._live())
         if self.failure is not None:
             tail = "\n".join(self.trace[-12:])
-            again = f"TIDEMILL_SIM_SEED={self.seed} TIDEMILL_SIM_WORLDS=1 reproduces it"
-            self.failure.add_note(f"seed {self.seed}: {again}; the last events:\n{tail}")
+            again = f"TIDEMILL_SIM_SEED={self.plan.seed} TIDEMILL_SIM_WORLDS=1 reproduces it"
+            self.failure.add_note(f"seed {self.plan.text()}: {again}; the last events:\n{tail}")
             raise self.failure
 
     async def _live(self) -> None:
@@ -131,7 +141,7 @@ class World:
             await asyncio.wait([course])
         elif (error := course.exception()) is not None:
             self.fail(Violation("it does not settle") if isinstance(error, TimeoutError) else error)
-        self.over = True
+        self.over, self.lived_s = True, self.loop.time()
         self.node.crash(power=True)
         await asyncio.sleep(SETTLED_WITHIN_S)
 
@@ -145,7 +155,7 @@ class World:
         with place("world"):
             running.append(asyncio.ensure_future(self._faults()))
         try:
-            await asyncio.sleep(SECONDS)
+            await asyncio.sleep(self.plan.seconds)
             self.enough = True
             self._make_whole()
             async with asyncio.timeout(SETTLED_WITHIN_S):
@@ -205,9 +215,10 @@ class World:
             self._bad_sync,
             self._jump,
         ]
-        chosen = self.rng.sample(kinds, self.rng.randrange(1, len(kinds)))
+        sample = self.rng.sample(kinds, self.rng.randrange(1, len(kinds)))
+        chosen = [kind for kind in sample if kind.__name__.removeprefix("_") in self.plan.faults]
         rest_s = self.rng.choice((1.0, 4.0, 12.0))
-        while not self.enough:
+        while chosen and not self.enough:
             await asyncio.sleep(rest_s * self.rng.random())
             if not self.enough:
                 lasts_s = self.rng.choice(chosen)()
@@ -304,8 +315,26 @@ async def _until(look: Callable[[], Any]) -> None:
         await asyncio.sleep(0.5)
 
 
-def run(seed: int) -> World:
-    """A world that has lived; raises what went wrong."""
-    world = World(seed)
+def run(plan: Plan | int) -> World:
+    """A world that has lived, with nothing left out if only its seed is named; raises what went wrong."""
+    world = World(Plan(plan) if isinstance(plan, int) else plan)
     world.run()
     return world
+
+
+def smallest(plan: Plan, failure: BaseException) -> Plan:
+    """The smallest world found that goes wrong in the same way: by the same error, with the same first words."""
+
+    def still_fails(smaller: Plan) -> bool:
+        try:
+            run(smaller)
+        except BaseException as error:
+            return _kind(error) == _kind(failure)
+        return False
+
+    return shrunk(plan, still_fails)
+
+
+def _kind(error: BaseException) -> tuple[str, str]:
+    words = [word for word in str(error).split() if word.isalpha()]
+    return type(error).__name__, " ".join(words[:3])

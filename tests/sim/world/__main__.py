@@ -1,0 +1,76 @@
+"""Many worlds at once, on all cores, with progress
+
+`python -m tests.sim.world --seeds 10000 --processes 2` lives through that many and says how fast, what was done to
+them, and of every one that went wrong what and how: shrunk, as the line that `tests/sim/seeds/world.txt` keeps
+(`--keep` writes it there). The exit code is 1 if any did.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from tests.sim.world.lives import Lived, live
+
+SEEDS = Path(__file__).parent.parent / "seeds" / "world.txt"
+PROGRESS_EVERY_S = 10.0
+
+
+class Progress:
+    """What is to be said of all that lived so far."""
+
+    def __init__(self, seeds: int) -> None:
+        self.seeds = seeds
+        self.begun = self.said = time.monotonic()
+        self.lived, self.simulated_s, self.faults = 0, 0.0, Counter[str]()
+        self.failed: list[Lived] = []
+
+    def note(self, lived: Lived) -> None:
+        """One more."""
+        self.lived += 1
+        self.simulated_s += lived.simulated_s
+        self.faults.update(lived.faults)
+        if lived.failure:
+            self.failed.append(lived)
+            print(f"FAILED {lived.plan}  # {lived.failure}", flush=True)
+        if time.monotonic() - self.said >= PROGRESS_EVERY_S:
+            self.said = time.monotonic()
+            print(self.line(), flush=True)
+
+    def line(self) -> str:
+        """How far, and how fast."""
+        minutes = max(time.monotonic() - self.begun, 0.001) / 60
+        return (
+            f"{self.lived}/{self.seeds} seeds, {self.lived / minutes:.0f} a minute, "
+            f"{self.simulated_s / 3600 / minutes:.2f} simulated hours a minute, {len(self.failed)} failed"
+        )
+
+
+def main() -> int:
+    """Parse the command line and live."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.world", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--no-shrink", action="store_true", help="only name the seeds that fail")
+    parser.add_argument("--keep", action="store_true", help=f"add what fails to {SEEDS.name}")
+    wanted = parser.parse_args()
+    progress = Progress(wanted.seeds)
+    with multiprocessing.get_context("spawn").Pool(wanted.processes, maxtasksperchild=200) as pool:
+        seeds = range(wanted.first, wanted.first + wanted.seeds)
+        for lived in pool.imap_unordered(partial(live, shrink=not wanted.no_shrink), seeds):
+            progress.note(lived)
+    print(progress.line())
+    print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(progress.faults.items())))
+    if wanted.keep and progress.failed:
+        with SEEDS.open("a", encoding="utf-8") as file:
+            file.writelines(f"{lived.plan}  # {lived.failure.splitlines()[0]}\n" for lived in progress.failed)
+    return 1 if progress.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
