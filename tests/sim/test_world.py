@@ -19,7 +19,7 @@ import pytest
 from tests.sim.world.invariants import Violation
 from tests.sim.world.plan import Plan, shrunk
 from tests.sim.world.planted import PLANTED
-from tests.sim.world.world import run, smallest
+from tests.sim.world.world import run
 from tidemill.broker.node import StartRefused
 
 WORLDS = int(os.environ.get("TIDEMILL_SIM_WORLDS", "8"))
@@ -59,18 +59,6 @@ def test_a_plan_is_a_line_and_gets_smaller_as_long_as_it_fails() -> None:
     found = shrunk(Plan(5), lambda each: "kill" in each.faults and "reader" in each.clients and each.seconds > 3)
     assert (found.faults, found.clients) == (("kill",), ("reader",))
     assert 3 < found.seconds < 4
-
-
-def test_a_failure_is_shrunk_to_a_world_that_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    PLANTED["ack_before_durable"](monkeypatch)
-    with pytest.raises((Violation, StartRefused)) as found:
-        hunt(FOUND_FROM["ack_before_durable"])
-    note = "".join(found.value.__notes__)
-    plan = Plan.parse(note.removeprefix("seed ").split(":")[0])
-    small = smallest(plan, found.value)
-    assert len(small.text()) > len(plan.text())
-    with pytest.raises(type(found.value)):
-        run(small)
 
 
 def digest(seed: int) -> str:
