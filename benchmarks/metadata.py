@@ -22,6 +22,7 @@ from benchmarks.measure import cpu_seconds, emit, rss_mb
 from tidemill import services
 from tidemill.broker import admission
 from tidemill.broker.config import BrokerConfig
+from tidemill.broker.dispatch import Peer
 from tidemill.broker.handlers import produce_memo
 from tidemill.broker.handlers.produce_memo import ENTRIES_MAX, ProduceMemo
 from tidemill.broker.node import Broker, open_broker
@@ -49,6 +50,8 @@ SMALL_TOPICS = 10_000
 DECISIONS = 200
 RULES = Rules(max_topics=10**6, max_partitions=10**7)
 SETTINGS = {"flush.policy": "os", "log.retention.hours": "-1", "max.topics": str(2 * SMALL_TOPICS)}
+
+PRODUCER = Peer(client_host="127.0.0.1", listener="PLAINTEXT", connection_id="1")
 
 
 def run(folder: Path, *, with_peers: bool, rounds: int) -> None:
@@ -187,11 +190,13 @@ def _looked_up(broker: Broker, names: list[str]) -> dict[str, int]:
     looked_up: list[str | None] = []
     real = admission.find_place
 
-    def find_place(of: Any, name: str | None, topic_id: uuid.UUID, partition: int) -> Any:
+    def find_place(of: Any, who: Any, name: str | None, topic_id: uuid.UUID, partition: int) -> Any:
         looked_up.append(name)
-        return real(of, name, topic_id, partition)
+        return real(of, who, name, topic_id, partition)
 
-    memos = [(ProduceMemo(broker, 9), names[at : at + ENTRIES_MAX]) for at in range(0, len(names), ENTRIES_MAX)]
+    memos = [
+        (ProduceMemo(broker, 9, PRODUCER), names[at : at + ENTRIES_MAX]) for at in range(0, len(names), ENTRIES_MAX)
+    ]
     frames = {name: _frame(name) for name in names}
 
     def write() -> int:
