@@ -92,7 +92,9 @@ class OverlayFile:
         return self._content.size_bytes if self._content.data is None else len(self._content.data)
 
     def write_at(self, position: int, data: ByteBuffer) -> None:
-        """Write to the copy in memory."""
+        """Write to the copy in memory; what is there already changes nothing."""
+        if self._content.data is None and self.read_at(position, len(data)) == data:
+            return
         content = self._content.in_memory()
         content.extend(bytes(max(0, position - len(content))))
         content[position : position + len(data)] = data

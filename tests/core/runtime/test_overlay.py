@@ -68,6 +68,16 @@ def test_writing_what_is_there_already_is_no_change(tmp_path: Path) -> None:
     assert overlay.changes() == [Written(name="a", data=b"012X456789", is_new=False)]
 
 
+def test_what_is_left_of_a_file_that_was_cut_may_be_written_again(tmp_path: Path) -> None:
+    overlay = filled(tmp_path)
+    file = overlay.open("a")
+    file.truncate(4)
+    file.write_at(0, b"0123")
+    assert overlay.changes() == [Cut(name="a", size_bytes=4, cut_bytes=6)]
+    file.write_at(2, b"234")
+    assert overlay.changes() == [Written(name="a", data=b"01234", is_new=False)]
+
+
 def test_a_renamed_and_removed_file_is_a_removed_file(tmp_path: Path) -> None:
     overlay = filled(tmp_path)
     overlay.rename("a", "a.deleted")
