@@ -87,6 +87,12 @@ class CleaningSimulation(LogSimulation):
             self._steps.work()
             self._steps.notice()
 
+    def _truncate(self, store: SteppedStore) -> None:
+        """Not here: `tests/sim/log_store.py` is about logs whose end is cut off."""
+
+    def _append_replicated(self, store: SteppedStore) -> None:
+        """Nor is what a leader sends."""
+
     def _append(self, store: SteppedStore) -> None:
         found = self._log(store)
         if found is None:
@@ -107,24 +113,27 @@ class CleaningSimulation(LogSimulation):
             producer_epoch=0,
             base_sequence=sequence,
         )
+        epoch = len(owed.batches) // 10
         try:
-            result = log.append(data, now_ms=NOW_MS, leader_epoch=len(owed.batches) // 10)
+            result = log.append(data, now_ms=NOW_MS, leader_epoch=epoch)
         except KafkaStorageError:
             self.refused += 1
             return
         assert not result.duplicate
         owed.sequences[producer] = sequence + len(records)
         view = BatchView(data)
-        batch = Appended(result.base_offset, result.last_offset + 1, payload(view), (producer, sequence), data)
+        batch = Appended(result.base_offset, result.last_offset + 1, payload(view), (producer, sequence), data, epoch)
         owed.batches.append(batch)
         try:
             pending = log.pending(result.last_offset)
         except KafkaStorageError:
             return
         if pending is None:
-            self._acknowledge(owed, batch)
+            self._acknowledge(owed, batch, owed.cuts)
         else:
-            pending.add_done_callback(lambda done: done.exception() is None and self._acknowledge(owed, batch))
+            pending.add_done_callback(
+                lambda done: done.exception() is None and self._acknowledge(owed, batch, owed.cuts)
+            )
 
     def _check_log(self, log: PartitionLog, owed: Promises) -> None:
         assert log.topic_id == owed.topic_id

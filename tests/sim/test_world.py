@@ -82,7 +82,7 @@ FOUND_FROM = {
     "ack_before_durable": 1,
     "decision_before_durable": 0,
     "generation_begins_anew": 1,
-    "high_watermark_beyond_durable": 150,
+    "high_watermark_beyond_durable": 220,
     "lost_group_append": 0,
     "no_new_leader_epoch": 45,
     "offsets_outlive_their_topic": 0,
