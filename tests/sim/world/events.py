@@ -6,6 +6,7 @@ A line has four columns: virtual seconds since the beginning, the place, the kin
 
 import uuid
 from dataclasses import dataclass, fields
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +18,14 @@ class Event:
 
     def line(self) -> str:
         """The line of the trace."""
-        facts = " ".join(
-            f"{each.name}={_text(getattr(self, each.name))}"
-            for each in fields(self)
-            if each.name not in ("at", "place")
-        )
-        return f"{self.at:012.6f} {self.place:<9} {type(self).__name__:<13} {facts}".rstrip()
+        kind = type(self)
+        facts = " ".join([f"{name}={_text(getattr(self, name))}" for name in _facts_of(kind)])
+        return f"{self.at:012.6f} {self.place:<9} {kind.__name__:<13} {facts}".rstrip()
+
+
+@cache
+def _facts_of(kind: type[Event]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.name not in ("at", "place"))
 
 
 def _text(value: object) -> str:

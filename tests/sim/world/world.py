@@ -18,7 +18,7 @@ from tests.sim.world.events import Event, Fault, Started
 from tests.sim.world.invariants import Violation, all_invariants
 from tests.sim.world.node import SimulatedNode
 from tests.sim.world.plan import Plan, shrunk
-from tidemill.core.runtime.virtual_network import VirtualNetwork
+from tests.sim.world.rare import CrumblingNetwork, settings
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
 
 SETTLED_WITHIN_S = 300
@@ -26,19 +26,6 @@ SETTLED_WITHIN_S = 300
 
 DETAILED = ("cut", "clock", "flipped_bit")
 """Faults whose names go on with what they were done to."""
-
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "100",
-    "log.retention.ms": "-1",
-    "log.segment.bytes": "3000",
-    "log.cleaner.backoff.ms": "2000",
-    "log.cleaner.min.cleanable.ratio": "0.1",
-    "metadata.log.max.record.bytes.between.snapshots": "1500",
-    "metadata.log.max.snapshot.interval.ms": "20000",
-    "offsets.topic.num.partitions": "2",
-    "offsets.topic.segment.bytes": "4000",
-}
 
 
 class World:
@@ -48,7 +35,7 @@ class World:
         self.plan = plan
         seed = plan.seed
         self.rng = random.Random(seed)
-        self.network = VirtualNetwork(random.Random(self.rng.getrandbits(64)), self._delay_s)
+        self.network = CrumblingNetwork(random.Random(self.rng.getrandbits(64)), self._delay_s)
         self.loop = VirtualLoop(random.Random(self.rng.getrandbits(64)), network=self.network)
         self.loop.set_exception_handler(self._unexpected)
         self.trace: list[str] = []
@@ -67,7 +54,9 @@ class World:
         self.flips_bits = self.rng.random() < 0.3
         self._strikes = self.rng.random() < 0.5
         self._latency_s = self.rng.choice((0.0002, 0.001, 0.02))
-        self.node = SimulatedNode(self, "node-1", {**SETTINGS, "flush.policy": "os" if self.page_cache else "group"})
+        self.settings = settings(self.rng)
+        policy = "os" if self.page_cache else "group"
+        self.node = SimulatedNode(self, "node-1", {**self.settings, "flush.policy": policy})
         clients: list[Client] = [
             Admin(self, "admin"),
             Producer(self, "producer"),
