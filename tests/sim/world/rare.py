@@ -62,7 +62,7 @@ class CrumblingNetwork(VirtualNetwork):
         self._crumbles = rng.random() < 0.3
 
     def pieces(self, data: bytes) -> Iterable[bytes]:
-        if not self._crumbles or self._chance.random() > 0.05:
+        if not self._crumbles or len(data) < 2 or self._chance.random() > 0.05:
             return super().pieces(data)
         head = min(len(data) - 1, self._chance.randrange(1, 40))
         return (*(data[at : at + 1] for at in range(head)), data[head:])
