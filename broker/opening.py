@@ -51,8 +51,21 @@ def open_logs(
     log_config: Callable[[TopicImage | None], LogConfig],
     new_uuid: Callable[[], uuid.UUID],
 ) -> None:
-    """Open every log that the image has; blocks for as long as recovery takes."""
+    """Open every log that the image has; blocks for as long as recovery takes.
+
+    `log_config` is asked once for all topics with the same settings of their own: they share what it says.
+    """
     topics = controller.image.topics
+    known: dict[frozenset[tuple[str, str]], LogConfig] = {}
+
+    def config_of(name: str) -> LogConfig:
+        topic = topics.get(name)
+        own = frozenset(topic.configs.items()) if topic is not None else frozenset()
+        config = known.get(own)
+        if config is None:
+            config = known[own] = log_config(topic)
+        return config
+
     for folder in set_aside(data, controller.image, controller.removed_topic_ids, new_uuid):
         log.warning("partition folder moved", folder=folder.name, to=folder.new_name, reason=folder.reason)
-    logs.open_all(lambda topic: log_config(topics.get(topic)))
+    logs.open_all(config_of)

@@ -306,9 +306,10 @@ def _restore_producers(directory: Directory, segments: list[Segment], producers:
     """Take the newest snapshot that can be read and remove those of no use; returns the offset that it stands for."""
     log_end_offset = segments[-1].next_offset
     bases = {segment.base_offset for segment in segments}
-    taken = _take_snapshot(directory, producers, segments, now_ms)
+    offsets = snapshot_offsets(directory)
+    taken = _take_snapshot(directory, offsets, producers, segments, now_ms)
     changed = False
-    for offset in snapshot_offsets(directory):
+    for offset in offsets:
         if offset != taken and (offset > log_end_offset or taken is None or offset not in bases or offset > taken):
             # what lies behind the log end now would be wrong when the log has grown again
             directory.remove(segment_name(offset, SNAPSHOT_SUFFIX))
@@ -319,10 +320,10 @@ def _restore_producers(directory: Directory, segments: list[Segment], producers:
 
 
 def _take_snapshot(
-    directory: Directory, producers: ProducerStates, segments: Sequence[Segment], now_ms: int
+    directory: Directory, offsets: list[int], producers: ProducerStates, segments: Sequence[Segment], now_ms: int
 ) -> int | None:
     """Restore the newest snapshot within the log that can be read; its offset, None without one."""
-    for offset in snapshot_offsets(directory):
+    for offset in offsets:
         if not segments[0].base_offset <= offset <= segments[-1].next_offset:
             continue  # from one before the log on some batches are not there any more
         name = segment_name(offset, SNAPSHOT_SUFFIX)
@@ -343,7 +344,7 @@ def producers_at_end(directory: Directory, segments: Sequence[Segment], now_ms: 
     The files are read anew, up to where `segments` end; nothing is changed.
     """
     producers = ProducerStates()
-    taken = _take_snapshot(directory, producers, segments, now_ms)
+    taken = _take_snapshot(directory, snapshot_offsets(directory), producers, segments, now_ms)
     replay_from = segments[0].base_offset if taken is None else taken
     for segment in segments:
         if segment.next_offset <= replay_from or not segment.size_bytes:

@@ -99,7 +99,9 @@ def recover(directory: Directory) -> None:
         log.info("finishing the replacement of segments", folder=directory.path, new=base_offset, old=old_offsets)
         finish(directory, base_offset, old_offsets)
         remove_replaced(directory, base_offset, old_offsets)
-    left_over = [name for name in directory.list() if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX))]
+    if decided:
+        names = directory.list()
+    left_over = [name for name in names if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX))]
     for name in left_over:
         directory.remove(name)
     if decided or left_over:

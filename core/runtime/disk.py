@@ -18,6 +18,7 @@ import platform
 import re
 import resource
 import shutil
+import stat
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -288,13 +289,15 @@ class OsDirectory:
     __slots__ = ("_path",)
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-        self._path.mkdir(parents=True, exist_ok=True)
+        whole = Path(path)
+        self._path = str(whole)  # names are joined as text: many small files are asked for at a start
+        if not stat.S_ISDIR(_mode_of(self._path)):
+            whole.mkdir(parents=True, exist_ok=True)
 
     @property
     def path(self) -> str:
         """The path to show to people."""
-        return str(self._path)
+        return self._path
 
     def list(self) -> "list[str]":
         """Names of everything in it, sorted."""
@@ -302,27 +305,28 @@ class OsDirectory:
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or folder of that name."""
-        return (self._path / name).exists()
+        return _mode_of(f"{self._path}/{name}") != 0
 
     def is_directory(self, name: str) -> bool:
         """Whether `name` is a folder."""
-        return (self._path / name).is_dir()
+        return stat.S_ISDIR(_mode_of(f"{self._path}/{name}"))
 
     def modified_ms(self, name: str) -> int:
         """When the file was last written, wall-clock milliseconds."""
-        return (self._path / name).stat().st_mtime_ns // 1_000_000
+        return os.stat(f"{self._path}/{name}").st_mtime_ns // 1_000_000
 
     def open(self, name: str) -> OsFile:
         """Open an existing file for reading and writing."""
-        return OsFile(os.open(self._path / name, os.O_RDWR | os.O_CLOEXEC))
+        return OsFile(os.open(f"{self._path}/{name}", os.O_RDWR | os.O_CLOEXEC))
 
     def create(self, name: str) -> OsFile:
         """Make an empty file (emptying one that is there) and open it."""
-        return OsFile(os.open(self._path / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        return OsFile(os.open(f"{self._path}/{name}", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
 
     def read(self, name: str) -> bytes:
         """All bytes of a file."""
-        return (self._path / name).read_bytes()
+        with open(f"{self._path}/{name}", "rb", buffering=0) as file:
+            return file.readall()
 
     def replace(self, name: str, data: bytes, *, sync_name: bool = True) -> None:
         """Put `data` under `name` atomically and durably; without `sync_name` durable only after the next `sync`."""
@@ -333,26 +337,26 @@ class OsDirectory:
             os.fsync(file._descriptor)
         finally:
             file.close()
-        os.replace(self._path / temporary, self._path / name)
+        os.replace(f"{self._path}/{temporary}", f"{self._path}/{name}")
         if sync_name:
             self.sync()
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or folder inside this folder."""
-        os.replace(self._path / old, self._path / new)
+        os.replace(f"{self._path}/{old}", f"{self._path}/{new}")
 
     def remove(self, name: str) -> None:
         """Remove a file; no error if it is gone."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path / name)
+            os.unlink(f"{self._path}/{name}")
 
     def remove_tree(self, name: str) -> None:
         """Remove a folder and everything in it."""
-        shutil.rmtree(self._path / name)
+        shutil.rmtree(f"{self._path}/{name}")
 
     def subdirectory(self, name: str) -> "OsDirectory":
         """The folder `name` inside this one, made if missing."""
-        return OsDirectory(self._path / name)
+        return OsDirectory(f"{self._path}/{name}")
 
     def file_system_sync(self) -> Callable[[], None] | None:
         """A call that makes everything in this file system durable, if the system has one that tells of errors."""
@@ -370,10 +374,18 @@ class OsDirectory:
             os.close(descriptor)
 
 
+def _mode_of(path: str) -> int:
+    """Of a file or folder; 0 if there is none. Any other trouble is none of "it is not there"."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
 class _FileSystemSync:
     """`syncfs` on a descriptor that stays open: the kernel reports every write-back error since it was opened."""
 
-    def __init__(self, path: Path, syncfs: Callable[[int], int]) -> None:
+    def __init__(self, path: str, syncfs: Callable[[int], int]) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._syncfs = syncfs
 

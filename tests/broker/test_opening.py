@@ -12,6 +12,7 @@ from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.quorum.controller import Controller
+from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.quorum.metadata import CreateTopics, NewTopic, RegisterBroker, Rules, decide
 from tidemill.broker.quorum.store import FOLDER as METADATA_FOLDER
 from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore
@@ -111,3 +112,40 @@ def test_a_folder_of_a_deleted_topic_makes_room_before_logs_are_opened() -> None
     _, logs = opened(disk)
     assert [str(each) for each in logs.partitions()] == ["t-0"]
     assert any(name.startswith("other-0") and name.endswith("-stray") for name in disk.root.list())
+
+
+def test_topics_with_the_same_settings_share_what_is_worked_out_from_them() -> None:
+    disk = SimulatedDisk()
+    controller, logs = opened(disk)
+    store = MetadataStore(disk.root)
+    store.load(lambda _: None)
+    register = RegisterBroker(broker_id=1, incarnation_id=uuid.UUID(int=4), end_points=())
+    store.append(decide(controller.image, register, Rules()).records, 0)
+    store.sync()
+    controller, logs = opened(disk)
+    store = MetadataStore(disk.root)
+    store.load(lambda _: None)
+    settings = {"a": {}, "b": {}, "c": {"retention.ms": "7"}, "d": {"retention.ms": "8"}, "e": {"retention.ms": "7"}}
+    topics = tuple(
+        NewTopic(name=name, topic_id=uuid.UUID(int=10 + number), partitions=1, configs=own)
+        for number, (name, own) in enumerate(settings.items())
+    )
+    store.append(decide(controller.image, CreateTopics(topics=topics), Rules()).records, 0)
+    store.sync()
+    for topic in topics:
+        logs.create(topic.name, topic.topic_id, 0, LogConfig())
+    asked: list[dict[str, str]] = []
+
+    def log_config(topic: TopicImage | None) -> LogConfig:
+        own = dict(topic.configs) if topic is not None else {}
+        asked.append(own)
+        return LogConfig(retention_ms=int(own.get("retention.ms", 1)))
+
+    again = Controller(
+        MetadataStore(disk.root), clock=CLOCK, rules=Rules(), node_id=1, new_uuid=lambda: uuid.UUID(int=2)
+    )
+    open_metadata(disk.root, again)
+    logs = LogStore(disk.root, clock=CLOCK, node_id=1, new_id=lambda: uuid.UUID(int=1))
+    open_logs(disk.root, again, logs, log_config, lambda: uuid.UUID(int=3))
+    assert asked == [{}, {"retention.ms": "7"}, {"retention.ms": "8"}]
+    assert {log.topic_partition.topic: log.config.retention_ms for log in logs} == dict(a=1, b=1, c=7, d=8, e=7)
