@@ -131,6 +131,8 @@ def run(config: BrokerConfig) -> int:
     except (StartRefused, FolderRefused, ConfigError) as error:
         print(f"tidemill broker: {error}", file=sys.stderr)
         return 1
+    finally:
+        gc.enable()
 
 
 def _loop_factory() -> "type[asyncio.AbstractEventLoop]":

@@ -148,4 +148,8 @@ def test_topics_with_the_same_settings_share_what_is_worked_out_from_them() -> N
     logs = LogStore(disk.root, clock=CLOCK, node_id=1, new_id=lambda: uuid.UUID(int=1))
     open_logs(disk.root, again, logs, log_config, lambda: uuid.UUID(int=3))
     assert asked == [{}, {"retention.ms": "7"}, {"retention.ms": "8"}]
-    assert {log.topic_partition.topic: log.config.retention_ms for log in logs} == dict(a=1, b=1, c=7, d=8, e=7)
+    assert {log.topic_partition.topic: log.config.retention_ms for log in logs} == {
+        **dict.fromkeys("ab", 1),
+        **dict.fromkeys("ce", 7),
+        "d": 8,
+    }
