@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
+from tidemill.broker.coordination.leaderships import ShardState
 from tidemill.broker.groups.coordinator import GroupCoordinator
 from tidemill.broker.groups.states import GroupState
 from tidemill.broker.log.cleaner import LogCleaner
@@ -120,6 +121,8 @@ class Groups:
     offsets: int
     rows: tuple[GroupRow, ...]
     positions: tuple[PositionRow, ...]
+    partitions: Mapping[ShardState, int]
+    """Of the topic that keeps them, those led here by what can be done with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +147,14 @@ class Figures:
     """Of `PARTS`, what could not be taken: what is said of it is nothing."""
 
 
+NO_PARTITIONS: Final = dict.fromkeys((ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED), 0)
+
 NOTHING: Final = Figures(
     traffic=Traffic(0, 0, 0),
     topics={},
     logs=(),
     replicas=Replicas(here=0, led=0, under_replicated=0, offline=0, topics=0, partitions=0),
-    groups=Groups(states=dict.fromkeys(GroupState, 0), offsets=0, rows=(), positions=()),
+    groups=Groups(states=dict.fromkeys(GroupState, 0), offsets=0, rows=(), positions=(), partitions=NO_PARTITIONS),
     requests={},
     times=(),
     errors={},
@@ -300,7 +305,13 @@ async def _take_groups(broker: CountedBroker, turns: Turns, series_max: int, lef
             lag = None if replica is None or replica.closed else max(replica.high_watermark - committed.offset, 0)
             positions.append(PositionRow(group_id, topic, partition, committed.offset, lag))
             await turns.give_way()
-    return Groups(states=states, offsets=offsets, rows=tuple(rows), positions=tuple(positions))
+    return Groups(
+        states=states,
+        offsets=offsets,
+        rows=tuple(rows),
+        positions=tuple(positions),
+        partitions=groups.partition_states(),
+    )
 
 
 def _times(meter: RequestMeter) -> tuple[TimesRow, ...]:

@@ -204,6 +204,9 @@ def _groups(groups: Groups) -> Iterator[Family]:
     for state, count in groups.states.items():
         yield _gauge(f"{prefix}groups{state.lower()}", f"consumer groups that are {state}", count)
     yield _gauge(f"{prefix}offsets", "offsets that groups have committed", groups.offsets)
+    partitions: list[Sample] = [(labels(state=state), count) for state, count in groups.partitions.items()]
+    name = "kafka_server_group_coordinator_metrics_num_partitions"
+    yield Family(name, "gauge", "partitions led here that keep groups", partitions)
     members: list[Sample] = [(labels(consumergroup=row.group_id), row.members) for row in groups.rows]
     yield Family("kafka_consumergroup_members", "gauge", "members of a group", members)
     offsets: list[Sample] = []

@@ -9,7 +9,8 @@ Used on the event loop only. Not here: any rule about what is coordinated.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Final, Generic
 
 import structlog
@@ -83,6 +84,16 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             if shard.state is ShardState.ACTIVE:
                 yield shard
 
+    def states(self) -> Mapping[ShardState, int]:
+        """How many of the partitions led here are being taken up, can answer, and cannot be used."""
+        found = Counter(shard.state for shard in self._shards.values())
+        failed = found[ShardState.FAILED] + found[ShardState.OVER]  # one that found out before the image said so
+        return {
+            ShardState.LOADING: found[ShardState.LOADING],
+            ShardState.ACTIVE: found[ShardState.ACTIVE],
+            ShardState.FAILED: failed,
+        }
+
     def all_loaded(self) -> Iterator[Shard[MachineT, RecordT]]:
         """The same for an answer about everything; raises CoordinatorLoadInProgress while there is more to come."""
         for shard in list(self._shards.values()):
@@ -113,13 +124,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         if before.topics.get(self._duty.topic) is not image.topics.get(self._duty.topic):
             self._turn_over()
         for shard in self.active():
-            try:
-                shard.turn(ImageChanged(image=image, gone=gone))
-            except Exception as error:  # a bug about one must not keep the news from all others
-                log.exception("image not followed", topic=self._duty.topic, partition=shard.partition)
-                if shard.is_active:
-                    shard.fail(f"an image could not be followed: {error}")
-                self._to_load.set()
+            shard.tell(ImageChanged(image=image, gone=gone))
 
     def _turn_over(self) -> None:
         held = {partition: shard.leadership for partition, shard in self._shards.items()}
@@ -157,12 +162,26 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 self._to_load.set()
 
     def load_now(self) -> int:
-        """Load all that can be, before anybody is let in; the number of records. Raises KafkaError."""
+        """Load all that can be, before anybody is let in; the number of records.
+
+        A partition that cannot be read is offline, and tried again by `run`; it keeps no other from its work.
+        """
         count = 0
         for shard in self._loadable():
-            count += sum(shard.load())
-            shard.activate(self.image)
+            try:
+                count += sum(shard.load())
+            except Exception as error:
+                self._not_loaded(shard, error)
+            else:
+                shard.activate(self.image)
         return count
+
+    def _not_loaded(self, shard: Shard[MachineT, RecordT], error: Exception) -> None:
+        known = isinstance(error, KafkaError)  # what is no bug needs no traceback, once a second
+        tell = log.error if known else log.exception
+        tell("not loaded", topic=self._duty.topic, partition=shard.partition, reason=str(error))
+        if shard.state is ShardState.LOADING:
+            shard.fail(f"{self._duty.topic}-{shard.partition} cannot be read: {error}")
 
     async def load(self) -> None:
         """Load all that can be, and let others have their turns."""
@@ -178,11 +197,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 else:
                     shard.activate(self.image)
             except Exception as error:
-                known = isinstance(error, KafkaError)  # what is no bug needs no traceback, once a second
-                tell = log.error if known else log.exception
-                tell("not loaded", topic=self._duty.topic, partition=shard.partition, reason=str(error))
-                if shard.state is ShardState.LOADING:
-                    shard.fail(f"{self._duty.topic}-{shard.partition} cannot be read: {error}")
+                self._not_loaded(shard, error)
                 continue
             seconds = round(self._clock.monotonic() - began_s, 3)
             log.info("loaded", topic=self._duty.topic, partition=shard.partition, records=count, seconds=seconds)
@@ -235,7 +250,4 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     def tick(self) -> None:
         """Do what is due by the clock."""
         for shard in self.active():
-            try:
-                shard.turn(Tick())
-            except Exception:  # a bug about one must not stop the clock of all others
-                log.exception("tick failed", topic=self._duty.topic, partition=shard.partition)
+            shard.tell(Tick())

@@ -38,6 +38,7 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    CorruptMessage,
     FencedLeaderEpoch,
     KafkaError,
     NotCoordinator,
@@ -155,12 +156,18 @@ class Shard(Generic[MachineT, RecordT]):
         partition_log = self.log()
         offset, end = partition_log.log_start_offset, partition_log.log_end_offset
         while offset < end and (data := partition_log.read_own(offset, LOAD_READ_BYTES)):
+            left_bytes = len(data)
             for view in iter_batches(data):
+                if view.last_offset < offset or not view.verify_crc():
+                    raise CorruptMessage(f"the batch at offset {offset} does not match its checksum or its place")
+                left_bytes -= view.size_bytes
                 offset = view.last_offset + 1
                 records = [] if view.is_control else decode_records(view)
                 for record in records:
                     self._replay(record)
                 yield len(records)
+            if left_bytes:
+                raise CorruptMessage(f"what was read ends inside a batch, behind offset {offset}")
         if end > 0:
             self._wait_for(FOUND, partition_log, end - 1)
 
@@ -178,7 +185,7 @@ class Shard(Generic[MachineT, RecordT]):
     def activate(self, image: ClusterImage) -> None:
         """Everything is loaded: answer from here on."""
         self.state = after(self.state, ShardMove.LOADED)
-        self.turn(Replayed(image=image))
+        self.tell(Replayed(image=image))
 
     def fail(self, reason: str) -> None:
         """The machine does not know what the log says, or may not."""
@@ -229,6 +236,19 @@ class Shard(Generic[MachineT, RecordT]):
         self.check_active()
 
     # --- one turn
+
+    def tell(self, event: object) -> None:
+        """Let the machine take in what nobody asked; if it stumbles, its partition is to be taken up anew.
+
+        Half of what it had to do may be done, and nobody would ask for the other half.
+        """
+        try:
+            self.turn(event)
+        except Exception as error:
+            log.exception("not taken in", topic=self._duty.topic, partition=self.partition, what=type(event).__name__)
+            if self.is_active:
+                self.fail(f"{self._duty.topic}-{self.partition} stumbled over {type(event).__name__}: {error}")
+            self._went_astray()
 
     def turn(self, event: object) -> None:
         """Let the machine take in `event`, and do what it says."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
 from tidemill.broker.coordination.contract import Duty
+from tidemill.broker.coordination.leaderships import ShardState
 from tidemill.broker.coordination.runtime import CoordinatorRuntime
 from tidemill.broker.coordination.shard import CoordinatedLogs, Shard
 from tidemill.broker.groups.events import (
@@ -222,6 +223,10 @@ class GroupCoordinator:
         return self._runtime.trouble(group_id, REFUSED_PAUSE_MS)
 
     # --- figures
+
+    def partition_states(self) -> Mapping[ShardState, int]:
+        """How many of the partitions led here are being taken up, can answer, and cannot be used."""
+        return self._runtime.states()
 
     def group_ids(self) -> list[str]:
         """Every group that is known here by its name."""

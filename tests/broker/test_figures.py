@@ -8,8 +8,10 @@ import pytest
 
 from tests.broker.broker_world import broker_and_client, running_broker
 from tests.broker.handlers.data_path import fetch, make_topic, produce, produce_request, records
+from tidemill.broker.coordination.leaderships import ShardState
 from tidemill.broker.figures import (
     GROUPS,
+    NO_PARTITIONS,
     OF_GROUPS,
     OFFSETS,
     PARTITIONS,
@@ -109,6 +111,7 @@ async def test_groups_and_how_far_behind_they_are(tmp_path: Path) -> None:
         assert groups.rows == (GroupRow("g", 0),)
         assert groups.positions == (PositionRow("g", "t", 0, 1, 2), PositionRow("g", "t", 1, 0, 0))
         assert (groups.states[GroupState.EMPTY], groups.states[GroupState.STABLE], groups.offsets) == (1, 0, 2)
+        assert groups.partitions == {**NO_PARTITIONS, ShardState.ACTIVE: len(broker.groups.shards())}
         await broker.logs.delete("t")
         assert [row.lag for row in (await taken(broker, SERIES)).groups.positions] == [None, None]
 

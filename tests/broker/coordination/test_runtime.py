@@ -1,19 +1,20 @@
 """All shards of a node: which there are, when they are loaded, who may ask."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from tests.broker.coordination.counters import LEASE_MS, TOPIC, Counters, CounterWorld, image
+from tests.broker.coordination.counters import LEASE_MS, TOPIC, Add, Counters, CounterWorld, image
 from tests.broker.coordination.shared_log import full_disk
-from tidemill.broker.coordination.contract import ImageChanged
+from tidemill.broker.coordination.contract import ImageChanged, Instant, Replayed, Tick
+from tidemill.broker.coordination.leaderships import ShardState
 from tidemill.broker.coordination.runtime import LOAD_PAUSE_S, partition_of
 from tidemill.broker.log import turns
 from tidemill.core.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     CorruptMessage,
-    KafkaError,
     NotCoordinator,
 )
 from tidemill.core.runtime.virtual_time import VirtualLoop
@@ -110,18 +111,72 @@ async def test_the_machine_is_told_the_image_there_is_when_it_is_loaded(monkeypa
     assert shard.machine.image is later
 
 
-async def test_a_start_loads_at_once_and_refuses_what_cannot_be_read() -> None:
+async def test_a_start_loads_at_once_and_goes_on_without_a_partition_that_cannot_be_read() -> None:
     world = CounterWorld()
     await filled(world, 4)
     world.lead()
     assert world.runtime.load_now() == 4
     assert (world.totals(), world.runtime.load_now()) == ({"a": 4}, 0)
-    again = CounterWorld()
+    again = CounterWorld(partitions=2)
     await filled(again, 1)
     again.lead()
-    again.logs[0].read_fails = CorruptMessage("a corrupt batch")
-    with pytest.raises(KafkaError):
-        again.runtime.load_now()
+    again.logs[1].read_fails = again.logs[0].read_fails = CorruptMessage("a corrupt batch")
+    broken, sound = "a", "b"
+    assert {partition_of(sound, 2), partition_of(broken, 2)} == {0, 1}
+    again.logs[partition_of(sound, 2)].read_fails = None
+    again.runtime.load_now()
+    await again.runtime.shard_of(sound).ask(Add(request_id=7, name=sound))
+    with pytest.raises(CoordinatorNotAvailable, match="a corrupt batch"):
+        again.runtime.shard_of(broken)
+    assert "a corrupt batch" in (again.runtime.trouble(broken, 1000) or "")
+    assert again.runtime.states() == {ShardState.LOADING: 0, ShardState.ACTIVE: 1, ShardState.FAILED: 1}
+
+
+async def test_a_batch_whose_bytes_changed_is_not_believed() -> None:
+    world = CounterWorld()
+    await filled(world, 3)
+    stored = world.logs[0].batches[1]
+    data = bytearray(stored.data)
+    data[data.rindex(b"2")] = ord("7")
+    world.logs[0].batches[1] = stored._replace(data=bytes(data))
+    world.lead()
+    await world.runtime.load()
+    with pytest.raises(CoordinatorNotAvailable, match="does not match its checksum"):
+        await world.add()
+
+
+async def test_a_log_that_ends_in_the_middle_of_a_batch_is_not_taken_for_whole() -> None:
+    world = CounterWorld()
+    await filled(world, 2)
+    stored = world.logs[0].batches[1]
+    world.logs[0].batches[1] = stored._replace(data=stored.data[:-1])
+    world.lead()
+    await world.runtime.load()
+    with pytest.raises(CoordinatorNotAvailable, match="ends inside a batch"):
+        await world.add()
+
+
+@pytest.mark.parametrize("event", [Replayed, Tick])
+async def test_a_machine_that_stumbles_is_taken_up_anew(event: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = CounterWorld()
+    await filled(world, 2)
+    step, stumbles = Counters.step, True
+
+    def stumble(machine: Counters, heard: Any, now: Instant) -> list[Any]:
+        if stumbles and isinstance(heard, event):
+            raise LookupError("a bug")
+        return step(machine, heard, now)
+
+    monkeypatch.setattr(Counters, "step", stumble)
+    world.lead()
+    await world.runtime.load()
+    world.clock.advance(LEASE_MS)
+    world.runtime.tick()
+    with pytest.raises(CoordinatorNotAvailable, match="a bug"):
+        await world.add()
+    stumbles = False
+    await world.runtime.load()
+    assert await world.add() == 3
 
 
 def test_a_load_that_fails_is_tried_again_and_time_goes_on_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +221,10 @@ async def test_a_bug_about_one_shard_does_not_stop_the_clock_of_others(monkeypat
     monkeypatch.setattr(Counters, "step", step)
     world.clock.advance(LEASE_MS)
     world.runtime.tick()
-    assert world.totals() == {keys[0]: 1}
+    assert world.totals() == {}
+    with pytest.raises(CoordinatorNotAvailable, match="stumbled over Tick"):
+        await world.add(keys[0])
+    assert await world.add(keys[1]) == 1
 
 
 async def test_a_shard_that_cannot_follow_an_image_is_taken_up_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +243,7 @@ async def test_a_shard_that_cannot_follow_an_image_is_taken_up_anew(monkeypatch:
     monkeypatch.setattr(Counters, "step", step)
     world.runtime.image_changed(image([(1, 0), (1, 0)]), frozenset(keys[1:]))
     assert world.totals() == {}
-    with pytest.raises(CoordinatorNotAvailable, match="could not be followed"):
+    with pytest.raises(CoordinatorNotAvailable, match="stumbled over ImageChanged"):
         await world.add(keys[0])
     await world.runtime.load()
     assert world.totals() == {keys[0]: 1}
