@@ -93,9 +93,10 @@ def digest(seed: int) -> str:
 
 
 def test_one_seed_is_one_trace_in_every_process() -> None:
-    here = digest(3)
-    assert digest(3) == here
-    program = "from tests.sim.test_world import digest; print(digest(3))"
+    seed = 14  # it has rare settings and a network that crumbles
+    here = digest(seed)
+    assert digest(seed) == here
+    program = f"from tests.sim.test_world import digest; print(digest({seed}))"
     for hash_seed in ("1", "77"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         found = subprocess.run(
