@@ -81,7 +81,8 @@ class AnswerQueue:
 
     def let_go(self, reason: Hold) -> None:
         """`reason` is over."""
-        self._holds.discard(reason)
+        if self._holds:
+            self._holds.discard(reason)
 
     def is_held(self, reason: Hold) -> bool:
         """Whether `reason` lasts."""
@@ -90,8 +91,11 @@ class AnswerQueue:
     def add(self, exchange: "Exchange", request_bytes: int) -> None:
         """A request that has started; `request_bytes` are counted while its answer is pending."""
         self._exchanges.append(exchange)
-        if exchange.chunks is not None:
-            self.answered(exchange)
+        chunks = exchange.chunks
+        if chunks is not None:
+            exchange.request = None  # as `answered` does
+            for chunk in chunks:
+                self.unsent_bytes += len(chunk)
         elif exchange.pending is not None:
             self._pending += 1
             self._pending_bytes += request_bytes

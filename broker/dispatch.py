@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("tidemill.broker.dispatch")
 
-_KEY_AND_VERSION = struct.Struct(">hh")
+_KEY_AND_VERSION = struct.Struct(">i")  # as one number
 _KEY = struct.Struct(">h")
 _KNOWN = Standing.KNOWN
-_KEY_BYTES, _KEY_AND_VERSION_BYTES = 2, 4
+_VERSION_BITS = 16
 
 Chunks = list[Buffer]
 """A framed response in pieces: record batches stay where they are until the socket takes them."""
@@ -202,9 +202,9 @@ ErrorResponse = Callable[[Any, KafkaError, int], Any]
 Shortcut = Callable[[memoryview], "Exchange | None"]
 """`(frame) -> exchange` of one API, one version and one connection; None leaves the frame to the general way."""
 
-Shortcuts = dict[bytes, Shortcut]
-"""By the four bytes that a frame begins with: API key and version. One per connection, filled by the dispatcher, which
-keeps one of each API."""
+Shortcuts = dict[int, Shortcut]
+"""By the four bytes that a frame begins with, API key and version as one number. One per connection, filled by the
+dispatcher, which keeps one of each API."""
 
 
 class DropConnection(Exception):
@@ -343,7 +343,9 @@ class Dispatcher:
         if peer.standing is not _KNOWN:
             _check_standing(frame, peer)
         failure: Exception | None = None
-        shortcut = shortcuts.get(bytes(frame[:_KEY_AND_VERSION_BYTES])) if shortcuts else None
+        shortcut = None
+        if shortcuts and len(frame) >= _KEY_AND_VERSION.size:
+            shortcut = shortcuts.get(_KEY_AND_VERSION.unpack_from(frame)[0])
         is_charged = self._broker.quotas is not UNLIMITED
         if is_charged:
             self._began = self._broker.clock.monotonic()
@@ -497,9 +499,9 @@ class Dispatcher:
         peer: Peer,
     ) -> None:
         """One for requests like this, unless there is one; it replaces that of another version."""
-        key = _KEY_AND_VERSION.pack(header.api_key, header.api_version)
+        key = header.api_key << _VERSION_BITS | header.api_version
         if key not in shortcuts:
-            for other in [other for other in shortcuts if other.startswith(key[:_KEY_BYTES])]:
+            for other in [other for other in shortcuts if other >> _VERSION_BITS == header.api_key]:
                 del shortcuts[other]  # a client keeps to one version, and what a shortcut remembers takes memory
             shortcuts[key] = make(self._broker, header.api_version, peer)
 

@@ -146,8 +146,7 @@ class ProduceMemo:
         base_offset, last_offset, append_time_ms, log_start_offset, _ = outcome
         chunks: Chunks = [known.respond(header[2], base_offset, append_time_ms, log_start_offset)]
         replica = known.place
-        pending = replica.pending(last_offset, known.acks)
-        if pending is None:
+        if last_offset < replica.high_watermark or (pending := replica.pending(last_offset, known.acks)) is None:
             exchange.chunks = chunks
         elif replica.machine.alone:
             exchange.after, exchange.due = pending, chunks

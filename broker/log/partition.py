@@ -443,7 +443,10 @@ class PartitionLog:
             return
         if log_end_offset - self._begun.end.offset >= self._config.flush_messages:
             self.flusher.add(self)
-        self._hold(self.end_position())
+        active = self._active
+        self._hold(
+            new_tuple(LogPosition, (log_end_offset, active.base_offset, active.size_bytes, active.indexes.latest[0]))
+        )
 
     # -- durability
 

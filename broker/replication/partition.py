@@ -213,7 +213,9 @@ class PartitionMachine:
     def stored(self, held: int) -> None:
         """This broker holds everything below `held` now."""
         self.held = held
-        if self.role is Role.LEADER:
+        if self.alone:
+            self.high_watermark = max(held, self.high_watermark)
+        elif self.role is Role.LEADER:
             self._advance()
         elif self.role is Role.FOLLOWER:
             self._take_high_watermark()

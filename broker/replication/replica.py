@@ -148,24 +148,32 @@ class Replica:
             self._refuse(KafkaStorageError(f"{self.log.topic_partition} is closed"))
             self._wake()
             return
-        self.machine.stored(self.log.held.offset)
-        self._show(self.machine.high_watermark)
+        held, machine = self.log.held, self.machine
+        machine.stored(held.offset)
+        if machine.high_watermark != held.offset:
+            self._show(machine.high_watermark)
+        elif held.offset != self.high_watermark:
+            self._expose(held)
 
     def _show(self, high_watermark: int) -> None:
         if high_watermark == self.high_watermark:
             return
         held = self.log.held
         try:
-            self.visible = held if high_watermark == held.offset else self.log.position_of(high_watermark)
+            visible = held if high_watermark == held.offset else self.log.position_of(high_watermark)
         except (CorruptMessage, KafkaStorageError) as error:
             log.error("high watermark stays", partition=str(self.log.topic_partition), reason=str(error))
             return
-        self.high_watermark = high_watermark
-        self.log.commit(self.visible)
+        self._expose(visible)
+
+    def _expose(self, visible: LogPosition) -> None:
+        """Consumers see everything below this position, and it stays."""
+        self.visible, self.high_watermark = visible, visible.offset
+        self.log.commit(visible)
         if self._wakes:
             self._wake()
         if self._waiters:
-            self._acknowledge(high_watermark)
+            self._acknowledge(visible.offset)
 
     # -- appending
 

@@ -38,6 +38,7 @@ _OLD_SETTINGS = struct.Struct(">hhii")  # transactional id, acks, timeout, topic
 _TWO_INT32 = struct.Struct(">ii")
 _FLEXIBLE_SETTINGS = struct.Struct(">BBhi")  # tags of the header, transactional id, acks, timeout
 _FLEXIBLE_PARTITION = struct.Struct(">iB")  # index, size of the batch + 1 if one byte says it
+_LOW_BYTES = struct.Struct("<I")  # of a varint: read together, for taken one by one they cost as much as the checksum
 _INDEX_BYTES = 4
 
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
@@ -102,19 +103,22 @@ def records_span(frame: bytes | memoryview, prefix_end: int, *, flexible: bool) 
             return None
         start = prefix_end + 4
         return (start, end) if _INT32.unpack_from(frame, prefix_end)[0] == end - start else None
+    if end - prefix_end < _LOW_BYTES.size:
+        return None  # not even the tags
     end -= len(_NO_TAGS)
-    start = prefix_end
-    size = shift = 0
-    while start < end:
-        byte = frame[start]
-        start += 1
-        size |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (start, end) if size == end - start + 1 and frame[end:] == _NO_TAGS else None
-        shift += 7
-        if shift > 28:
-            break
-    return None
+    (low,) = _LOW_BYTES.unpack_from(frame, prefix_end)
+    if not low & 0x80:
+        size, start = low & 0x7F, prefix_end + 1
+    elif not low & 0x8000:
+        size, start = low & 0x7F | low >> 1 & 0x3F80, prefix_end + 2
+    elif not low & 0x800000:
+        size, start = low & 0x7F | low >> 1 & 0x3F80 | low >> 2 & 0x1FC000, prefix_end + 3
+    else:
+        try:
+            size, start = read_uvarint(frame, prefix_end)
+        except (IndexError, ValueError):
+            return None
+    return (start, end) if size == end - start + 1 and frame[end:] == _NO_TAGS else None
 
 
 def _behind_client_id(frame: bytes | memoryview) -> int:
