@@ -214,7 +214,8 @@ class PartitionMachine:
         """This broker holds everything below `held` now."""
         self.held = held
         if self.alone:
-            self.high_watermark = max(held, self.high_watermark)
+            if held > self.high_watermark:
+                self.high_watermark = held
         elif self.role is Role.LEADER:
             self._advance()
         elif self.role is Role.FOLLOWER:

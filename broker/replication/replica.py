@@ -153,7 +153,10 @@ class Replica:
         if machine.high_watermark != held.offset:
             self._show(machine.high_watermark)
         elif held.offset != self.high_watermark:
-            self._expose(held)
+            self.visible, self.high_watermark = held, held.offset
+            self.log.commit(held)
+            if self._wakes or self._waiters:
+                self._tell()
 
     def _show(self, high_watermark: int) -> None:
         if high_watermark == self.high_watermark:
@@ -164,16 +167,15 @@ class Replica:
         except (CorruptMessage, KafkaStorageError) as error:
             log.error("high watermark stays", partition=str(self.log.topic_partition), reason=str(error))
             return
-        self._expose(visible)
-
-    def _expose(self, visible: LogPosition) -> None:
-        """Consumers see everything below this position, and it stays."""
-        self.visible, self.high_watermark = visible, visible.offset
+        self.visible, self.high_watermark = visible, high_watermark
         self.log.commit(visible)
-        if self._wakes:
-            self._wake()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Those who wait for the high watermark to move."""
+        self._wake()
         if self._waiters:
-            self._acknowledge(visible.offset)
+            self._acknowledge(self.high_watermark)
 
     # -- appending
 
