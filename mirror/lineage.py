@@ -12,8 +12,10 @@ newest of those that were stored reaches at least to where the target's end is m
 holds for a map that was stored without them: then a span ends where this life has read to.
 
 Epoch -1 stands for batches that do not tell: older formats, and brokers that write none. Of them nothing is claimed,
-and where epochs fall, which in one log they cannot, everything is forgotten. One thing stays open: batches that were on
-their way when the mirror was killed, show only after it was started again, and were cut off at the source in between.
+and where epochs fall, which in one log they cannot, everything is forgotten. Two things stay open. Batches that were on
+their way when the mirror was killed, show only after it was started again, and were cut off at the source in between;
+and a probe (`tidemill.mirror.resuming`) that is cut off at the source before its runs are stored: a restart takes its
+records for those that the map expects there, which the source had lost to compaction.
 """
 
 from bisect import bisect_left, bisect_right

@@ -296,8 +296,8 @@ class PartitionLink:
         self.progress.target_start, self.progress.target_end = event.log_start, event.log_end
         self._located, self._located_ms = True, self._now_ms
         self._next_target = event.log_end
-        if not self._outbox.resume(event.log_end) and self._resumption is None:
-            self._resumption = Resumption(self._now_ms)
+        if not self._outbox.resume(event.log_end):
+            self._doubt()
         self._judge_probe(event)
         self._forget_doubts()
         self._forget_damage()
@@ -400,6 +400,13 @@ class PartitionLink:
                 resumption.probe = None
         elif self._outbox.is_empty:  # it was refused
             resumption.probe = None
+
+    def _doubt(self) -> None:
+        """A batch that may still arrive had to be forgotten."""
+        if self._resumption is None:
+            self._resumption = Resumption(self._now_ms)
+        else:
+            self._resumption.begin_anew(self._now_ms)
 
     def _forget_doubts(self) -> None:
         resumption = self._resumption
@@ -561,7 +568,7 @@ class PartitionLink:
             ) from problem
         self._store(self._ledger.write())
         if finding.corrections and self._outbox.is_empty:
-            self._next_source = self.progress.source_next = max(self._next_source, finding.next_source)
+            self._next_source = self._hole_end = self.progress.source_next = finding.next_source
         return True
 
     def _fit(self, event: Fetched, position: int, has_batches: bool) -> bool:

@@ -34,6 +34,10 @@ class Resumption:
         self._started_ms = started_ms
         self._barren: list[tuple[int, int]] = []
 
+    def begin_anew(self, now_ms: int) -> None:
+        """More is in doubt: what was sent until now has as long to arrive as what was sent before the start."""
+        self._started_ms = now_ms
+
     def remaining_ms(self, now_ms: int) -> int:
         """How long requests of the previous life may still arrive."""
         return max(0, min(ARRIVAL_MS, ARRIVAL_MS - (now_ms - self._started_ms)))

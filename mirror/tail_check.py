@@ -6,6 +6,8 @@ the map gives for them. If not, somebody else wrote there or a topic was created
 A record that the source no longer has proves nothing: it was compacted. But the batch may also be one that was sent to
 try where the log ends (`tidemill.mirror.resuming`) and whose runs were not stored before the mirror was killed. Then
 its records are found in the source behind the offsets that the map gives, in the same order, and the map is put right.
+In a target that was put to another state they may be found before those offsets: the map was written for one without
+what the source had lost.
 
 Two neighbours that are the same in key, value, headers and time cannot be told apart if the first was compacted in that
 very moment.
@@ -89,23 +91,38 @@ class TailCheck:
 
     def _place(self, record: Record) -> bool:
         """Find a record of the source in the tail; False when it is one that is still to be mirrored."""
-        expected = self._index_of(record)
-        if expected is not None:
-            self._matched = expected + 1
-            return True
+        index = self._index_of(record)
+        if index is None:
+            index = self._found_elsewhere(record)
+            if index is None:
+                if record.offset < self._next_source:
+                    raise Mismatch(
+                        f"the source's record at offset {record.offset} is not the one that was mirrored: the source "
+                        "topic was truncated or created anew; re-create the target topic to mirror it from the start"
+                    )
+                return False
+            self._correct(index, record.offset)
+        self._matched = index + 1
+        if self._corrections:  # how far the rest of the tail reaches the map does not tell: all that is left is behind
+            self._next_source = record.offset + 1
+        return True
+
+    def _correct(self, index: int, source: int) -> None:
+        """Begin a run with that record of the tail, or with one before it that the map puts too far."""
+        first = index
+        while first > self._matched and (self._mapped[first - 1] or 0) >= source - (index - first):
+            first -= 1
+        run = Run(source - (index - first), self._records[first].offset)
+        self._corrections.append(run)
+        self._mapped[first:] = range(run.source, run.source + len(self._mapped) - first)
+
+    def _found_elsewhere(self, record: Record) -> int | None:
+        """Index of the record that is this one, whatever the map says."""
         for index in range(self._matched, len(self._records)):
             mine = self._records[index]
             if content(mine) == content(record) and mine.timestamp == record.timestamp:
-                self._corrections.append(Run(record.offset, mine.offset))
-                self._matched = index + 1
-                self._next_source = max(self._next_source, record.offset + 1)
-                return True
-        if record.offset < self._next_source:
-            raise Mismatch(
-                f"the source's record at offset {record.offset} is not the one that was mirrored: the source "
-                "topic was truncated or created anew; re-create the target topic to mirror it from the start"
-            )
-        return False
+                return index
+        return None
 
     def _index_of(self, record: Record) -> int | None:
         """Index of the record that the map takes for this one, if it is this one."""

@@ -425,6 +425,16 @@ def test_after_a_restart_what_was_already_there_keeps_its_place_in_the_map() -> 
     assert link.progress.source_next == 12
 
 
+def test_where_the_map_is_put_right_reading_begins_where_the_target_really_ends() -> None:
+    """The map was written for a target in which 12 followed on 9; this one has 10 and 11 too, which the source lost."""
+    link = PartitionLink(producer_id=PID, offsets=OffsetMap([Run(0, 0), Run(12, 10)]))
+    last = bytearray(plain(10, 4, producer_id=PID, producer_epoch=0, base_sequence=10))
+    fetch = only(located(link, 14, bytes(last)), Fetch)
+    step(link, Fetched(turn=fetch.turn, data=bytearray(plain(12, 2)), end=18))
+    assert link.offsets.runs() == (Run(0, 0), Run(10, 10))
+    assert link.progress.source_next == 14, "14 and 15 would be missing in the target"
+
+
 def test_a_marker_contradicts_nothing() -> None:
     link = PartitionLink(producer_id=PID, offsets=OffsetMap([Run(0, 0)]))
     fetch = only(located(link, 10), Fetch)

@@ -47,6 +47,13 @@ def test_waiting_ends_and_survives_a_clock_that_is_put_back() -> None:
     assert doubts.is_over(100_000 + VISIBLE_MS)
 
 
+def test_a_new_doubt_is_waited_out_as_long_as_the_first() -> None:
+    doubts = Resumption(0)
+    doubts.begin_anew(4_000)
+    assert doubts.remaining_ms(ARRIVAL_MS) == 4_000
+    assert not doubts.is_over(VISIBLE_MS)
+
+
 def test_a_probe_is_known_by_its_place_and_its_records() -> None:
     doubts = Resumption(0)
     doubts.probe = Outgoing(batch=batch(b"a", b"b"), target_offset=7, records=2, pieces=((3, 2),))

@@ -71,12 +71,32 @@ def test_other_records_in_their_place_are_a_mismatch() -> None:
 def test_a_batch_sent_ahead_of_its_map_puts_the_map_right() -> None:
     """The map expects offset 5 at 5, but 5 and 6 were compacted before 7, 8 and 11 were sent."""
     finding = TailCheck(tail(5, 7, 8, 11), IDENTITY, 8).take(fetched(source(7, 8, 11, 12)))
-    assert finding == Finding(next_source=12, corrections=(Run(7, 5), Run(8, 6), Run(11, 7)))
+    assert finding == Finding(next_source=12, corrections=(Run(7, 5), Run(11, 7)))
 
 
 def test_a_batch_sent_ahead_of_its_map_and_compacted_afterwards() -> None:
     finding = TailCheck(tail(5, 7, 8, 11), IDENTITY, 8).take(fetched(source(8, 12)))
     assert finding == Finding(next_source=9, corrections=(Run(8, 6),))
+
+
+@pytest.mark.parametrize(
+    ("left", "first"),
+    [
+        pytest.param((6, 9, 10, 11), Run(7, 7), id="the run that is refuted begins behind a record that is found"),
+        pytest.param((9, 10, 11, 12), Run(7, 7), id="or behind one that the source has lost"),
+        pytest.param((10, 11), Run(7, 7), id="whichever of its records is found first"),
+    ],
+)
+def test_a_run_that_is_refuted_is_put_right_from_its_first_record_on(left: tuple[int, ...], first: Run) -> None:
+    """The map was written for a target in which 9 followed on 6; this one has 7 and 8 too, which the source lost."""
+    offsets = OffsetMap([Run(0, 0), Run(9, 7)])
+    finding = TailCheck(tail(5, 5, 6, 7, 8, 9, 10), offsets, 13).take(fetched(*map(source, left)))
+    assert finding is not None
+    assert finding.next_source == 11, "11 and 12 are not in this target"
+    for run in finding.corrections:
+        offsets.append(run)
+    assert finding.corrections[0] == first
+    assert [offsets.source_for(target) for target in range(5, 11)] == [5, 6, 7, 8, 9, 10]
 
 
 def test_equal_neighbours_are_told_apart_by_their_time() -> None:

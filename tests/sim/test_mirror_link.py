@@ -54,6 +54,18 @@ def test_a_target_that_is_put_back_is_filled_again(share: int) -> None:
         assert {"put back", "noticed"} <= met, "the world was too kind"
 
 
+@pytest.mark.parametrize(
+    ("seed", "cuts", "set_backs"),
+    [
+        pytest.param(1453, 0, 2, id="a doubt that begins while another is waited out"),
+        pytest.param(6121, 2, 0, id="a probe whose records are cut off before its runs are stored"),
+        pytest.param(8372, 0, 3, id="a partition put forward to what the map was overwritten for"),
+    ],
+)
+def test_a_seed_that_once_went_wrong(seed: int, cuts: int, set_backs: int) -> None:
+    run_world(seed, cuts=cuts, set_backs=set_backs)
+
+
 def test_the_same_seed_tells_the_same_story() -> None:
     assert run_world(7).target.batches == run_world(7).target.batches
 
