@@ -38,7 +38,7 @@ _OLD_SETTINGS = struct.Struct(">hhii")  # transactional id, acks, timeout, topic
 _TWO_INT32 = struct.Struct(">ii")
 _FLEXIBLE_SETTINGS = struct.Struct(">BBhi")  # tags of the header, transactional id, acks, timeout
 _FLEXIBLE_PARTITION = struct.Struct(">iB")  # index, size of the batch + 1 if one byte says it
-_LOW_BYTES = struct.Struct("<I")  # of a varint: read together, for taken one by one they cost as much as the checksum
+_LOW_BYTES = struct.Struct("<I")  # of a varint: read together, which takes less than half of the time of one by one
 _INDEX_BYTES = 4
 
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
