@@ -206,6 +206,7 @@ class Connection(asyncio.BufferedProtocol):
     def _forget(self) -> None:
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
+            self._unmute_timer = None  # nobody is waited for: what its client does not take ends it like others
         for exchange in self.answers.forget():
             if isinstance(exchange.pending, asyncio.Future):
                 exchange.pending.cancel()  # which `finish`es it
@@ -416,8 +417,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answer `exchange`; the bytes leave when all earlier requests are answered too."""
         try:
             self._settle(exchange)
-            if self._transport is None:
-                return
+            if self._transport is None or self._transport.is_closing():
+                return  # nobody hears the answer
             meter = self._meter
             if meter is not None and exchange.weight:
                 exchange.answered = meter.now()

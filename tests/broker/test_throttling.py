@@ -2,11 +2,12 @@
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.broker.broker_world import WireClient, broker_and_client, wire_client
 from tests.broker.deny_some import DenySome
@@ -240,3 +241,55 @@ async def test_whoever_is_muted_may_leave_and_the_broker_may_stop(tmp_path: Path
         connection.look_after(now + 3600, idle_limit_s=1, answer_bytes_max=1 << 20)
         assert connection in broker.servers[0].connections, "it is silent because it has to be"
     assert not broker.servers[0].connections
+
+
+class Deaf(asyncio.Transport):
+    """To a client that takes nothing, so that what was written never leaves; only by aborting is it lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_closed = self.was_aborted = False
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        pass
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.was_closed or self.was_aborted
+
+    def close(self) -> None:
+        self.was_closed = True
+
+    def abort(self) -> None:
+        self.was_aborted = True
+
+
+def hear(connection: Connection, data: bytes | bytearray) -> None:
+    connection.get_buffer(-1)[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+@pytest.mark.parametrize("is_muted", [True, False], ids=["muted", "waiting"])
+async def test_whoever_was_closed_and_takes_no_answers_goes_like_others(tmp_path: Path, is_muted: bool) -> None:
+    loop = asyncio.get_running_loop()
+    with capture_logs() as told:
+        async with broker_and_client(tmp_path) as (broker, _):
+            topic = await make_topic(broker, "t")
+            broker.quotas = Rationed({Quota.REQUEST_SECONDS: 60_000})
+            connection, deaf = Connection(broker.servers[0]), Deaf()
+            connection.connection_made(deaf)
+            parked = encode_request(ApiKey.FETCH, 12, 9, "c", fetch_request(topic, {0: 0}, 12, max_wait_ms=20_000))
+            hear(connection, heartbeat(1) if is_muted else parked)
+            await asyncio.sleep(0.05)
+            assert (connection.muted_until > loop.time()) == is_muted
+            connection.close()
+            await asyncio.sleep(0.05)
+            connection.look_after(loop.time() + 3600, idle_limit_s=1, answer_bytes_max=1 << 20)
+            assert deaf.was_aborted
+            connection.connection_lost(None)
+    assert not [line for line in told if line["log_level"] == "error"], "it is no failure that nobody waits any more"
