@@ -89,6 +89,7 @@ class ListenerRow(NamedTuple):
     name: str
     connections: int
     connections_made: int
+    refused: Mapping[str, int]
     certificate: "CertificateRow | None" = None
 
 
@@ -213,7 +214,9 @@ async def take_figures(broker: CountedBroker, series_max: int, parts: MetricPart
             figures = replace(figures, requests=requests, times=_times(meter), errors=errors, refused=refused)
     with parts.part(OF_LISTENERS, failed):
         listeners = [
-            ListenerRow(each.listener, len(each.connections), each.connections_made, _certificate(each))
+            ListenerRow(
+                each.listener, len(each.connections), each.connections_made, dict(each.refused), _certificate(each)
+            )
             for each in broker.servers
         ]
         figures = replace(figures, listeners=tuple(listeners))

@@ -156,6 +156,8 @@ def _listeners(figures: Figures) -> Iterator[Family]:
     yield Family(f"{prefix}count", "gauge", "connections that are open", [(at, row.connections) for at, row in rows])
     made = [(at, row.connections_made) for at, row in rows]
     yield Family(f"{prefix}creation_total", "counter", "connections accepted", made)
+    refused = [(labels(listener=row.name, reason=why), count) for _, row in rows for why, count in row.refused.items()]
+    yield Family("tidemill_broker_connections_refused_total", "counter", "connections not let in", refused)
     shown = [(at, row.certificate) for at, row in rows if row.certificate is not None]
     ends = [(at, its.not_after_s) for at, its in shown]
     yield Family("tidemill_broker_certificate_not_after_seconds", "gauge", "end of a certificate, since 1970", ends)

@@ -50,6 +50,9 @@ SEND_BUFFER_BYTES_MAX = 1024 * 1024  # beyond this much unsent response no furth
 SEND_BUFFER_BYTES_MIN = 64 * 1024  # ... of each connection becomes smaller as they become more
 SWEEP_SECONDS_MAX = 5.0
 BACKLOG = 512
+TOO_MANY, NOBODY = WHY_REFUSED = ("too_many", "nobody")
+"""Why a connection is refused: max.connections and max.connections.per.ip, or no principal for its certificate."""
+
 DRAIN_SECONDS = 1.0  # how long requests in work may take to finish when the server stops; most fetches wait for less
 
 
@@ -79,6 +82,7 @@ class Server:
         self.spec = spec
         self.tls = tls
         self.handshakes_failed = 0
+        self.refused = dict.fromkeys(WHY_REFUSED, 0)
         self.limits = limits or ServerLimits()
         self.memory = memory or RequestMemory(self.limits.queued_max_request_bytes)
         self.counts = counts or ConnectionCounts()
@@ -107,6 +111,11 @@ class Server:
         return self.spec.name
 
     @property
+    def at_the_door(self) -> int:
+        """Connections that are not encrypted yet, and have to be."""
+        return self._door.waiting if isinstance(self._door, TlsDoor) else 0
+
+    @property
     def standing(self) -> Standing:
         """What a new connection may ask: all it wants, unless clients have to log in."""
         return Standing.UNKNOWN if self.spec.protocol.has_sasl else Standing.KNOWN
@@ -126,6 +135,7 @@ class Server:
                 context=self.tls.context,
                 connection=lambda: Connection(self),
                 refused=self._handshake_failed,
+                welcome=self._is_welcome,
             )
         self._sweeper = self._tasks.create_task(self._sweep())
         return self
@@ -160,7 +170,7 @@ class Server:
         if self.stopping:
             return 0
         if not self.counts.enter(client_host, self.limits):
-            self.warn("connection refused: too many", client_host, connections=self.counts.count)
+            self._refuse_one_more(client_host)
             return 0
         self.connections[connection] = None
         self.connections_made += 1
@@ -172,7 +182,11 @@ class Server:
         shown = None if encrypted is None else encrypted.getpeercert(binary_form=True)
         if shown is None:
             return ANONYMOUS
-        return principal_of(read_certificate(shown).subject, self.spec.principal_rules)
+        try:
+            return principal_of(read_certificate(shown).subject, self.spec.principal_rules)
+        except ValueError:
+            self.refused[NOBODY] += 1
+            raise
 
     def warn(self, event: str, client_host: str, **facts: object) -> None:
         """One line in the log, unless there was the same about this client a moment ago."""
@@ -180,6 +194,16 @@ class Server:
         if untold is not None:
             more = {"since_then": untold} if untold else {}
             log.warning(event, client=client_host, listener=self.listener, **facts, **more)
+
+    def _is_welcome(self, client_host: str, at_the_door: int) -> bool:
+        if self.counts.has_room(client_host, self.limits, at_the_door):
+            return True
+        self._refuse_one_more(client_host)
+        return False
+
+    def _refuse_one_more(self, client_host: str) -> None:
+        self.refused[TOO_MANY] += 1
+        self.warn("connection refused: too many", client_host, connections=self.counts.count)
 
     def _handshake_failed(self, client_host: str, reason: str) -> None:
         self.handshakes_failed += 1

@@ -93,13 +93,17 @@ class ConnectionCounts:
         self.count = 0
         self.per_host: dict[str, int] = {}
 
+    def has_room(self, host: str, limits: ServerLimits, at_the_door: int = 0) -> bool:
+        """Whether one more from `host` may enter, of which so many others are about to."""
+        of_host = self.per_host.get(host, 0) + at_the_door
+        return self.count < limits.max_connections and of_host < limits.max_connections_per_ip
+
     def enter(self, host: str, limits: ServerLimits) -> bool:
         """Count one more from `host`, unless there are too many already."""
-        of_host = self.per_host.get(host, 0)
-        if self.count >= limits.max_connections or of_host >= limits.max_connections_per_ip:
+        if not self.has_room(host, limits):
             return False
         self.count += 1
-        self.per_host[host] = of_host + 1
+        self.per_host[host] = self.per_host.get(host, 0) + 1
         return True
 
     def leave(self, host: str) -> None:

@@ -7,7 +7,9 @@ one whose handshake fails. Of those that may begin, `STARTS_PER_TURN` do so in o
 turns everybody else is served.
 
 Handshakes have `HANDSHAKE_S` from the first byte on, silence before it as long. At most `WAITING_MAX` connections are
-here at a time; one more drives out the one that has been here longest without a word.
+here at a time; one more drives out the one that has been here longest without a word, or if all have begun, the one
+that has been here longest: a handshake takes milliseconds, unless it is none. Where there are too many connections
+already, one more is `welcome` no further than here, so that it costs no handshake.
 
 The context is asked for with every connection, so a new certificate counts from the next one on.
 
@@ -17,7 +19,7 @@ Not here: what is spoken once a connection is encrypted (`connection`), files an
 import asyncio
 import socket
 import ssl
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -33,10 +35,13 @@ _HANDSHAKE_RECORD = b"\x16"
 _LEFT_BYTES_MAX = 64 * 1024
 NOT_TLS = "the client does not speak TLS: set security.protocol=SSL there, or connect to a PLAINTEXT listener"
 SILENT = "no handshake was begun in time"
-CROWDED = "too many connections wait for their handshakes, and this one was silent"
+CROWDED = "too many connections wait for their handshakes, and this one has waited longest"
 
 Refused = Callable[[str, str], None]
 """`(client host, reason)`: told of every connection that does not get in, but for those that just leave."""
+
+Welcome = Callable[[str, int], bool]
+"""`(client host, how many of it are at the door)`: whether one more connection has a chance; tells of those without."""
 
 
 class Turnstile:
@@ -80,15 +85,18 @@ class TlsDoor:
         context: Callable[[], ssl.SSLContext],
         connection: Callable[[], asyncio.BufferedProtocol],
         refused: Refused,
+        welcome: Welcome,
     ) -> None:
         self.sockets = tuple(sockets)
         self._tasks = tasks
         self._context = context
         self._connection = connection
         self._refused = refused
+        self._welcome = welcome
         self._turnstile = Turnstile()
-        self._silent: dict[asyncio.Task[None], socket.socket] = {}  # longest first
-        self._inside: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], None] = {}  # longest first, as all here
+        self._inside: dict[asyncio.Task[None], str] = {}  # with the client's host
+        self._of_host: Counter[str] = Counter()
         self._accepting = [tasks.create_task(self._accept(each)) for each in self.sockets]
 
     @property
@@ -114,17 +122,31 @@ class TlsDoor:
                 self._refused("", f"cannot accept: {error.strerror}")
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
+            host = str(address[0])
+            if not self._welcome(host, self._of_host[host]):
+                accepted.close()
+                continue
             self._make_room()
-            task = self._tasks.create_task(self._let_in(accepted, str(address[0])))
-            self._inside.add(task)
-            self._silent[task] = accepted
-            task.add_done_callback(self._inside.discard)
+            task = self._tasks.create_task(self._let_in(accepted, host))
+            self._inside[task] = host
+            self._of_host[host] += 1
+            self._silent[task] = None
+            task.add_done_callback(self._left)
 
     def _make_room(self) -> None:
-        if len(self._inside) >= WAITING_MAX and self._silent:
-            longest = next(iter(self._silent))
-            del self._silent[longest]
+        if len(self._inside) >= WAITING_MAX:
+            longest = next(iter(self._silent or self._inside))
+            self._left(longest)
             longest.cancel(CROWDED)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        """It is here no more, or will soon be."""
+        self._silent.pop(task, None)
+        host = self._inside.pop(task, None)
+        if host is not None:
+            self._of_host[host] -= 1
+            if not self._of_host[host]:
+                del self._of_host[host]
 
     async def _let_in(self, accepted: socket.socket, host: str) -> None:
         task = asyncio.current_task()

@@ -46,7 +46,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 def written(**changed: Any) -> Samples:
-    figures = replace(NOTHING, listeners=(ListenerRow("PLAINTEXT", 0, 0),), **changed)
+    figures = replace(NOTHING, listeners=(ListenerRow("PLAINTEXT", 0, 0, {}),), **changed)
     parts = [families for _, families in of_figures(figures, "/data")]
     return samples_of(write([*of_state(3), *chain.from_iterable(parts)]).decode())
 

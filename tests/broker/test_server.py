@@ -240,6 +240,7 @@ async def test_connections_are_capped(stage: Stage) -> None:
         await until(lambda: len(server.connections) == 2)
         refused = await Client.of(server)
         assert await refused.is_closed()
+        assert server.refused["too_many"] == 1
         clients[0].writer.close()
         await until(lambda: len(server.connections) == 1)
         again = await Client.of(server)

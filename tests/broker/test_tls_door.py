@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,7 +18,7 @@ from tests.certificates import Authority
 from tidemill.broker import tls_door
 from tidemill.broker.connection import NOT_PLAINTEXT
 from tidemill.broker.server import Server
-from tidemill.broker.tls_door import NOT_TLS, Turnstile
+from tidemill.broker.tls_door import CROWDED, NOT_TLS, Turnstile
 from tidemill.core.security.tls_settings import ClientAuth
 from tidemill.core.wire.api import ApiKey
 
@@ -69,6 +70,7 @@ async def test_whoever_no_rule_is_about_is_not_let_in(authority: Authority, told
         client = await connected(server, trusting(authority, eve.both))
         assert await client.is_closed()
         assert not server.connections
+        assert server.refused == {"too_many": 0, "nobody": 1}
         client.writer.close()
     assert [line["reason"] for line in told if "nobody" in str(line["event"])] == [
         "no rule of ssl.principal.mapping.rules is about 'CN=eve'"
@@ -139,6 +141,66 @@ async def test_one_connection_too_many_drives_out_the_one_that_was_silent_longes
         assert await silent[0].is_closed()
         assert await silent[2].is_silent()
         for each in (*silent, client):
+            each.writer.close()
+
+
+async def test_one_too_many_drives_out_who_has_begun_and_does_not_go_on(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, told: "list[dict[str, object]]"
+) -> None:
+    monkeypatch.setattr(tls_door, "WAITING_MAX", 3)
+    async with tls_server(settings(authority, authority.signed().both)) as (server, _):
+        halfway = [await Client.of(server) for _ in range(3)]
+        for each in halfway:
+            each.writer.write(b"\x16")
+        await asyncio.sleep(0.1)  # so that none of them is silent
+        client = await connected(server, trusting(authority))
+        client.writer.write(heartbeat(1))
+        assert (await client.response())[0] == 1
+        assert await halfway[0].is_closed()
+        assert await halfway[2].is_silent()
+        for each in (*halfway, client):
+            each.writer.close()
+    assert CROWDED in reasons(told)
+
+
+@pytest.mark.parametrize("limits", [{"max_connections": 1}, {"max_connections_per_ip": 1}], ids=str)
+async def test_where_there_are_too_many_no_handshake_is_begun(
+    authority: Authority, limits: dict[str, int], told: "list[dict[str, object]]"
+) -> None:
+    async with tls_server(settings(authority, authority.signed().both)) as (server, _):
+        client = await connected(server, trusting(authority))
+        await until(lambda: len(server.connections) == 1)
+        server.limits = replace(server.limits, **limits)
+        refused = await Client.of(server)
+        assert await refused.is_closed(), "without a word of its own"
+        assert (server.refused["too_many"], server.handshakes_failed) == (1, 0)
+        client.writer.write(heartbeat(1))
+        assert (await client.response())[0] == 1
+        client.writer.close()
+        await until(lambda: not server.connections)
+        again = await connected(server, trusting(authority))
+        again.writer.write(heartbeat(1))
+        assert (await again.response())[0] == 1
+        for each in (refused, again):
+            each.writer.close()
+    assert [line["event"] for line in told if line["log_level"] == "warning"] == ["connection refused: too many"]
+
+
+async def test_whoever_stands_at_the_door_counts_for_its_address(authority: Authority) -> None:
+    async with tls_server(settings(authority, authority.signed().both)) as (server, _):
+        server.limits = replace(server.limits, max_connections_per_ip=2)
+        standing = [await Client.of(server) for _ in range(2)]
+        refused = await Client.of(server)
+        assert await refused.is_closed()
+        elsewhere = await Client.of(server, local_addr=("127.0.0.2", 0))
+        assert await elsewhere.is_silent()
+        for each in standing:
+            each.writer.close()
+        await until(lambda: server.at_the_door == 1)
+        client = await connected(server, trusting(authority))
+        client.writer.write(heartbeat(1))
+        assert (await client.response())[0] == 1
+        for each in (refused, elsewhere, client):
             each.writer.close()
 
 
