@@ -317,7 +317,7 @@ class PartitionLog:
         if batch.base_offset != self.log_end_offset and not self._sparse:
             self._expect_gaps()
         self._write(data, batch.max_timestamp, batch.last_offset, now_ms)
-        self._note_epoch(batch.leader_epoch, batch.base_offset)
+        self._note_epoch(batch.leader_epoch, self.log_end_offset)  # it says who wrote what is missing, see `recovery`
         if marker is not None:
             self.producers.end_transaction(batch, batch.base_offset, marker.coordinator_epoch, now_ms)
         elif batch.producer_id >= 0 and batch.base_sequence >= 0:  # the cleaner leaves some without records

@@ -116,34 +116,47 @@ def load(
             recovery_point=recovery_point,
         )
     log_start_offset = min(max(log_start_offset, segments[0].base_offset), log_end_offset)
-    epochs = _read_epochs(directory, log_start_offset, log_end_offset)
-    epochs_found = epochs.entries()
+    written = _read_epochs(directory, log_end_offset)
     producers = ProducerStates()
     replay_from = _restore_producers(directory, segments, producers, now_ms)
-    epochs_from = replay_from if epochs_found else segments[0].base_offset
-    _replay(segments, replay_from, epochs_from, epochs, producers, now_ms)
+    if written and written[0][1] <= log_start_offset:
+        epochs = LeaderEpochs(written)
+        _replay(segments, replay_from, replay_from, epochs, producers, now_ms)
+    else:
+        said = LeaderEpochs()
+        _replay(segments, replay_from, segments[0].base_offset, said, producers, now_ms)
+        epochs = _completed(written, said)
     return LoadedLog(
         topic_id=read_topic_id(directory),
         segments=segments,
         epochs=epochs,
         producers=producers,
         log_start_offset=log_start_offset,
-        epochs_written=epochs.entries() == epochs_found,
+        epochs_written=epochs.entries() == written,
     )
 
 
-def _read_epochs(directory: Directory, log_start_offset: int, log_end_offset: int) -> LeaderEpochs:
-    """The leader epochs as their file has them; none where the batches have to say them.
-
-    That is where it is missing, or was written when the log began further on, by a deletion that came to nothing.
-    """
+def _read_epochs(directory: Directory, log_end_offset: int) -> list[tuple[int, int]]:
+    """The leader epochs as their file has them."""
     epochs = LeaderEpochs(read_epochs(directory))
     if epochs.truncate_from_end(log_end_offset):
         # Or an epoch that begins earlier this time would never replace what is there.
         rewrite_epochs(directory, epochs.entries())
-    if epochs.entries() and epochs.entries()[0][1] > log_start_offset:
-        return LeaderEpochs()
-    return epochs
+    return epochs.entries()
+
+
+def _completed(written: list[tuple[int, int]], said: LeaderEpochs) -> LeaderEpochs:
+    """What a file says that knows nothing of the log's first offsets, and the batches where it does not.
+
+    It is missing, or was written when the log began further on, by a deletion that came to nothing. The batches have
+    the second word: they do not know of epochs of which the cleaner has left none.
+    """
+    if not written:
+        return said
+    (epoch, start), *later = written
+    before = [entry for entry in said.entries() if entry[0] < epoch]
+    begun = min([start, *(begun for said_epoch, begun in said.entries() if said_epoch >= epoch)])
+    return LeaderEpochs([*before, (epoch, begun), *later, *said.entries()])  # those that are known are not taken again
 
 
 def _segment_bases(directory: Directory) -> list[int]:
@@ -372,14 +385,19 @@ def _replay(
     producers: ProducerStates,
     now_ms: int,
 ) -> None:
-    """Let the batches say which epochs and which producers wrote them, each from its own offset on."""
-    first_offset = min(producers_from, epochs_from)
+    """Let the batches say which epochs and which producers wrote them, each from its own offset on.
+
+    An epoch begins where the batch before its first one ended. Who wrote what the cleaner has taken between the two is
+    not known; a replica told that it was the older epoch would keep what it has of that one, maybe other records.
+    """
+    first_offset, reached = min(producers_from, epochs_from), epochs_from
     for segment in segments:
         if segment.next_offset <= first_offset:
             continue
         for position, batch in segment.batches(segment.index.before(max(0, first_offset - segment.base_offset))):
             if batch.base_offset >= epochs_from:
-                epochs.assign(batch.leader_epoch, batch.base_offset)
+                epochs.assign(batch.leader_epoch, reached)
+                reached = batch.next_offset
             if batch.base_offset < producers_from or batch.producer_id < 0:
                 continue
             if batch.is_control:

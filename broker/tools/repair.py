@@ -98,10 +98,10 @@ def plan(
 
 
 def _mend_epochs(overlay: OverlayDirectory, facts: PartitionFacts, loaded: LoadedLog) -> None:
-    """Write what recovery knows of the epochs, or all that the batches say if the file says less than they do."""
+    """Write what recovery knows of the epochs, or all that the batches say if their file says less than they do."""
     written = read_epochs(overlay)
     epochs = loaded.epochs
-    if set(written) < set(facts.epochs):
+    if written and set(written) < set(facts.epochs):  # without a file recovery has asked all batches
         epochs = LeaderEpochs(facts.epochs)
         epochs.truncate_from_end(loaded.segments[-1].next_offset)
         epochs.truncate_from_start(loaded.log_start_offset)

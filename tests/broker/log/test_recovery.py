@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch, look_up, payload, read_all
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.checkpoints import read_epochs, write_epochs
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.segment import Segment
 from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.errors import CorruptMessage, KafkaStorageError
-from tidemill.core.records.batch import BatchView
+from tidemill.core.records.batch import BatchView, stamp
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=100)
 
@@ -214,6 +215,46 @@ def test_state_after_a_crash_equals_state_without_one(counts: list[int], seed: i
         assert after.log_end_offset == before.log_end_offset == sum(counts)
 
     asyncio.run(scenario())
+
+
+async def cleaned(world: LogWorld) -> None:
+    """What a cleaner leaves: batches of the epochs 0, 1 and 3 at offsets 2, 25 and 36; the log ends at 39."""
+    log = world.open()
+    for offset, epoch in ((2, 0), (25, 1), (36, 3)):
+        data = bytearray(batch(3))
+        stamp(data, 0, offset, epoch)
+        log.append_at(log.log_end_offset, bytes(data), now_ms=NOW_MS)
+    await log.durable(38)
+
+
+@pytest.mark.parametrize(
+    ("file", "found"),
+    [
+        # A deletion of records up to 9 that came to nothing: only what was before it is asked of the batches.
+        ([(0, 9), (1, 21), (2, 30), (3, 33)], [(0, 0), (1, 21), (2, 30), (3, 33)]),
+        ([(1, 27), (3, 33)], [(0, 0), (1, 5), (3, 33)]),
+        ([(2, 31), (3, 33)], [(0, 0), (1, 5), (2, 28), (3, 33)]),
+        # Nobody knows who wrote what the cleaner took: an epoch too old would have a replica keep what is not ours.
+        ([], [(0, 0), (1, 5), (3, 28)]),
+    ],
+)
+async def test_epochs_are_not_taken_from_what_a_cleaner_left_as_if_nothing_were_missing(
+    file: list[tuple[int, int]], found: list[tuple[int, int]]
+) -> None:
+    world = LogWorld(SimulatedDisk().root)
+    await cleaned(world)
+    write_epochs(world.directory, file)
+    loaded = world.load()
+    assert (loaded.log_start_offset, loaded.epochs.entries(), loaded.epochs_written) == (0, found, False)
+    write_epochs(world.directory, found)
+    again = world.load()
+    assert (again.epochs.entries(), again.epochs_written) == (found, True)
+
+
+async def test_a_replica_that_copies_a_compacted_log_notes_its_epochs_from_where_the_one_before_ended() -> None:
+    world = LogWorld(SimulatedDisk().root)
+    await cleaned(world)
+    assert read_epochs(world.directory) == [(0, 0), (1, 5), (3, 28)], "else every start would ask all batches"
 
 
 async def test_snapshots_spare_the_replay_and_five_batches_are_known_across_a_roll() -> None:
