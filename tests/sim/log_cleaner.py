@@ -2,7 +2,8 @@
 
 The cleaner's thread is stepped like the others, so that its copies, swaps and checkpoints stand between appends, rounds
 of fsync, retention, deletions and power cuts in every order. After each start the newest record of every key is there,
-at its offset and with its value, nothing is there that was not written, and the last batch of every producer is known.
+at its offset and with its value, nothing is there that was not written, and the last batch of every producer is known;
+so are they when the end of a log, never committed, was cut off.
 """
 
 from tests.broker.log.log_world import NOW_MS, payload, read_all
@@ -11,7 +12,7 @@ from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.store import LogStore
-from tidemill.core.errors import KafkaStorageError
+from tidemill.core.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, Record, decode_records
@@ -88,10 +89,13 @@ class CleaningSimulation(LogSimulation):
             self._steps.notice()
 
     def _truncate(self, store: SteppedStore) -> None:
-        """Not here: `tests/sim/log_store.py` is about logs whose end is cut off."""
+        """What was never committed only: the cleaner counts on the rest, and nothing tells it of an unclean leader."""
+        found = self._log(store)
+        if found is not None:
+            self._background(self._cut(store, *found, unclean=False))
 
     def _append_replicated(self, store: SteppedStore) -> None:
-        """Nor is what a leader sends."""
+        """Not here: `tests/sim/log_store.py` is about what a leader sends."""
 
     def _append(self, store: SteppedStore) -> None:
         found = self._log(store)
@@ -116,7 +120,7 @@ class CleaningSimulation(LogSimulation):
         epoch = len(owed.batches) // 10
         try:
             result = log.append(data, now_ms=NOW_MS, leader_epoch=epoch)
-        except KafkaStorageError:
+        except (KafkaStorageError, NotLeaderOrFollower):
             self.refused += 1
             return
         assert not result.duplicate
@@ -128,12 +132,11 @@ class CleaningSimulation(LogSimulation):
             pending = log.pending(result.last_offset)
         except KafkaStorageError:
             return
+        cuts = owed.cuts
         if pending is None:
-            self._acknowledge(owed, batch, owed.cuts)
+            self._acknowledge(owed, batch, cuts)
         else:
-            pending.add_done_callback(
-                lambda done: done.exception() is None and self._acknowledge(owed, batch, owed.cuts)
-            )
+            pending.add_done_callback(lambda done: done.exception() is None and self._acknowledge(owed, batch, cuts))
 
     def _check_log(self, log: PartitionLog, owed: Promises) -> None:
         assert log.topic_id == owed.topic_id
@@ -156,8 +159,8 @@ class CleaningSimulation(LogSimulation):
         newest: dict[bytes | None, Record] = {record.key: record for record in written}
         owed_now = {record for record in newest.values() if record.offset >= log.log_start_offset}
         assert owed_now <= set(found), f"missing {sorted(owed_now - set(found))}"
-        self._check_producers(log, owed, kept)
-        owed.batches = kept
+        self._check_states(log, owed, kept)
+        owed.batches, owed.cutting_at = kept, None
         owed.acknowledged_end = owed.seen_end = end
         owed.start_promised = owed.start_highest = log.log_start_offset
         owed.sequences = {}
@@ -165,14 +168,23 @@ class CleaningSimulation(LogSimulation):
             producer, sequence = batch.producer
             owed.sequences[producer] = sequence + BatchView(batch.data).record_count
 
-    def _check_producers(self, log: PartitionLog, owed: Promises, kept: list[Appended]) -> None:
-        """A retry of a producer's last batch is known, even when nothing but its header was kept."""
+    def _check_states(self, log: PartitionLog, owed: Promises, kept: list[Appended]) -> None:
+        """A retry of a producer's last batch is known, even when nothing but its header was kept; so are the epochs.
+
+        Of what the cleaner has taken an epoch may be said that is too new, never one that is too old.
+        """
         first = log.segments[0].base_offset
         last = {batch.producer[0]: batch for batch in kept}
         for batch in last.values():
             if batch.base_offset >= first:
-                again = log.append(batch.data, now_ms=NOW_MS)
-                assert (again.duplicate, again.base_offset) == (True, batch.base_offset)
+                again = log.judge(batch.data, now_ms=NOW_MS)
+                assert again is not None and again.base_offset == batch.base_offset, f"forgotten: {batch.producer}"
+        for batch in kept:
+            if batch.base_offset >= log.log_start_offset:
+                assert log.epochs.epoch_at(batch.base_offset) >= batch.epoch, f"too old at {batch.base_offset}"
+        for view in read_all(log):
+            first = max(view.base_offset, log.log_start_offset)
+            assert log.epochs.epoch_at(first) == view.leader_epoch, f"of another epoch: {first}"
 
     def check(self, store: LogStore) -> None:
         """Every promise is kept, and no file of a replacement is left."""

@@ -31,12 +31,14 @@ def run(seed: int) -> CleaningSimulation:
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_the_newest_record_of_every_key_survives_every_power_cut(share: int) -> None:
-    replacements = acknowledged = 0
+    replacements = acknowledged = cuts = 0
     for seed in range(FIRST_SEED + share, FIRST_SEED + RUNS, SHARES):
         with capture_logs():
             simulation = run(seed)
         replacements += simulation.replacements
         acknowledged += simulation.batches_acknowledged
+        cuts += simulation.cuts
     if RUNS >= 240:
         assert acknowledged > RUNS
         assert replacements > RUNS / SHARES, "the cleaner must have been at work"
+        assert cuts > RUNS / SHARES, "ends must have been cut off"
