@@ -152,14 +152,21 @@ class _Names:
         for pair in _strings(self._values["listener.security.protocol.map"]):
             name, sign, protocol = pair.rpartition(":")
             kind = SecurityProtocol.__members__.get(protocol.strip().upper())
-            if not sign or kind is None:
+            name = name.strip().upper()
+            if not (sign and name) or kind is None:
                 raise ConfigError(
                     [
                         f"Error parsing configuration property 'listener.security.protocol.map': {pair!r} is not "
                         f"NAME:PROTOCOL with one of {', '.join(SecurityProtocol.__members__)}"
                     ]
                 )
-            found[name.strip().upper()] = kind
+            if found.setdefault(name, kind) is not kind:
+                raise ConfigError(
+                    [
+                        f"Error parsing configuration property 'listener.security.protocol.map': {name} is there "
+                        f"twice, with {found[name].name} and {kind.name}"
+                    ]
+                )
         if not explicit:
             secure = {name for name, kind in found.items() if kind is not SecurityProtocol.PLAINTEXT}
             listed = (text.partition("://")[0].upper() for text in _strings(self._values["listeners"]))
@@ -189,6 +196,8 @@ class _Names:
                 [f"Invalid value {text!r} for configuration {key}: expected NAME://host:port with a number as port"]
             )
         name, host, port = match[1].upper(), match[2], int(match[3])
+        if not name:
+            raise ConfigError([f"Invalid value {text!r} for configuration {key}: it has no name before ://"])
         if not 0 <= port <= _PORT_MAX:
             raise ConfigError([f"Invalid value {text!r} for configuration {key}: port {port} is not in 0..{_PORT_MAX}"])
         if name not in self._map:
@@ -268,7 +277,7 @@ def _contradictions(
 def _prefix_problems(given: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
     """Settings for one listener that are for none, or that cannot be had for one."""
     for setting in filter(is_prefixed, given):
-        name, _, key = setting.removeprefix(PREFIX).partition(".")
+        name, key = _apart(setting, names)
         if name.upper() not in names or name != name.lower():
             yield f"Configuration {setting!r} is for a listener that there is not: listeners has {','.join(names)}"
         elif key.startswith("sasl."):
@@ -277,6 +286,14 @@ def _prefix_problems(given: Mapping[str, str], names: Sequence[str]) -> Iterator
             near = nearest(key, SERVER_TLS.names())
             hint = "" if near is None else f": did you mean {PREFIX}{name}.{near}?"
             yield f"Configuration {setting!r} cannot be honoured for one listener{hint}"
+
+
+def _apart(setting: str, names: Iterable[str]) -> tuple[str, str]:
+    """Whose setting it is and which; the name of a listener may have dots in it, as that of a setting."""
+    text = setting.removeprefix(PREFIX)
+    own = [name for name in names if text.lower().startswith(f"{name.lower()}.")]
+    size = len(max(own, key=len, default=text.partition(".")[0]))
+    return text[:size], text[size + 1 :]
 
 
 def _spec(
@@ -307,9 +324,10 @@ def _spec(
 
 def _unused(given: Mapping[str, str], specs: Iterable[ListenerSpec]) -> Iterator[str]:
     """Settings of TLS that nobody would notice the lack of."""
-    encrypted = {spec.name.lower() for spec in specs if spec.tls is not None}
+    names = {spec.name: spec.tls is not None for spec in specs}
+    encrypted = {name.lower() for name, has_tls in names.items() if has_tls}
     for setting in given:
-        name, _, key = setting.removeprefix(PREFIX).partition(".") if is_prefixed(setting) else ("", "", setting)
+        name, key = _apart(setting, names) if is_prefixed(setting) else ("", setting)
         if key not in SERVER_TLS or name in encrypted or (not name and encrypted):
             continue
         which = f"listener {name.upper()} has" if name else "no listener has"

@@ -1,8 +1,7 @@
 """Authorized operations of a resource, as the bits that answers carry
 
-Clients may ask with a description which operations they are allowed to do. There is no authorization here yet, so
-everybody is allowed everything that the kind of resource knows, which is what Apache Kafka answers without an
-authorizer. Bit `n` stands for operation `n` of the protocol.
+Clients may ask with a description which operations they are allowed to do. Bit `n` stands for operation `n` of the
+protocol. Who may do what is the authorizer's to say (`tidemill.broker.authorization`).
 """
 
 import enum

@@ -15,6 +15,12 @@ TWO = {
     "ssl.keystore.location": "/all.pem",
 }
 
+DOTTED = {
+    "listeners": "A://:9092,A.B://:9093",
+    "listener.security.protocol.map": "A:PLAINTEXT,A.B:SSL,A:PLAINTEXT",
+    "ssl.keystore.location": "/all.pem",
+}
+
 
 def read(raw: Mapping[str, str]) -> Listeners:
     return BrokerConfig.parse(raw).listening
@@ -49,6 +55,12 @@ def test_what_is_said_of_one_listener_wins_over_what_is_said_of_all() -> None:
     assert (own.tls.client_auth, general.tls.client_auth) == (ClientAuth.REQUIRED, ClientAuth.NONE)
     assert (own.tls.files, general.tls.files) == (("/own.pem", "/trust.pem"), ("/all.pem",))
     assert len(own.principal_rules) == 2
+
+
+def test_a_listener_may_have_dots_in_its_name() -> None:
+    found = read({**DOTTED, "listener.name.a.b.ssl.keystore.location": "/its.pem"})
+    tls = found.specs["A.B"].tls
+    assert tls is not None and tls.keystore_location == "/its.pem"
 
 
 def test_settings_of_one_listener_have_names_that_the_environment_can_spell() -> None:
@@ -94,6 +106,14 @@ A_AND_B = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
         ({**A_AND_B, "listeners": "PLAINTEXT://h:1"}, "No security protocol defined for listener PLAINTEXT"),
         ({"listener.security.protocol.map": "A:TLS"}, "Error parsing configuration property"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "Error parsing configuration property"),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,:SSL"}, "':SSL' is not NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "A:SSL,PLAINTEXT:SSL,a:PLAINTEXT"}, "A is there twice, with SSL and PLAIN"),
+        ({"listeners": "://h:9092"}, "Invalid value '://h:9092' for configuration listeners: it has no name"),
+        (
+            {**DOTTED, "listener.name.a.b.c.ssl.client.auth": "none"},
+            "cannot be honoured for one listener: did you mean",
+        ),
+        ({**DOTTED, "listener.name.a.ssl.client.auth": "none"}, "has no effect: listener A has not"),
         (
             {"inter.broker.listener.name": "X"},
             "Listener with name X defined in inter.broker.listener.name not found in listener.security.protocol.map.",
