@@ -65,6 +65,7 @@ from tidemill.mirror.topic_sync import TopicSync
 
 T = TypeVar("T")
 
+WAIT_S_MAX = 2  # until what is waited for is tried again: that it is over is told within seconds too
 LET_GO_S = 2  # a target that is away does not hold up the end of the process
 
 
@@ -165,7 +166,7 @@ class Flow:
         )
         map_name = f"the offset map on {self.config.target}"
         await self._until(lambda: store.wait_for_turn(asyncio.sleep, self._stand_by), map_name)
-        self._maps = await self._until(store.open, map_name)
+        self._maps = await self._until(lambda: self._open(store), map_name)
         self.standby = ""
         group.create_task(self._run_store(store))
         group.create_task(self._locator.run())
@@ -173,8 +174,14 @@ class Flow:
         await self._until(self.refresh_topics, f"the topics of {self.config.source}")
         self.ready.set()
 
+    async def _open(self, store: MapStore) -> dict[tuple[str, int], StoredMap]:
+        if store.has_let_go:  # it could not read what it held: another mirror may be at work since
+            await store.wait_for_turn(asyncio.sleep, self._stand_by)
+        return await store.open()
+
     def _stand_by(self, reason: str) -> None:
         """Another mirror is at work; this process is as ready as it can be."""
+        self.waiting = ""
         self._log.warning("standing by", reason=reason)
         self.standby = reason
         self.entries.clear()
@@ -219,7 +226,7 @@ class Flow:
             else:
                 self.waiting = ""
                 return found
-            await asyncio.sleep(backoff_ms(failures) / 1000)
+            await asyncio.sleep(min(WAIT_S_MAX, backoff_ms(failures) / 1000))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None

@@ -29,6 +29,7 @@ from tidemill.mirror.offsets import RUNS_PER_SEGMENT, Run
 
 _VERSION = 0
 _WITH_SPANS = 1
+KEY_BYTES_SHOWN = 64  # of one that cannot be read
 
 
 class NewerVersion(FormatError):
@@ -153,12 +154,18 @@ class Replay:
         self._values: dict[tuple[str, int], dict[int, SegmentValue]] = {}
 
     def take(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Fold some more records in; a segment of transactions takes a millisecond.
+        """Fold some more records in; a segment of transactions takes a millisecond. Raises FormatError.
 
         A value that cannot be read is a segment without runs: it concerns one partition, and who joins them says so.
+        A key that cannot be read may concern any, unless its row is deleted.
         """
         for raw_key, raw_value in records:
-            key = SegmentKey.decode(raw_key)
+            try:
+                key = SegmentKey.decode(raw_key)
+            except FormatError as error:
+                if raw_value is None:
+                    continue
+                raise FormatError(_no_segment(raw_key, error)) from error
             segments = self._values.setdefault((key.topic, key.partition), {})
             if raw_value is None:
                 segments.pop(key.segment, None)
@@ -168,6 +175,14 @@ class Replay:
     def maps(self) -> dict[tuple[str, int], StoredMap]:
         """What the records say."""
         return {partition: _stored(segments) for partition, segments in self._values.items() if segments}
+
+
+def _no_segment(raw_key: bytes, error: FormatError) -> str:
+    shown = raw_key[:KEY_BYTES_SHOWN].hex() + ("..." if len(raw_key) > KEY_BYTES_SHOWN else "")
+    return (
+        f"the key {shown} (hexadecimal) is no segment's: {error}; "
+        "if no newer mirror is in use here, delete that row: produce a record with this key and a null value"
+    )
 
 
 def _readable(raw_value: bytes) -> SegmentValue:

@@ -32,12 +32,13 @@ from tidemill.core.client.batches import FetchWant
 from tidemill.core.client.cluster import FETCH_BYTES_MAX, ClusterClient
 from tidemill.core.client.retries import fault
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import KafkaError, TopicAlreadyExists
+from tidemill.core.errors import KafkaError, PermanentError, TopicAlreadyExists
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, decode_records
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.types import TopicPartition
+from tidemill.mirror.formats import FormatError
 from tidemill.mirror.identity import producer_id
 from tidemill.mirror.map_records import Replay, StoredMap
 from tidemill.mirror.naming import offset_map_topic
@@ -65,6 +66,10 @@ class SetBack(RuntimeError):
     """The topic ends before what its owner has written: its cluster was put back to an older state."""
 
 
+class Unreadable(PermanentError):
+    """The topic holds a row that this program cannot read."""
+
+
 class MapStore:
     """The table of one flow's maps on its target."""
 
@@ -76,6 +81,7 @@ class MapStore:
         self._aliases = source_alias, target_alias
         self._partition = TopicPartition(offset_map_topic(source_alias), 0)
         self._replication_factor = replication_factor
+        self.has_let_go = False
         self._generation = 0
         self._epoch = -1
         self._sequence = 0
@@ -115,20 +121,25 @@ class MapStore:
             end, since_ms = now_end, self._clock.monotonic() * 1000
 
     async def open(self) -> dict[tuple[str, int], StoredMap]:
-        """Create the topic if need be, take it over, and read it."""
+        """Create the topic if need be, take it over, and read it. Who raises Unreadable has let go of it again."""
+        self.has_let_go = False
         await self._create()
         for _ in range(_CLAIMS_MAX):
             _, claims = await _read(self._client, self._partition)
             self._generation = claims.generation
             if await self._claim_next(claims.epochs.get(self._producer_id, -1)):
                 # Rows of the previous owner may have come in between; after the claim no more can.
-                return await self._read_own()
+                try:
+                    return await self._read_own()
+                except Unreadable:
+                    await self.let_go()  # a newer mirror may be standing by
+                    raise
         raise Fenced(f"another mirror keeps taking over {self.topic}")
 
     async def _read_own(self) -> dict[tuple[str, int], StoredMap]:
         """Read the maps without falling silent over it, however many there are."""
         rows, _ = await _read(self._client, self._partition, self.renew)
-        return await _folded(rows, self.renew)
+        return await _folded(self.topic, rows, self.renew)
 
     async def renew(self) -> None:
         """Show that the owner is alive, unless something was written just now. Raises as `write` does."""
@@ -140,6 +151,7 @@ class MapStore:
         """Tell standbys that they need not wait. Raises as `write` does."""
         await self._settle_doubt()
         await self._append([(_CLAIM_KEY, self._claim_value(secrets.token_bytes(16), is_released=True))])
+        self.has_let_go = True
 
     async def write(self, groups: Sequence[Sequence[Row]]) -> None:
         """Store groups of rows in order; they are durable on return, and something is written in any case.
@@ -253,18 +265,21 @@ class Claims:
 async def read_maps(
     client: ClusterClient, partition: TopicPartition
 ) -> tuple[dict[tuple[str, int], StoredMap], Claims]:
-    """The table by source topic and partition, and who claimed it."""
+    """The table by source topic and partition, and who claimed it. Raises Unreadable."""
     rows, claims = await _read(client, partition)
-    return await _folded(rows), claims
+    return await _folded(partition.topic, rows), claims
 
 
 async def _folded(
-    rows: Iterable[Row], between: Callable[[], Awaitable[None]] | None = None
+    topic: str, rows: Iterable[Row], between: Callable[[], Awaitable[None]] | None = None
 ) -> dict[tuple[str, int], StoredMap]:
     """The maps that the rows tell; others have their turn, and `between` is called, after some rows each."""
     folded, newest = Replay(), list(dict(rows).items())
     for first in range(0, len(newest), ROWS_PER_TURN):
-        folded.take(newest[first : first + ROWS_PER_TURN])
+        try:
+            folded.take(newest[first : first + ROWS_PER_TURN])
+        except FormatError as error:
+            raise Unreadable(f"{topic} holds a row that cannot be read: {error}") from error
         await asyncio.sleep(0)
         if between is not None:
             await between()

@@ -39,9 +39,9 @@ async def mirroring(pair: Pair, more: str = "") -> AsyncIterator[Flow]:
         work.cancel()
 
 
-async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str) -> None:
+async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str, within_s: float = 20) -> None:
     """Poll with a deadline."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + within_s
     while True:
         found = condition()
         if found if isinstance(found, bool) else await found:

@@ -1,6 +1,7 @@
 """Every way a mirror can be stuck is named while it lasts, with what to do, and is over when it is over.
 
 Each test brings the trouble about with real brokers and looks the way `tidemill mirror status` does, from outside.
+`TIDEMILL_TOLD_WITHIN_S=5` is what a machine with nothing else to do keeps.
 """
 
 import asyncio
@@ -39,6 +40,7 @@ from tidemill.mirror.config import MirrorConfig, parse_mirror_config
 from tidemill.mirror.health import ENDS_KEPT_MAX, FlowHealth, LagClock
 from tidemill.mirror.inspection import FlowInspector, FlowReport, Life
 from tidemill.mirror.link import PartitionLink
+from tidemill.mirror.naming import offset_map_topic
 from tidemill.mirror.reporting import problems_of
 from tidemill.mirror.runner import MirrorRunner
 from tidemill.mirror.status_records import FlowState
@@ -47,15 +49,18 @@ from tidemill.testing.plugin import BROKER_SETTINGS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
+TOLD_WITHIN_S = float(os.environ.get("TIDEMILL_TOLD_WITHIN_S", "20"))
+
 
 @asynccontextmanager
-async def running(config: MirrorConfig) -> AsyncIterator[MirrorRunner]:
-    """A mirror that is ready, until the end of the `with`."""
+async def running(config: MirrorConfig, *, is_ready: bool = True) -> AsyncIterator[MirrorRunner]:
+    """A mirror, ready unless it cannot be, until the end of the `with`."""
     runner = MirrorRunner(config)
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         work = tasks.create_task(runner.run(ready.set))
-        await asyncio.wait_for(ready.wait(), 30)
+        if is_ready:
+            await asyncio.wait_for(ready.wait(), 30)
         yield runner
         work.cancel()
 
@@ -79,7 +84,7 @@ async def named(config: MirrorConfig, *words: str) -> None:
     async def there() -> bool:
         return any(all(word in problem for word in words) for problem in await problems(config))
 
-    await until(there, f"nobody names {words}")
+    await until(there, f"nobody names {words}", TOLD_WITHIN_S)
 
 
 async def well(config: MirrorConfig) -> None:
@@ -89,7 +94,7 @@ async def well(config: MirrorConfig) -> None:
         found = await look(config)
         return found.life is Life.RUNNING and not problems_of(found, SystemClock().now_ms())
 
-    await until(nothing, "it is never over")
+    await until(nothing, "it is never over", TOLD_WITHIN_S)
 
 
 async def copied(pair: Pair, count: int) -> None:
@@ -278,6 +283,22 @@ async def test_another_mirror_is_at_work_or_takes_over(pair: Pair) -> None:
             await until(lambda: run_by(first.health[0]), "the first is not told of")
         await until(lambda: run_by(second.health[0]), "the second is not told of")
         await well(config)
+
+
+async def test_a_row_of_the_map_cannot_be_read(new_pair: Pair) -> None:
+    await new_pair.create(partitions=1)
+    await new_pair.write(0, [b"x"])
+    config = new_pair.config()
+    async with running(config):
+        await copied(new_pair, 1)
+    table = TopicPartition(offset_map_topic("A"), 0)
+    await new_pair.target.append(table, build_batch([NewRecord(timestamp=1, key=b"note", value=b"of somebody else")]))
+    async with running(config, is_ready=False):
+        await named(config, "flow A->B", table.topic, "the key 6e6f7465", "delete that row")
+        await new_pair.target.append(table, build_batch([NewRecord(timestamp=1, key=b"note", value=None)]))
+        await well(config)
+        await new_pair.write(0, [b"y"])
+        await copied(new_pair, 2)
 
 
 @pytest.mark.kafka_peer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidemill.mirror.formats import FormatError
 from tidemill.mirror.lineage import Span
-from tidemill.mirror.map_records import NewerVersion, SegmentKey, SegmentValue, replay
+from tidemill.mirror.map_records import KEY_BYTES_SHOWN, NewerVersion, SegmentKey, SegmentValue, replay
 from tidemill.mirror.offsets import Run
 
 KEY = SegmentKey(topic="orders", partition=3, segment=2)
@@ -85,3 +85,14 @@ def test_a_value_that_cannot_be_read_concerns_its_partition_only() -> None:
     assert maps["other", 0].segments == {0: VALUE.runs}
     with pytest.raises(NewerVersion):
         replay([(KEY.encode(), b"\x00\x07" + VALUE.encode()[2:])])
+
+
+@pytest.mark.parametrize(
+    "raw_key", [b"note", b"", KEY.encode()[:-1], b"\0\0\0\2\xff\xff" + bytes(8), b"\0\0" + b"y" * 90]
+)
+def test_a_key_that_cannot_be_read_is_shown_until_its_row_is_deleted(raw_key: bytes) -> None:
+    rows = [(KEY.encode(), VALUE.encode()), (raw_key, b"anything")]
+    with pytest.raises(FormatError, match=f"the key {raw_key[:KEY_BYTES_SHOWN].hex()}.* is no segment's: .*null value"):
+        replay(rows)
+    maps = replay([rows[0], (raw_key, None)])
+    assert maps["orders", 3].segments == {2: VALUE.runs}

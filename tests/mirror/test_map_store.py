@@ -14,7 +14,16 @@ from tidemill.core.runtime.clock import ManualClock, SystemClock
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.identity import producer_id
 from tidemill.mirror.map_records import SegmentKey, SegmentValue
-from tidemill.mirror.map_store import ROW_BYTES_MAX, ROWS_PER_TURN, SILENCE_MS, Fenced, MapStore, Row, SetBack
+from tidemill.mirror.map_store import (
+    ROW_BYTES_MAX,
+    ROWS_PER_TURN,
+    SILENCE_MS,
+    Fenced,
+    MapStore,
+    Row,
+    SetBack,
+    Unreadable,
+)
 from tidemill.mirror.offsets import Run
 
 pytestmark = pytest.mark.integration
@@ -76,6 +85,26 @@ async def test_a_write_in_doubt_is_not_mistaken_for_the_next(pair: Pair, monkeyp
     monkeypatch.setattr(pair.target, "append", append)
     await owner.write([[row(0, Run(3, 0))]])
     assert (await store(pair).open())["t", 0].segments == {0: (Run(3, 0),)}
+
+
+async def by_hand(pair: Pair, topic: str, key: bytes, value: bytes | None) -> None:
+    batch = build_batch([NewRecord(timestamp=1, key=key, value=value)])
+    await pair.target.append(TopicPartition(topic, 0), batch)
+
+
+async def test_who_cannot_read_a_row_lets_go_for_one_that_can(pair: Pair) -> None:
+    first, second, waiting = store(pair), store(pair), Waiting()
+    await first.open()
+    await first.write([[row(0, Run(0, 0))]])
+    await by_hand(pair, first.topic, b"note", b"of somebody else")
+    with pytest.raises(Unreadable, match=f"{first.topic} holds a row that cannot be read: the key 6e6f7465"):
+        await second.open()
+    assert second.has_let_go
+    await second.wait_for_turn(waiting.sleep, waiting.told.append)
+    assert (waiting.slept, waiting.told) == (0, [])
+    await by_hand(pair, first.topic, b"note", None)
+    assert (await second.open())["t", 0].segments == {0: (Run(0, 0),)}
+    assert not second.has_let_go
 
 
 async def test_many_rows_are_written_in_several_batches(pair: Pair) -> None:
