@@ -304,8 +304,7 @@ async def _read(
             for record in decode_records(view):
                 if record.key == _CLAIM_KEY:
                     _note_claim(claims, record.value or b"")
-                elif record.key is not None:
-                    claims.is_released = False
+                elif record.key is not None:  # an owner's come behind its claim; a foreign one holds up nobody
                     rows.append((record.key, record.value))
         if between is not None:
             await between()

@@ -87,14 +87,14 @@ async def named(config: MirrorConfig, *words: str) -> None:
     await until(there, f"nobody names {words}", TOLD_WITHIN_S)
 
 
-async def well(config: MirrorConfig) -> None:
+async def well(config: MirrorConfig, within_s: float = TOLD_WITHIN_S) -> None:
     """Wait until nothing is wrong."""
 
     async def nothing() -> bool:
         found = await look(config)
         return found.life is Life.RUNNING and not problems_of(found, SystemClock().now_ms())
 
-    await until(nothing, "it is never over", TOLD_WITHIN_S)
+    await until(nothing, "it is never over", within_s)
 
 
 async def copied(pair: Pair, count: int) -> None:
@@ -260,7 +260,7 @@ async def test_retention_was_faster(pair: Pair) -> None:
         await named(stopping, f"partition {pair.topic}-0: failed", "the source deleted offsets 1 to 1", "earliest")
     config = pair.config()
     async with running(config):
-        await well(config)
+        await well(config, 20)  # what the mirror before it may have sent is waited for, and the status says so
         await copied(pair, 2)
         row = (await look(config)).row
         assert row is not None
