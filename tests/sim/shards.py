@@ -10,7 +10,7 @@ What must hold:
 * what a shard knows is what its copy of the log says, whatever failed;
 * in one leader epoch of a partition one broker answers;
 * a commit that was acknowledged is told by whoever leads, until a later one is or its topic is gone;
-* one generation has one leader for as long as its shard lives.
+* one generation has one leader, of a group that is not removed and begun anew, for as long as its shard lives.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from tests.broker.groups.group_world import image_of
 from tidemill.broker.coordination.runtime import partition_of
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator, GroupShard
 from tidemill.broker.groups.events import CommitOffsets, JoinGroup, JoinResult, OffsetToCommit, Protocol, SyncGroup
+from tidemill.broker.groups.kinds import Group
 from tidemill.broker.groups.machine import GroupMachine
 from tidemill.broker.groups.records import decode_record
 from tidemill.broker.groups.table import GroupLimits
@@ -88,9 +89,9 @@ class ShardSimulation:
         self.tasks: set[asyncio.Task[None]] = set()
         self.image = ClusterImage()
         self.answered_by: dict[tuple[int, int], int] = {}
-        self.leaders: dict[tuple[str, GroupShard, int], str] = {}
+        self.leaders: dict[tuple[Group, int], str] = {}
         self.acknowledged: dict[tuple[str, uuid.UUID], int] = {}  # offsets rise in the order they are asked for
-        self.commits = self.reads = self.moves = self.refused = self.joins = 0
+        self.commits = self.reads = self.moves = self.refused = self.joins = self.flips = 0
         self._publish(frozenset())
         for node in self.nodes:
             node.hear()
@@ -150,7 +151,7 @@ class ShardSimulation:
     async def _settle(self) -> None:
         for node in self.nodes:
             for copy in node.copies:
-                copy.refuses = copy.breaks = copy.read_fails = None
+                copy.refuses = copy.breaks = copy.read_fails = copy.flipped = None
         for partition in self.shared:
             if partition.leader < 0:
                 partition.elect(1)
@@ -220,15 +221,17 @@ class ShardSimulation:
         return self.rng.choice(self.nodes)
 
     def _disturb(self, node: Node, partition: int) -> None:
-        copy, what = node.copies[partition], self.rng.randrange(6)
+        copy, what = node.copies[partition], self.rng.randrange(7)
         if what == 0:
             copy.refuses = full_disk()
         elif what == 1:
             copy.breaks = self.rng.choice((full_disk(), ZeroDivisionError()))
         elif what == 2:
             copy.read_fails = CorruptMessage("a corrupt batch")
+        elif what == 3:
+            self.flips += copy.flip(self.rng)
         else:
-            copy.refuses = copy.breaks = copy.read_fails = None
+            copy.refuses = copy.breaks = copy.read_fails = copy.flipped = None
 
     # --- what must hold
 
@@ -318,8 +321,8 @@ class ShardSimulation:
                 return
             member_id = joined.member_id
             self.joins += 1
-            with contextlib.suppress(ValueError):  # it ended since
-                key = group, self._answered(node, group), joined.generation_id
+            with contextlib.suppress(ValueError, KeyError):  # it ended since
+                key = self._answered(node, group).machine.table.groups[group], joined.generation_id
                 leader = self.leaders.setdefault(key, joined.leader)
                 assert leader == joined.leader, f"{group} is led by {leader} and by {joined.leader}"
             if self.rng.random() < 0.6:

@@ -5,10 +5,14 @@ appends on, to its own copy only.
 """
 
 import asyncio
-from typing import Any, NamedTuple
+import random
+from typing import Any, Final, NamedTuple
 
 from tidemill.core.errors import FencedLeaderEpoch, KafkaError, KafkaStorageError, NotLeaderOrFollower
 from tidemill.core.records.batch import iter_batches, stamp
+
+CRC_COVERS: Final = 21
+"""From this byte on a batch is what its checksum says."""
 
 
 class Stored(NamedTuple):
@@ -33,6 +37,7 @@ class NodeLog:
         self.refuses: Exception | None = None  # the next append, before anything is written
         self.breaks: Exception | None = None  # the next append, after it was written
         self.read_fails: KafkaError | None = None
+        self.flipped: tuple[Stored, bytes] | None = None  # a batch, and what the disk says it is
         self.reads = 0
         self._partition = partition
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -79,7 +84,19 @@ class NodeLog:
         self.reads += 1
         if self.read_fails is not None:
             raise self.read_fails
-        return b"".join(batch.data for batch in self.batches if batch.last_offset >= offset)
+        wanted = (batch for batch in self.batches if batch.last_offset >= offset)
+        lie = self.flipped
+        return b"".join(lie[1] if lie is not None and batch is lie[0] else batch.data for batch in wanted)
+
+    def flip(self, rng: random.Random) -> bool:
+        """Let one bit of what is read be another one, from now on; in what a checksum covers."""
+        if not self.batches:
+            return False
+        batch = rng.choice(self.batches)
+        data = bytearray(batch.data)
+        data[rng.randrange(CRC_COVERS, len(data))] ^= 1 << rng.randrange(8)
+        self.flipped = batch, bytes(data)
+        return True
 
     # --- what happens to it
 
