@@ -125,6 +125,7 @@ class Broker:
         self.stop = asyncio.Event()
         self.failure: OSError | None = None
         self.followed = controller.image  # the last image that the logs have caught up with
+        self._behind: set[str] = set()  # topics that were not made what it says
         self._take_live_settings()
 
     # --- what handlers see
@@ -210,22 +211,34 @@ class Broker:
             self._take_live_settings()
 
     async def follow(self, delta: ImageDelta) -> None:
-        """Make the logs what the image says; a log that cannot be made now is tried again later."""
+        """Make the logs what the image says; a topic about which that cannot be done is tried again later."""
         for name in delta.gone:
+            self._behind.discard(name)
             try:
                 await self.logs.delete(name)
             except OSError as error:  # the next start finds the folder and knows that its topic is gone
                 log.error("files of a deleted topic are still there", topic=name, reason=str(error))
+            except Exception:
+                log.exception("a deleted topic is still there", topic=name)
         before, after = delta.before.topics, delta.after.topics
         turns = Turns(self.clock.monotonic)
         for topic in [after[name] for name in (after if delta.broker_configs else delta.topics) if name in after]:
             await turns.give_way()
-            await self._make_logs(topic)
             old = before.get(topic.name)
-            if old is not None and (delta.broker_configs or old.configs != topic.configs):
+            differs = old is not None and (delta.broker_configs or old.configs != topic.configs)
+            await self._follow_topic(topic, obey=bool(differs))
+        self.followed = delta.after
+
+    async def _follow_topic(self, topic: TopicImage, *, obey: bool) -> None:
+        """Let `topic` have its logs, and these its settings if there are others to `obey`."""
+        try:
+            await self._make_logs(topic)
+            if obey:
                 await self.logs.apply_config(topic.name, self.log_config(topic))
             self._assign(topic)
-        self.followed = delta.after
+        except Exception:  # a bug about one topic keeps no other from what it is to become
+            log.exception("a topic is not what the metadata says", topic=topic.name)
+            self._behind.add(topic.name)
 
     def _assign(self, topic: TopicImage) -> None:
         """Give the logs of `topic` their replicas, by what is committed now; it may be gone by now."""
@@ -252,7 +265,11 @@ class Broker:
             await turns.give_way()
             current = self.controller.image.topics.get(topic.name)
             if current is not None and current.topic_id == topic.topic_id:
-                await self._make_logs(current)
+                if topic.name in self._behind:
+                    self._behind.discard(topic.name)
+                    await self._follow_topic(current, obey=True)
+                else:
+                    await self._make_logs(current)
 
     async def _make_logs(self, topic: TopicImage) -> None:
         """Make what `topic` lacks, as long as it is there: it may be deleted while this waits for the disk."""

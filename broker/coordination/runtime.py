@@ -20,6 +20,7 @@ from tidemill.broker.coordination.leaderships import Leadership, ShardState, tur
 from tidemill.broker.coordination.shard import CoordinatedLogs, Shard
 from tidemill.broker.log.turns import Turns
 from tidemill.broker.quorum.image import ClusterImage
+from tidemill.broker.repeated_warnings import RepeatedWarnings
 from tidemill.core.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
 from tidemill.core.runtime.clock import Clock
 
@@ -55,6 +56,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._shards: dict[int, Shard[MachineT, RecordT]] = {}
         self._deadline_moved = asyncio.Event()
         self._to_load = asyncio.Event()
+        self._warnings = RepeatedWarnings()  # one that cannot be read is tried again every second
 
     # --- what there is
 
@@ -86,7 +88,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
 
     def states(self) -> Mapping[ShardState, int]:
         """How many of the partitions led here are being taken up, can answer, and cannot be used."""
-        found = Counter(shard.state for shard in self._shards.values())
+        found = Counter(ShardState.FAILED if shard.trouble else shard.state for shard in self._shards.values())
         failed = found[ShardState.FAILED] + found[ShardState.OVER]  # one that found out before the image said so
         return {
             ShardState.LOADING: found[ShardState.LOADING],
@@ -110,7 +112,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         if not count or self._logs.get(self._duty.topic, partition_of(key, count)) is None:
             return f"{self._duty.topic} is not there yet"
         shard = self._shards.get(partition_of(key, count))
-        if shard is not None and shard.state is ShardState.FAILED:
+        if shard is not None and shard.trouble:
             return shard.trouble
         since_ms = int(self._clock.monotonic() * 1000) - pause_ms
         refused = (shard.refused for shard in self._shards.values())
@@ -177,9 +179,11 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         return count
 
     def _not_loaded(self, shard: Shard[MachineT, RecordT], error: Exception) -> None:
-        known = isinstance(error, KafkaError)  # what is no bug needs no traceback, once a second
-        tell = log.error if known else log.exception
-        tell("not loaded", topic=self._duty.topic, partition=shard.partition, reason=str(error))
+        untold = self._warnings.take((shard.partition, str(error)), self._clock.monotonic())
+        if untold is not None:
+            tell = log.error if isinstance(error, KafkaError) else log.exception  # what is no bug needs no traceback
+            reason = str(error)
+            tell("not loaded", topic=self._duty.topic, partition=shard.partition, reason=reason, untold=untold)
         if shard.state is ShardState.LOADING:
             shard.fail(f"{self._duty.topic}-{shard.partition} cannot be read: {error}")
 
@@ -205,7 +209,8 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     def _loadable(self) -> list[Shard[MachineT, RecordT]]:
         for partition, shard in list(self._shards.items()):
             if shard.state in (ShardState.FAILED, ShardState.OVER):
-                self._shards[partition] = self._new(partition, shard.leadership)
+                again = self._shards[partition] = self._new(partition, shard.leadership)
+                again.trouble = shard.trouble  # it is so until it has been read
         return [shard for shard in self._shards.values() if shard.state is ShardState.LOADING and shard.is_ready]
 
     @property

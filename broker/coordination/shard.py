@@ -117,7 +117,7 @@ class Shard(Generic[MachineT, RecordT]):
         self.leadership = leadership
         self.state = ShardState.LOADING
         self.machine = duty.new_machine()
-        self.trouble = ""  # why it failed
+        self.trouble = ""  # why it failed, or the one before it, for as long as it is not active
         self.refused: tuple[int, str] | None = None  # when the log last refused, on the monotonic clock, and why
         self._duty = duty
         self._logs = logs
@@ -184,7 +184,7 @@ class Shard(Generic[MachineT, RecordT]):
 
     def activate(self, image: ClusterImage) -> None:
         """Everything is loaded: answer from here on."""
-        self.state = after(self.state, ShardMove.LOADED)
+        self.state, self.trouble = after(self.state, ShardMove.LOADED), ""
         self.tell(Replayed(image=image))
 
     def fail(self, reason: str) -> None:
@@ -222,7 +222,9 @@ class Shard(Generic[MachineT, RecordT]):
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting[request.request_id] = future
         try:
-            self.turn(request)
+            stumbled = self.tell(request)
+            if stumbled is not None:
+                raise stumbled  # and not what others are told: it would only be asked again
             return await future
         finally:
             self._waiting.pop(request.request_id, None)  # answered, or the client went away
@@ -237,10 +239,11 @@ class Shard(Generic[MachineT, RecordT]):
 
     # --- one turn
 
-    def tell(self, event: object) -> None:
-        """Let the machine take in what nobody asked; if it stumbles, its partition is to be taken up anew.
+    def tell(self, event: object) -> Exception | None:
+        """Let the machine take in `event`; if it stumbles, its partition is to be taken up anew.
 
-        Half of what it had to do may be done, and nobody would ask for the other half.
+        Half of what it had to do may be done, and nobody would ask for the other half; answers to others may be lost
+        with it, so whoever waits is told to come again. Returns what it stumbled over.
         """
         try:
             self.turn(event)
@@ -249,6 +252,8 @@ class Shard(Generic[MachineT, RecordT]):
             if self.is_active:
                 self.fail(f"{self._duty.topic}-{self.partition} stumbled over {type(event).__name__}: {error}")
             self._went_astray()
+            return error
+        return None
 
     def turn(self, event: object) -> None:
         """Let the machine take in `event`, and do what it says."""

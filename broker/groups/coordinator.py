@@ -119,7 +119,7 @@ class GroupCoordinator:
             for group_id in shard.machine.group_ids():
                 if not shard.is_active:
                     break
-                shard.turn(ExpireOffsets(group_ids=(group_id,)))
+                shard.tell(ExpireOffsets(group_ids=(group_id,)))
                 await turns.give_way()
 
     # --- requests

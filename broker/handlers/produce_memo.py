@@ -167,7 +167,7 @@ class ProduceMemo:
             known = self._look_up(found) if len(prefix) <= PREFIX_BYTES_MAX else None
             if known is None:
                 return None
-            if len(self._known) >= ENTRIES_MAX:
+            if prefix not in self._known and len(self._known) >= ENTRIES_MAX:
                 self._known.clear()
             self._known[prefix] = known
         self._prefix_end = found.prefix_end

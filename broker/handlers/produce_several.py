@@ -124,7 +124,7 @@ class SeveralBatches:
             place = find_place(self._broker, self._peer, *named(topic, self._version), index)
         except KafkaError:
             return None
-        if len(self._places) >= PLACES_MAX:
+        if (topic, index) not in self._places and len(self._places) >= PLACES_MAX:
             self._places.clear()
         self._places[topic, index] = place, place.image
         return place

@@ -7,12 +7,13 @@ an answer waits until all that it was decided on is durable, a refusal too.
 
 When the log refuses a batch, the speculative image is the committed one again, and what was decided on the other is
 nothing. What was refused together is then tried one by one, so that on a full disk the deletion that frees it is not
-refused because of its neighbours; who is refused alone is told so.
+refused because of its neighbours; who is refused alone is told so. So it is with a decision that cannot be written.
 
 Those who keep something that they found in an image are told what changed. Watchers hear of it when it is committed,
 in the same turn of the event loop, and must not wait. Listeners may: they are told one delta after another, off the
 way of decisions, and one delta covers all that was committed meanwhile. An answer waits for them too: a topic that was
-reported created has its logs open, and one that was deleted has let go of its folder.
+reported created has its logs open, and one that was deleted has let go of its folder. A listener that fails is told no
+delta twice, for it may have done half of it, and nobody's answer is an error because of it: what is committed is true.
 
 When the log has grown enough, or enough time has passed, a snapshot of the image is written by a worker thread while
 decisions go on. It begins between two batches, so that it holds exactly what is in the log below its end.
@@ -61,7 +62,14 @@ from tidemill.broker.quorum.metadata import (
 )
 from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord
 from tidemill.broker.quorum.snapshot import records_of
-from tidemill.broker.quorum.store import LEADER_EPOCH, ROOM_BYTES, MetadataStore, MetadataStoreError, SnapshotStopped
+from tidemill.broker.quorum.store import (
+    LEADER_EPOCH,
+    ROOM_BYTES,
+    MetadataStore,
+    MetadataStoreError,
+    MetadataUnwritable,
+    SnapshotStopped,
+)
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import UnknownTopicOrPartition, error_for_code
 from tidemill.core.runtime.clock import Clock
@@ -405,16 +413,20 @@ class Controller:
             try:
                 self._store.append(records, self._clock.now_ms())
                 await self._in_thread(self._store.sync)
-            except MetadataStoreError as error:
+            except (MetadataStoreError, MetadataUnwritable) as error:
                 self._take_back(batch, error)
                 return
         self._publish(batch)
 
-    def _take_back(self, batch: Sequence[_Asked], error: MetadataStoreError) -> None:
+    def _take_back(self, batch: Sequence[_Asked], error: MetadataStoreError | MetadataUnwritable) -> None:
         """Nothing of `batch` is in the log, so nothing of it, or of what was decided on it, holds."""
         self._speculative = self._image
         undone = [*batch, *self._decided]
         self._decided.clear()
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(error, MetadataUnwritable):
+            log.error("records of a decision have no bytes", exc_info=error)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
         if self._store.failure is None:
             self._work.set()
             refused, again = (undone[:1], undone[1:]) if len(batch) == 1 else ([], undone)
@@ -422,10 +434,11 @@ class Controller:
         else:
             refused = [*undone, *self._alone]
             self._alone.clear()
+            assert isinstance(error, MetadataStoreError)
             self._on_failure(error)
         for asked in refused:
             log.error("metadata change refused", reason=str(error))
-            self._settle(asked, error_for_code(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            self._settle(asked, error_for_code(code, str(error)))
 
     def _publish(self, batch: Sequence[_Asked]) -> None:
         before, self._image = self._image, batch[-1].image
@@ -451,16 +464,14 @@ class Controller:
             await self._news.wait()
             self._news.clear()
             delta = ImageDelta.between(self._told, self._image)
-            failure: Exception | None = None
             for listener in self._listeners:
                 try:
                     await listener(delta)
-                except Exception as error:
+                except Exception:
                     log.exception("what changed in the metadata was not followed", by=repr(listener))
-                    failure = error
             self._told = delta.after
             while self._untold and self._untold[0].image.offset <= self._told.offset:
-                self._settle(self._untold.popleft(), failure)
+                self._settle(self._untold.popleft(), None)
 
     def _answer_when_told(self, asked: _Asked) -> None:
         if self._listeners and asked.image.offset > self._told.offset:

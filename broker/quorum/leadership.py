@@ -78,8 +78,6 @@ def elect_leaders(image: ClusterImage, request: ElectLeaders) -> Decided:
             topic, partition = _find(image, name, number)
             records.append(_elected(image, topic, partition, unclean=request.unclean))
         except KafkaError as problem:
-            if request.partitions is None and problem.code == ErrorCode.ELECTION_NOT_NEEDED:
-                continue
             error = problem
         results.append(PartitionResult(topic=name, partition=number, error=error))
     return _once(records), results
@@ -88,7 +86,9 @@ def elect_leaders(image: ClusterImage, request: ElectLeaders) -> Decided:
 def _asked(image: ClusterImage, request: ElectLeaders) -> Iterator[tuple[str, int]]:
     if request.partitions is None:
         for name in sorted(image.topics):
-            yield from ((name, partition.partition) for partition in image.topics[name].partitions)
+            for partition in image.topics[name].partitions:
+                if _needs_election(partition, unclean=request.unclean):  # few do, and a refusal costs far more
+                    yield name, partition.partition
     else:
         for name, numbers in request.partitions:
             yield from ((name, number) for number in numbers)
@@ -106,11 +106,15 @@ def _find(image: ClusterImage, name: str, number: int) -> tuple[TopicImage, Part
     return topic, topic.partitions[number]
 
 
+def _needs_election(partition: PartitionImage, *, unclean: bool) -> bool:
+    return partition.leader == NO_LEADER if unclean else partition.leader != partition.replicas[0]
+
+
 def _elected(
     image: ClusterImage, topic: TopicImage, partition: PartitionImage, *, unclean: bool
 ) -> PartitionChangeRecord:
     preferred = partition.replicas[0]
-    if partition.leader != NO_LEADER if unclean else partition.leader == preferred:
+    if not _needs_election(partition, unclean=unclean):
         raise error_for_code(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads the partition already")
     record = changed(topic, partition, image.brokers, unclean=unclean, preferred=not unclean)
     if record is None:

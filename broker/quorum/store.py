@@ -60,6 +60,10 @@ class MetadataStoreError(OSError):
     """The disk did not take a decision."""
 
 
+class MetadataUnwritable(Exception):
+    """A decision for which there are no bytes, by a bug of ours; nothing of it was written."""
+
+
 class SnapshotStopped(Exception):
     """The broker is going down; the snapshot is not needed."""
 
@@ -250,10 +254,14 @@ class MetadataStore:
     def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
         """Write one decision and return the offset after it; call `sync` before telling anybody.
 
-        When the disk refuses (it is full, say) the file is as it was before and a later append may succeed.
+        When the disk refuses (it is full, say) the file is as it was before and a later append may succeed. Raises
+        MetadataStoreError then, and MetadataUnwritable for records that have no bytes.
         """
         file = self._usable()
-        batch = encode_batch(records, self.offset_end, now_ms)
+        try:
+            batch = encode_batch(records, self.offset_end, now_ms)
+        except Exception as error:
+            raise MetadataUnwritable(f"{type(error).__name__}: {error}") from error
         try:
             file.write_at(self._size, batch)
         except OSError as error:

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.broker.broker_world import running_broker
 from tests.certificates import Authority
 from tests.metrics_page import differences
+from tidemill.broker.coordination.leaderships import ShardState
 from tidemill.broker.figures import NOTHING, OF_GROUPS, PARTS, ListenerRow, TimesRow, take_figures
 from tidemill.broker.metrics import of_figures, of_state
 from tidemill.broker.request_meter import BOUNDS_S
@@ -49,6 +50,14 @@ def written(**changed: Any) -> Samples:
     figures = replace(NOTHING, listeners=(ListenerRow("PLAINTEXT", 0, 0, {}),), **changed)
     parts = [families for _, families in of_figures(figures, "/data")]
     return samples_of(write([*of_state(3), *chain.from_iterable(parts)]).decode())
+
+
+def test_partitions_of_groups_are_told_by_what_can_be_done_with_them() -> None:
+    partitions = {ShardState.LOADING: 1, ShardState.ACTIVE: 48, ShardState.FAILED: 2}
+    found = written(groups=replace(NOTHING.groups, partitions=partitions))
+    name = "kafka_server_group_coordinator_metrics_num_partitions"
+    told = {labels: count for (sample, labels), count in found.items() if sample == name}
+    assert told == {(("state", "loading"),): 1, (("state", "active"),): 48, (("state", "failed"),): 2}
 
 
 def test_each_phase_has_its_own_time_and_milliseconds() -> None:
@@ -175,6 +184,7 @@ def test_a_scrape_is_what_the_page_lists_and_its_numbers_are_true(tmp_path: Path
     assert value(found, "kafka_consumergroup_lag", **where) == RECORDS - CONSUMED
     assert value(found, "kafka_consumergroup_current_offset", **where) == CONSUMED
     assert value(found, "kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
+    assert value(found, "kafka_server_group_coordinator_metrics_num_partitions", state="active") >= 1
     requests = "kafka_network_requestmetrics_"
     for request in ("Produce", "Fetch", "Metadata", "JoinGroup", "OffsetCommit"):
         assert value(found, f"{requests}requests_total", request=request) >= 1

@@ -19,11 +19,20 @@ from tests.broker.handlers.data_path import make_topic, produce, records
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.log import turns
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
+from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.log.store import LogStore
-from tidemill.broker.node import StartRefused, open_broker
+from tidemill.broker.node import Broker, StartRefused, open_broker
 from tidemill.broker.quorum.delta import ImageDelta
-from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef, apply_batch
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.quorum.metadata import (
+    ConfigChange,
+    NewTopic,
+    PartitionIncrease,
+    ResourceChange,
+    TopicRef,
+    apply_batch,
+)
 from tidemill.broker.quorum.records import PartitionRecord, TopicRecord
 from tidemill.broker.quorum.store import FILE, FOLDER
 from tidemill.broker.surroundings import Surroundings
@@ -176,6 +185,40 @@ async def test_a_log_that_cannot_be_made_is_made_later(tmp_path: Path, monkeypat
         assert broker.logs.get("t", 0) is None
         await broker.make_missing_logs()
         assert broker.logs.get("t", 0) is not None
+
+
+async def test_a_topic_that_cannot_be_followed_keeps_no_other_from_it_and_is_followed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Broker.log_config
+
+    def broken(broker: Broker, topic: TopicImage | None) -> LogConfig:
+        if topic is not None and topic.name == "b":
+            raise LookupError("a bug")
+        return real(broker, topic)
+
+    def segment_bytes(value: str) -> list[ResourceChange]:
+        change = ConfigChange(name="segment.bytes", op=0, value=value)
+        return [ResourceChange(resource_type=2, resource_name=name, changes=(change,)) for name in ("a", "b", "c")]
+
+    async with running_broker(tmp_path) as broker:
+        with monkeypatch.context() as patched:
+            patched.setattr(Broker, "log_config", broken)
+            results = await broker.controller.create_topics([NewTopic(name=name) for name in "abc"])
+            assert [each.error for each in results] == [None] * 3
+            assert [log is not None for log in (broker.logs.get(name, 0) for name in "abc")] == [True, False, True]
+        await broker.make_missing_logs()
+        assert broker.logs.get("b", 0) is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(Broker, "log_config", broken)
+            altered = await broker.controller.alter_configs(segment_bytes("50000"))
+            assert [each.error for each in altered] == [None] * 3
+            sizes = {log.topic_partition.topic: log.config.segment_bytes for log in broker.logs}
+            assert (sizes["a"], sizes["c"]) == (50_000, 50_000)
+            assert sizes["b"] != 50_000
+            await broker.make_missing_logs()
+        await broker.make_missing_logs()
+        assert {log.config.segment_bytes for log in broker.logs} == {50_000}
 
 
 async def test_a_topic_that_is_made_anew_while_the_old_one_is_removed_begins_empty(

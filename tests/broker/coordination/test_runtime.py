@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.broker.coordination.counters import LEASE_MS, TOPIC, Add, Counters, CounterWorld, image
 from tests.broker.coordination.shared_log import full_disk
@@ -247,6 +248,62 @@ async def test_a_shard_that_cannot_follow_an_image_is_taken_up_anew(monkeypatch:
         await world.add(keys[0])
     await world.runtime.load()
     assert world.totals() == {keys[0]: 1}
+
+
+async def test_a_request_that_stumbles_keeps_nobody_waiting_and_the_partition_is_taken_up_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = CounterWorld(nodes=2)
+    world.lead()
+    waiting = asyncio.ensure_future(world.add())
+    await asyncio.sleep(0)
+    real = Counters.step
+
+    def step(self: Counters, event: Any, now: Instant) -> list[Any]:
+        if isinstance(event, Add) and event.name == "poison":
+            self.totals["half"] = 1
+            raise ZeroDivisionError("a bug")
+        return real(self, event, now)
+
+    monkeypatch.setattr(Counters, "step", step)
+    with pytest.raises(ZeroDivisionError):
+        await world.add("poison")
+    with pytest.raises(CoordinatorNotAvailable, match="a bug"):
+        await waiting
+    world.shared[0].replicate(2)
+    await world.runtime.load()
+    assert world.totals() == {"a": 1}, "what the log says"
+
+
+async def test_a_partition_that_cannot_be_read_is_told_of_once_and_has_its_reason_while_it_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    world = CounterWorld()
+    await filled(world, 3)
+    stored = world.logs[0].batches[1]
+    data = bytearray(stored.data)
+    data[-1] ^= 1
+    world.logs[0].batches[1] = stored._replace(data=bytes(data))
+    world.lead()
+    with capture_logs() as lines:
+        for _ in range(50):
+            loading = asyncio.ensure_future(world.runtime.load())
+            while not loading.done():
+                await asyncio.sleep(0)
+                if lines:
+                    assert world.runtime.states()[ShardState.FAILED] == 1
+                    assert "checksum" in (world.runtime.trouble("a", 1000) or "")
+            world.clock.advance(1000)
+    assert [line["event"] for line in lines] == ["not loaded"]
+    world.clock.advance(20_000)
+    with capture_logs() as lines:
+        await world.runtime.load()
+    assert [(line["event"], line["untold"]) for line in lines] == [("not loaded", 49)]
+    world.logs[0].batches[1] = stored
+    await world.runtime.load()
+    assert world.runtime.trouble("a", 1000) is None
+    assert await world.add() == 4
 
 
 async def test_a_topic_made_anew_begins_with_nothing() -> None:

@@ -17,12 +17,14 @@ from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, REFUSED_PAUSE_MS, 
 from tidemill.broker.groups.events import (
     CommitOffsets,
     DeleteGroup,
+    ExpireOffsets,
     Heartbeat,
     JoinGroup,
     OffsetToCommit,
     Protocol,
     SyncGroup,
 )
+from tidemill.broker.groups.machine import GroupMachine
 from tidemill.broker.groups.records import OffsetRecord, decode_record
 from tidemill.broker.groups.rounds import Rounds
 from tidemill.broker.groups.table import GroupLimits
@@ -422,6 +424,29 @@ async def test_expiry_lets_others_have_their_turn(tmp_path: Path, monkeypatch: p
             await asyncio.sleep(0)
             left.add(len(coordinator.list_groups()))
         assert left == set(range(20))
+
+
+async def test_expiry_that_stumbles_over_one_group_goes_on_with_other_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    async with opened(tmp_path, clock) as (coordinator, _):
+        groups = [next(f"g{n}" for n in range(99) if partition_of(f"g{n}", PARTITIONS) == each) for each in range(2)]
+        for group in groups:
+            await coordinator.commit(commit(coordinator, 1, group))
+        clock.advance(8 * 86_400_000)
+        real = GroupMachine.step
+
+        def step(machine: GroupMachine, event: Any, now: Any) -> Any:
+            if isinstance(event, ExpireOffsets) and groups[0] in event.group_ids:
+                raise ZeroDivisionError("a bug")
+            return real(machine, event, now)
+
+        monkeypatch.setattr(GroupMachine, "step", step)
+        await coordinator.expire_offsets()
+        assert coordinator.list_groups() == [], "one has expired, the partition of the other is to be taken up anew"
+        await coordinator.load()
+        assert [view.group_id for view in coordinator.list_groups()] == groups[:1]
 
 
 async def test_expiry_and_topic_deletion_write_tombstones(tmp_path: Path) -> None:

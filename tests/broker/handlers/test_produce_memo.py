@@ -213,6 +213,34 @@ async def test_a_connection_remembers_a_bounded_number_of_prefixes(
             assert len(memo._known) <= 3
 
 
+async def test_a_full_memo_that_learns_one_anew_forgets_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_memo, "ENTRIES_MAX", 5)
+    looked_up: list[str | None] = []
+
+    def find_place(broker: Any, who: Any, name: str | None, topic_id: uuid.UUID, partition: int) -> Any:
+        looked_up.append(name)
+        return admission.find_place(broker, who, name, topic_id, partition)
+
+    monkeypatch.setattr(produce_memo, "find_place", find_place)
+    async with one(tmp_path, None) as (broker, _):
+        memo = ProduceMemo(broker, 9, PEER)
+        topics = [await make_topic(broker, f"t{number}") for number in range(5)]
+
+        def write() -> list[str | None]:
+            looked_up.clear()
+            for topic in topics:
+                request = produce_request(topic, {0: records(b"a")}, 9)
+                frame = encode_request(ApiKey.PRODUCE, 9, 1, "c", request)[4:]
+                assert memo(memoryview(bytearray(frame))) is not None
+            return looked_up
+
+        assert (len(write()), write()) == (5, [])
+        changed(broker, "t1")
+        assert write() == ["t1"]
+
+
 async def test_a_long_client_id_is_not_remembered_but_served(tmp_path: Path) -> None:
     served = Served()
     async with one(tmp_path, served) as (broker, client):

@@ -24,10 +24,11 @@ from tidemill.broker.quorum.metadata import (
     Rules,
     TopicRef,
 )
-from tidemill.broker.quorum.records import BrokerEndpoint
+from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord, encode_record
 from tidemill.broker.quorum.snapshot import SnapshotDamaged, check
 from tidemill.broker.quorum.store import FILE, FOLDER, MetadataStore
-from tidemill.core.errors import InvalidTopicException, KafkaStorageError, UnknownTopicOrPartition
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import InvalidTopicException, KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.runtime.clock import ManualClock
 
@@ -272,11 +273,40 @@ async def test_whoever_fails_to_hear_of_a_change_is_told_of_the_next() -> None:
     async with running(SimulatedDisk()) as controller:
         controller.watch(watcher)
         controller.subscribe(listener)
-        with pytest.raises(ZeroDivisionError):
-            await controller.create_topics([NewTopic(name="a")])
+        (first,) = await controller.create_topics([NewTopic(name="a")])
         (result,) = await controller.create_topics([NewTopic(name="b")])
-        assert result.error is None
+        assert (first.error, result.error) == (None, None), "what is committed is answered as what it is"
         assert heard == [("a",), ("b",)]
+
+
+async def test_what_cannot_be_written_down_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unwritable(record: MetadataRecord) -> bytes:
+        if getattr(record, "name", None) == "b":
+            raise ZeroDivisionError("a bug")
+        return encode_record(record)
+
+    monkeypatch.setattr("tidemill.broker.quorum.store.encode_record", unwritable)
+    heard: list[tuple[str, ...]] = []
+
+    async def listener(delta: ImageDelta) -> None:
+        heard.append(delta.topics)
+
+    disk, threads = SimulatedDisk(), HeldDisk()
+    async with running(disk, executor=threads) as controller:
+        controller.subscribe(listener)
+        threads.free.clear()
+        asked = await created(controller, "a")
+        asked += await created(controller, "b", "b", "c")
+        threads.free.set()
+        first, *refused, last = await asyncio.gather(*asked, return_exceptions=True)
+        for error in refused:
+            assert isinstance(error, KafkaError)
+            assert error.code == ErrorCode.UNKNOWN_SERVER_ERROR, "it is not the disk"
+        assert [result.error for (result,) in (first, last)] == [None, None]
+        assert heard == [("a",), ("c",)], "nobody hears of what was refused"
+        image = controller.image
+        assert sorted(image.topics) == ["a", "c"]
+    assert make(disk).image == image
 
 
 async def test_a_topic_that_is_deleted_right_after_it_was_ensured_is_not_there() -> None:
