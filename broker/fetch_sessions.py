@@ -155,6 +155,7 @@ class _Session:
     used_ms: int
     partitions: dict[_Key, _SessionPartition]
     rules: object  # under which quiet partitions were read
+    owner: object  # whose it is, and nobody else's
     epoch: int = INITIAL_EPOCH + 1  # of the request that is due
     counted: int = 0  # partitions, as the cache counts them
 
@@ -182,6 +183,7 @@ class FetchTurn:
     privileged: bool = False
     by_topic_id: bool = False
     rules: object = None
+    owner: object = None
 
     @property
     def is_empty(self) -> bool:
@@ -227,14 +229,20 @@ class FetchSessions:
         """Partitions in all sessions."""
         return self._partitions
 
-    def begin(self, request: FetchRequest, api_version: int, now_ms: int, rules: object = None) -> FetchTurn:
+    def begin(
+        self, request: FetchRequest, api_version: int, now_ms: int, rules: object = None, owner: object = None
+    ) -> FetchTurn:
         """What this request reads; raises the errors that make a client start a new session.
 
-        `rules` are those about who may read what, the same object for as long as they are the same.
+        `rules` are those about who may read what, the same object for as long as they are the same. To anybody but its
+        `owner` a session is one that there is not: it would tell the names of topics.
         """
         by_topic_id = api_version >= TOPIC_IDS_FROM
+        session = self._by_id.get(request.session_id)
+        if session is not None and session.owner != owner:
+            session = None
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._remove(self._by_id.get(request.session_id))
+            self._remove(session)
             wanted = tuple(_wanted(request))
             return FetchTurn(
                 wanted=wanted,
@@ -243,8 +251,8 @@ class FetchSessions:
                 privileged=is_follower(request),
                 by_topic_id=by_topic_id,
                 rules=rules,
+                owner=owner,
             )
-        session = self._by_id.get(request.session_id)
         if session is None:
             raise FetchSessionIdNotFound(f"there is no fetch session {request.session_id}")
         if session.epoch != request.session_epoch:
@@ -341,6 +349,7 @@ class FetchSessions:
             used_ms=now_ms,
             partitions=partitions,
             rules=turn.rules,
+            owner=turn.owner,
         )
         self._count(session)
         self._least.clear()

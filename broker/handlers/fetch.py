@@ -158,7 +158,7 @@ def serve(
     broker: BrokerServices, request: FetchRequest, api_version: int, who: Requester
 ) -> "FetchResponse | asyncio.Future[FetchResponse]":
     """Read what is there; if that is not enough yet, park."""
-    turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms(), broker.authorizer)
+    turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms(), broker.authorizer, who.principal)
     fetch = _Fetch(broker, request, turn, who)
     read = _read_all(fetch, may_block=False)
     if read.cold:

@@ -20,6 +20,7 @@ from tests.broker.handlers.data_path import decoded, fetch, fetch_request, make_
 from tidemill.broker.authorization import ALLOW_ALL, THE_CLUSTER, Resource, ResourceKind, group_named, topic_named
 from tidemill.broker.node import Broker
 from tidemill.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, Operation
+from tidemill.broker.principals import Principal
 from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.response_errors import error_codes
 from tidemill.broker.routes import ROUTES
@@ -474,6 +475,27 @@ async def test_a_fetch_session_is_no_way_past_new_rules(tmp_path: Path, version:
         async with wire_client(broker) as other:
             await produce(other, topic, records(b"secret"))
         assert error_codes(await waiting) == [TOPIC], "what comes while it waits is not its own any more"
+
+
+async def test_a_fetch_session_is_nobody_elses(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker, "t")
+        await produce(client, topic, records(b"x"))
+        await other.ask(ApiKey.API_VERSIONS, 4, ApiVersionsRequest(client_software_name="c"))
+        list(broker.servers[0].connections)[-1].logged_in(Principal("User", "eve"))
+        broker.authorizer = DenySome()
+        first = await client.ask(ApiKey.FETCH, 12, fetch_request(topic, {0: 0}, 12, session_epoch=0))
+        assert first.session_id > 0
+
+        async def codes(who: WireClient, epoch: int) -> list[int]:
+            more = wire_fetch.FetchRequest(session_id=first.session_id, session_epoch=epoch, max_wait_ms=0, min_bytes=1)
+            return error_codes(await who.ask(ApiKey.FETCH, 12, more))
+
+        assert await codes(other, 1) == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
+        await codes(other, -1)  # nor can anybody else end it
+        assert await codes(client, 1) == []
+        await codes(client, -1)
+        assert await codes(client, 2) == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
 
 
 async def test_the_name_of_a_group_or_topic_decides_and_not_its_neighbour(tmp_path: Path) -> None:
