@@ -80,9 +80,10 @@ def write_topic_id(directory: Directory, topic_id: uuid.UUID) -> None:
 
 def read_topic_id(directory: Directory) -> uuid.UUID | None:
     """The topic of a partition's folder; None when it does not say."""
-    if not directory.exists(PARTITION_METADATA):
+    try:
+        rows = _pairs(directory.read(PARTITION_METADATA), ":")
+    except FileNotFoundError:
         return None
-    rows = _pairs(directory.read(PARTITION_METADATA), ":")
     try:
         return decode_id(rows["topic_id"])
     except (KeyError, ValueError) as error:

@@ -84,15 +84,15 @@ def load(
     has never been at work here. It cleans only what lies below the recovery point, so that gaps between offsets are to
     be expected there and nowhere else; where that is not known any more, in all segments but the last.
     """
-    swap.recover(directory)
-    segments = [Segment.open(directory, base) for base in _segment_bases(directory)]
+    names = swap.recover(directory)
+    segments = [Segment.open(directory, base) for base in _segment_bases(directory, names)]
     if recovery_point is None:
         recovery_point = segments[-1].base_offset if segments and cleaned_offset is not None else 0
     if cleaned_offset is not None:
         recovery_point = max(recovery_point, cleaned_offset)
         for segment, following in pairwise(segments):
             segment.dense = following.base_offset > recovery_point
-    if directory.exists(SPARSE):
+    if SPARSE in names:
         for segment in segments:
             segment.dense = False
     if not segments:
@@ -159,9 +159,8 @@ def _completed(written: list[tuple[int, int]], said: LeaderEpochs) -> LeaderEpoc
     return LeaderEpochs([*before, (epoch, begun), *later, *said.entries()])  # those that are known are not taken again
 
 
-def _segment_bases(directory: Directory) -> list[int]:
-    """Base offsets of the segments; what deletions and crashes left behind is removed."""
-    names = directory.list()
+def _segment_bases(directory: Directory, names: Sequence[str]) -> list[int]:
+    """Base offsets of the segments among all `names`; what deletions and crashes left behind is removed."""
     logs = {name for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit() and len(name) == 24}
     for name in names:
         stem = name[:_NAME_DIGITS]

@@ -102,9 +102,10 @@ class SegmentIndexes:
 
     def _read(self, suffix: str) -> bytes:
         name = segment_name(self._base_offset, suffix)
-        if not self._directory.exists(name):
-            raise IndexDamaged(f"{name} is missing")
-        return self._directory.read(name)
+        try:
+            return self._directory.read(name)
+        except FileNotFoundError:
+            raise IndexDamaged(f"{name} is missing") from None
 
     def last_time_in_file(self) -> Latest | None:
         """The last entry of the time index file, without reading the rest of it; None if there is no such entry."""

@@ -88,8 +88,11 @@ def remove_replaced(directory: Directory, base_offset: int, old_offsets: Sequenc
                 directory.remove(segment_name(old_offset, suffix) + DELETED_SUFFIX)
 
 
-def recover(directory: Directory) -> None:
-    """At start: finish every replacement that was decided and remove what is left of the others."""
+def recover(directory: Directory) -> list[str]:
+    """At start: finish every replacement that was decided and remove what is left of the others.
+
+    Returns the names of all that is there now: many folders are opened at a start, and each is listed once for this.
+    """
     names = directory.list()
     decided = [name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and name.partition(".")[0].isdigit()]
     for name in decided:
@@ -106,6 +109,8 @@ def recover(directory: Directory) -> None:
         directory.remove(name)
     if decided or left_over:
         directory.sync()
+        names = directory.list()
+    return names
 
 
 def _end_offset(directory: Directory, name: str, base_offset: int) -> int:

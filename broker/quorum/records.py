@@ -271,6 +271,9 @@ class Cursor:
 
     def varint(self) -> int:
         """An unsigned varint of at most 35 bits."""
+        if self.position < self.end and (byte := self.buffer[self.position]) < 0x80:  # as nearly all are
+            self.position += 1
+            return byte
         value = shift = 0
         while True:
             byte = self.take(1)[0]

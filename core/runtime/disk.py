@@ -325,8 +325,14 @@ class OsDirectory:
 
     def read(self, name: str) -> bytes:
         """All bytes of a file."""
-        with open(f"{self._path}/{name}", "rb", buffering=0) as file:
-            return file.readall()
+        descriptor = os.open(f"{self._path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data, size_bytes = b"", os.fstat(descriptor).st_size
+            while piece := os.read(descriptor, max(1, size_bytes - len(data))):
+                data += piece
+            return data
+        finally:
+            os.close(descriptor)
 
     def replace(self, name: str, data: bytes, *, sync_name: bool = True) -> None:
         """Put `data` under `name` atomically and durably; without `sync_name` durable only after the next `sync`."""
