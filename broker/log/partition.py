@@ -309,11 +309,14 @@ class PartitionLog:
         if offset != self.log_end_offset:
             raise OffsetOutOfRange(f"{self.topic_partition} ends at {self.log_end_offset}, not at {offset}")
         view = memoryview(data)
-        for position, batch in check_replicated(data, offset, self.leader_epoch):
-            self._store_replicated(view[position : position + batch.size_bytes], batch, now_ms)
+        found = check_replicated(data, offset, self.leader_epoch)
+        ended = {at: markers.decode(BatchView(data, at)) for at, batch in found if batch.is_control}  # all, or none
+        for at, batch in found:
+            self._store_replicated(view[at : at + batch.size_bytes], batch, ended.get(at), now_ms)
 
-    def _store_replicated(self, data: memoryview, batch: BatchHeader, now_ms: int) -> None:
-        marker = markers.decode(BatchView(data)) if batch.is_control else None
+    def _store_replicated(
+        self, data: memoryview, batch: BatchHeader, marker: markers.Marker | None, now_ms: int
+    ) -> None:
         if batch.base_offset != self.log_end_offset and not self._sparse:
             self._expect_gaps()
         self._write(data, batch.max_timestamp, batch.last_offset, now_ms)

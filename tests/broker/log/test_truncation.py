@@ -5,6 +5,7 @@ What a power cut may do in between is tried in `tests/sim/test_log_store.py`.
 
 import asyncio
 import contextlib
+import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -202,6 +203,19 @@ async def test_a_follower_stores_what_its_leader_has() -> None:
     disk.kill()
     async with opened(disk) as (_, log):
         assert [view.base_offset for view in read_all(log)] == [0, 3, 9]
+
+
+async def test_a_marker_that_cannot_be_read_keeps_all_out_that_came_with_it() -> None:
+    async with opened(SimulatedDisk()) as (_, log):
+        append(log, 3)
+        nothing_said = NewRecord(NOW_MS, struct.pack(">hh", 0, 1), b"")
+        marker = bytearray(
+            build_batch([nothing_said], producer_id=7, producer_epoch=0, transactional=True, control=True)
+        )
+        stamp(marker, 0, 5, 1)
+        with pytest.raises(CorruptMessage):
+            log.append_at(3, replicated(3, 2, 1, producer=(7, 0, 0)) + marker, now_ms=NOW_MS)
+        assert (log.log_end_offset, log.leader_epoch, log.producers.get(7)) == (3, 0, None)
 
 
 async def test_transactions_end_by_markers_of_either_kind() -> None:
