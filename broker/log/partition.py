@@ -150,7 +150,7 @@ class PartitionLog:
         self.disk_full = False  # the last append found no room
         self.appends_refused = 0  # for that reason
         self.cutting = False  # the end is being cut off: nothing is appended meanwhile
-        self._cuts = 0
+        self.cuts = 0  # how often that was done
         self._sparse = not self._active.dense
         self._reported_missing: frozenset[int] = frozenset()  # base offsets of segments, so that each is said once
         self._owner: Callable[[], None] | None = None
@@ -471,10 +471,10 @@ class PartitionLog:
 
         Raises KafkaStorageError if it never will, NotLeaderOrFollower if it may have been cut off meanwhile.
         """
-        cuts = self._cuts
+        cuts = self.cuts
         while (pending := self.pending(last_offset)) is not None:
             await asyncio.shield(pending)
-            if self._cuts != cuts:
+            if self.cuts != cuts:
                 raise NotLeaderOrFollower(f"the end of {self.topic_partition} has been cut off")
 
     def begin_flush(self) -> FlushWork:
@@ -505,7 +505,10 @@ class PartitionLog:
     # -- the owner
 
     def own(self, on_change: Callable[[], None]) -> None:
-        """From now on `on_change` is called when more is held and when the log is closed, and its owner commits."""
+        """From now on `on_change` is called when more or, after a cut, less is held and when the log is closed.
+
+        And its owner commits.
+        """
         self._owner = on_change
 
     def position_of(self, offset: int) -> LogPosition:
@@ -713,7 +716,7 @@ class PartitionLog:
         self._active, self.log_end_offset = active, end_offset
         self._indexed = [segment for segment in self._indexed if segment in self.segments]
         self.changes += 1
-        self._cuts += 1
+        self.cuts += 1
         self._opened_at -= ended - end_offset  # what has been appended stays counted
         self._hot_from, self._hot_next = min(self._hot_from, end_offset), min(self._hot_next, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -726,6 +729,8 @@ class PartitionLog:
             position.cut(end) for position in (self._durable, self.held, self.committed)
         )
         self._plan_roll()
+        if self._owner is not None:
+            self._owner()
         return Cut(active, whole, gone)
 
     def take_index_writes(self) -> Callable[[], None] | None:

@@ -34,7 +34,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate:
-    """Cut the log at `offset`, then call `truncated`, then fetch from there.
+    """Cut the log at `offset`, by which the machine hears that it is `truncated`, then fetch from there.
 
     `lost` records of those that go had been committed, which only an unclean election leads to.
     """

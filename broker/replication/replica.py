@@ -45,6 +45,7 @@ class Replica:
 
     __slots__ = (
         "__weakref__",
+        "_cuts",
         "_next_round",
         "_numbers",
         "_outlet",
@@ -66,6 +67,7 @@ class Replica:
         self._wakes: set[Callable[[], None]] = set()
         self._waiters: list[_Waiter] = []  # by offset
         self._numbers = 0
+        self._cuts = partition_log.cuts
         self.high_watermark = -1  # to be read only, as is ...
         self.visible = LogPosition(-1, 0, 0, None)  # ... where it lies in the log; the first image says it
         partition_log.own(self._log_changed)
@@ -138,17 +140,15 @@ class Replica:
                 self._outlet(self, action)
         self._show(self.machine.high_watermark)
 
-    def truncated(self) -> None:
-        """The end of the log has been cut off."""
-        self.machine.truncated(self.log.log_end_offset)
-        self._show(self.machine.high_watermark)
-
     def _log_changed(self) -> None:
         if self.log.closed:
             self._refuse(KafkaStorageError(f"{self.log.topic_partition} is closed"))
             self._wake()
             return
         held, machine = self.log.held, self.machine
+        if self.log.cuts != self._cuts:  # nothing of what goes may be shown while the disk is at it
+            self._cuts = self.log.cuts
+            machine.truncated(self.log.log_end_offset)
         machine.stored(held.offset)
         if machine.high_watermark != held.offset:
             self._show(machine.high_watermark)

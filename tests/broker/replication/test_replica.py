@@ -197,7 +197,23 @@ async def test_a_log_whose_end_was_cut_off_shows_no_more_than_it_has() -> None:
     append(replica, 2)
     await durable(replica)
     assert replica.high_watermark == 4
-    log.cut(3)
-    replica.truncated()
+    cut = log.cut(3)
     assert (replica.high_watermark, replica.machine.held, log.committed_offset) == (2, 2, 2)
+    assert offsets(replica) == [0], "also before the disk has done its part"
+    cut.active.file.truncate(cut.active.size_bytes)
+    append(replica)
     assert offsets(replica) == [0]
+    await durable(replica)
+    assert offsets(replica) == [0, 2]
+
+
+async def test_what_the_leader_before_had_committed_is_forgotten_with_the_end_that_was_cut_off() -> None:
+    log = world().open()
+    replica = led(log, image(leader=2, isr=(1, 2), version=1))
+    append(replica, 2)  # not held yet
+    replica.machine.answered(0, high_watermark=4, divergence=None, epochs=log.epochs, log_end=4)
+    cut = log.cut(2)
+    cut.active.file.truncate(cut.active.size_bytes)
+    append(replica)
+    await durable(replica)
+    assert (replica.machine.held, replica.high_watermark) == (4, 2)
