@@ -91,11 +91,8 @@ class AnswerQueue:
     def add(self, exchange: "Exchange", request_bytes: int) -> None:
         """A request that has started; `request_bytes` are counted while its answer is pending."""
         self._exchanges.append(exchange)
-        chunks = exchange.chunks
-        if chunks is not None:
-            exchange.request = None  # as `answered` does
-            for chunk in chunks:
-                self.unsent_bytes += len(chunk)
+        if exchange.chunks is not None:
+            self.answered(exchange)
         elif exchange.pending is not None:
             self._pending += 1
             self._pending_bytes += request_bytes

@@ -446,7 +446,7 @@ class PartitionLog:
             return
         if log_end_offset - self._begun.end.offset >= self._config.flush_messages:
             self.flusher.add(self)
-        active = self._active
+        active = self._active  # `end_position` in place: with each batch, a call counts
         self._hold(
             new_tuple(LogPosition, (log_end_offset, active.base_offset, active.size_bytes, active.indexes.latest[0]))
         )

@@ -213,7 +213,7 @@ class PartitionMachine:
     def stored(self, held: int) -> None:
         """This broker holds everything below `held` now."""
         self.held = held
-        if self.alone:
+        if self.alone:  # what `_advance` comes to then; this is heard of with each batch
             if held > self.high_watermark:
                 self.high_watermark = held
         elif self.role is Role.LEADER:

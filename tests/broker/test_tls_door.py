@@ -290,12 +290,15 @@ async def test_so_many_pass_the_turnstile_in_one_turn_of_the_loop() -> None:
 
 async def test_nothing_is_left_open_by_those_who_fail(authority: Authority) -> None:
     async with tls_server(settings(authority, authority.signed().both)) as (server, _):
-        for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05nonse", b""):
+        for failed, data in enumerate((b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05nonse"), start=1):
             with socket.create_connection(("127.0.0.1", server.port)) as plain:
                 plain.setblocking(False)
                 plain.sendall(data)
-                await until(lambda: server.handshakes_failed >= 0)
-                await asyncio.sleep(0.01)
-        client = await connected(server, trusting(authority))  # those before it are gone by now
+                await until(lambda: server.handshakes_failed == failed)  # noqa: B023 - looked at in this round
+        with socket.create_connection(("127.0.0.1", server.port)):
+            await until(lambda: server.at_the_door == 1)  # it says nothing and leaves
+        await until(lambda: server.at_the_door == 0)
+        client = await connected(server, trusting(authority))
         await until(lambda: len(server.connections) == 1)
+        assert server.at_the_door == 0
         client.writer.close()
