@@ -7,6 +7,7 @@ may only shrink.
 import ast
 import configparser
 import functools
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,7 +88,14 @@ def dotted_name(path: Path) -> str:
 @functools.cache
 def tree(path: Path) -> ast.Module:
     """The parsed file."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    collecting = gc.isenabled()
+    gc.disable()  # a traceback that is logged by a finalizer is parsed too, and 3.11 cannot parse inside parsing (gh-106905)
+    try:
+        return ast.parse(text)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -224,6 +224,9 @@ class Shard(Generic[MachineT, RecordT]):
         try:
             stumbled = self.tell(request)
             if stumbled is not None:
+                future.cancel()
+                if not future.cancelled():
+                    future.exception()  # looked at: asyncio would tell of it as lost, long after
                 raise stumbled  # and not what others are told: it would only be asked again
             return await future
         finally:

@@ -131,6 +131,9 @@ class Client:
     def _next_size(self) -> "asyncio.Task[bytes]":
         if self._size is None:
             self._size = asyncio.get_running_loop().create_task(self.reader.readexactly(4))
+            self._size.add_done_callback(
+                lambda size: size.cancelled() or size.exception()
+            )  # the test may not ask again
         return self._size
 
     async def is_closed(self) -> bool:

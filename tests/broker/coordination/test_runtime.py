@@ -1,6 +1,7 @@
 """All shards of a node: which there are, when they are loaded, who may ask."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -251,7 +252,7 @@ async def test_a_shard_that_cannot_follow_an_image_is_taken_up_anew(monkeypatch:
 
 
 async def test_a_request_that_stumbles_keeps_nobody_waiting_and_the_partition_is_taken_up_anew(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = CounterWorld(nodes=2)
     world.lead()
@@ -270,6 +271,8 @@ async def test_a_request_that_stumbles_keeps_nobody_waiting_and_the_partition_is
         await world.add("poison")
     with pytest.raises(CoordinatorNotAvailable, match="a bug"):
         await waiting
+    gc.collect()
+    assert not caplog.records, "an exception that asyncio tells of as lost"
     world.shared[0].replicate(2)
     await world.runtime.load()
     assert world.totals() == {"a": 1}, "what the log says"
