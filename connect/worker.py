@@ -21,7 +21,7 @@ from ipaddress import ip_address
 import structlog
 import uvicorn
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.connect.config import WorkerConfig
 from tidemill.connect.entities import ServerInfo
@@ -233,8 +233,15 @@ def _on_loop(callback: Callable[[], None]) -> Callable[[], Awaitable[None]]:
 async def _wait_for_cluster(config: WorkerConfig, clock: Clock) -> str:
     client: Mapping[str, str] = {**config.client, "client.id": config.client_id, "log_level": "0"}
     deadline = clock.monotonic() + config.request_timeout_ms / 1000
+    heard = ""  # the last error of no call, which says more: what is wrong with a certificate, for one
+
+    def hear(error: KafkaError) -> None:
+        nonlocal heard
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that one only counts them
+            heard = error.str()
+
     try:
-        admin = admin_client(client)
+        admin = admin_client(client, hear)
     except TopicLogError as error:
         raise StartRefused(str(error)) from error
     while True:
@@ -243,7 +250,8 @@ async def _wait_for_cluster(config: WorkerConfig, clock: Clock) -> str:
             metadata = await asyncio.to_thread(admin.list_topics, timeout=min(2.0, remaining_s))
             return str(metadata.cluster_id or "")
         except KafkaException as error:
-            reason = error.args[0].str()
+            admin.poll(0)
+            reason = heard or error.args[0].str()
         if clock.monotonic() >= deadline:
             raise StartRefused(
                 f"no Kafka cluster at {config.bootstrap_servers} after {config.request_timeout_ms / 1000:g} s "

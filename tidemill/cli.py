@@ -18,6 +18,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any, NoReturn
 
 from tidemill import lifeline
+from tidemill.core.runtime import lean_structlog
 
 SUMMARIES = {
     "broker": "Run a Kafka-protocol broker.",
@@ -63,6 +64,8 @@ def main(arguments: list[str] | None = None) -> None:
         case ["completion", *rest]:
             _complete(rest)
         case [name, *rest] if name in commands:
+            if name in ("broker", "connect"):
+                lean_structlog.load()
             _run(commands[name], rest)
         case [name, *_]:
             _fail(f"no command {name!r}: {_nearest(name, commands)}'tidemill --help' lists them all", 2)

@@ -45,6 +45,9 @@ def main() -> None:
     task = os.fork()
     if task == 0:
         _become_task(guardian)
+        from tidemill.core.runtime import lean_structlog
+
+        lean_structlog.load()  # before all else that a task imports
         from tidemill.connect.remote.sdk import run
 
         raise SystemExit(run(socket_path, token))

@@ -11,9 +11,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
+import structlog
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+log = structlog.get_logger("tidemill.jobs")
+
+BEHIND_START_S: Final = 0.1
+"""How long what is started with the jobs has the interpreter to itself."""
 
 Work: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -43,32 +51,64 @@ class Jobs(Protocol):
 
 
 class ScheduledJobs:
-    """Jobs of APScheduler on the running event loop."""
+    """Jobs of APScheduler on the running event loop.
+
+    The library is loaded on a thread behind the start: it takes a tenth of a broker's, and nothing is due for seconds.
+    """
 
     def __init__(self) -> None:
-        self._scheduler = AsyncIOScheduler(
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
-        )
+        self._jobs: dict[str, tuple[float, Work]] = {}
+        self._at_once: set[str] = set()  # asked for before there was a scheduler
+        self._scheduler: AsyncIOScheduler | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     def add(self, name: str, seconds: float, work: Work) -> None:
-        """Do `work` every so many seconds, the first time when as many have passed."""
-        self._scheduler.add_job(_quiet_end(work), "interval", seconds=seconds, id=name, name=name)
+        """Do `work` every so many seconds, the first time when as many have passed; before `start`."""
+        self._jobs[name] = seconds, work
 
     def names(self) -> list[str]:
-        """Every job, in the order in which they are due once they are started."""
-        return [str(job.id) for job in self._scheduler.get_jobs()]
+        """Every job, by how often it is done."""
+        return sorted(self._jobs, key=lambda name: self._jobs[name][0])
 
     def run_now(self, name: str) -> None:
         """Do that one at once; raises KeyError when there is none of that name."""
-        self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
+        if name not in self._jobs:
+            raise KeyError(name)
+        if self._scheduler is None:
+            self._at_once.add(name)
+        else:
+            self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
 
     def start(self) -> None:
         """Begin to count."""
-        self._scheduler.start()
+        self._loading = asyncio.get_running_loop().create_task(self._begin())
+
+    async def _begin(self) -> None:
+        await asyncio.sleep(BEHIND_START_S)
+        try:
+            scheduler = await asyncio.to_thread(_scheduler)
+        except Exception:
+            log.exception("scheduled jobs are not done: restart this process", jobs=self.names())
+            return
+        for name, (seconds, work) in self._jobs.items():
+            scheduler.add_job(_quiet_end(work), "interval", seconds=seconds, id=name, name=name)
+        scheduler.start()
+        self._scheduler = scheduler
+        for name in self._at_once:
+            self.run_now(name)
 
     def stop(self) -> None:
         """End all of them, cancelling what runs; once."""
-        self._scheduler.shutdown(wait=False)
+        if self._scheduler is not None:
+            self._scheduler.shutdown(wait=False)
+        elif self._loading is not None:
+            self._loading.cancel()
+
+
+def _scheduler() -> "AsyncIOScheduler":
+    from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+    return AsyncIOScheduler(job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None})
 
 
 def _quiet_end(work: Work) -> Work:
