@@ -259,6 +259,17 @@ class Route:
     shortcut: Callable[[BrokerServices, int, Peer], Shortcut] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterRoutes:
+    """Routes of which only the advertised `windows` are known until `load` brings them, with the first request."""
+
+    windows: Mapping[ApiKey, tuple[int, int]]
+    load: Callable[[], Iterable[Route]]
+
+
+NONE_LATER = LaterRoutes(windows={}, load=tuple)
+
+
 class Exchange:
     """One request and what has become of it so far: `chunks` once answered, `pending` until then.
 
@@ -319,11 +330,24 @@ class Exchange:
 class Dispatcher:
     """The routes of one broker, ready to serve; `notes_errors` says that exchanges are to tell their error codes."""
 
-    def __init__(self, broker: BrokerServices, routes: Iterable[Route], *, notes_errors: bool = False) -> None:
+    def __init__(
+        self,
+        broker: BrokerServices,
+        routes: Iterable[Route],
+        later: LaterRoutes = NONE_LATER,
+        *,
+        notes_errors: bool = False,
+    ) -> None:
         self._broker = broker
         self._notes_errors = notes_errors
         self._began = 0.0  # when the work did that is charged; of this turn of the loop
         self._routes: dict[int, tuple[Route, type[Any], ErrorResponse]] = {}
+        self._later = later
+        self._add(routes)
+        windows = {**served_apis(route for route, _, _ in self._routes.values()), **later.windows}
+        self.served_apis: Mapping[ApiKey, tuple[int, int]] = MappingProxyType(dict(sorted(windows.items())))
+
+    def _add(self, routes: Iterable[Route]) -> None:
         for route in routes:
             description = api(route.key)
             if route.key in self._routes:
@@ -332,7 +356,10 @@ class Dispatcher:
                 raise ValueError(f"{route.key.name} has a shortcut past a need of the whole request")
             error_response = route.error_response or top_level_error(description.response)
             self._routes[int(route.key)] = (route, description.request, error_response)
-        self.served_apis: Mapping[ApiKey, tuple[int, int]] = served_apis(route for route, _, _ in self._routes.values())
+
+    def _load_later(self) -> None:
+        self._add(self._later.load())
+        self._later = NONE_LATER
 
     def start(self, frame: bytes | memoryview, peer: Peer, shortcuts: Shortcuts | None = None) -> Exchange:
         """Decode `frame` and begin to serve it, by one of the connection's `shortcuts` if that will do.
@@ -432,6 +459,9 @@ class Dispatcher:
         except DecodeError as error:
             raise UnservedRequest(f"malformed request header: {error}", Refusal.MALFORMED) from error
         found = self._routes.get(header.api_key)
+        if found is None and header.api_key in self._later.windows:
+            self._load_later()
+            found = self._routes.get(header.api_key)
         if found is None:
             raise UnservedRequest(f"API key {header.api_key} is not served", Refusal.UNKNOWN_API)
         route, request_class, error_response = found

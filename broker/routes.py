@@ -5,44 +5,29 @@ served.
 """
 
 from tidemill.broker.dispatch import Route
+from tidemill.broker.first_routes import FIRST
 from tidemill.broker.handlers import (
-    api_versions,
     cluster,
     configs,
     delete_records,
     describe_producers,
     describe_quorum,
     elect_leaders,
-    fetch,
-    groups,
-    init_producer_id,
-    list_offsets,
     log_dirs,
-    metadata,
     offset_delete,
     offset_for_leader_epoch,
-    offsets,
-    produce,
     reassignments,
     topics,
     update_features,
 )
 
-ROUTES: tuple[Route, ...] = (
-    *api_versions.ROUTES,
-    *produce.ROUTES,
-    *fetch.ROUTES,
-    *list_offsets.ROUTES,
-    *metadata.ROUTES,
-    *init_producer_id.ROUTES,
+LATER_ROUTES: tuple[Route, ...] = (
     *describe_producers.ROUTES,
     *offset_for_leader_epoch.ROUTES,
     *delete_records.ROUTES,
     *topics.ROUTES,
     *configs.ROUTES,
     *cluster.ROUTES,
-    *groups.ROUTES,
-    *offsets.ROUTES,
     *offset_delete.ROUTES,
     *log_dirs.ROUTES,
     *elect_leaders.ROUTES,
@@ -50,3 +35,5 @@ ROUTES: tuple[Route, ...] = (
     *describe_quorum.ROUTES,
     *update_features.ROUTES,
 )
+
+ROUTES: tuple[Route, ...] = (*FIRST, *LATER_ROUTES)

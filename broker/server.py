@@ -24,7 +24,7 @@ becomes encrypted (`tls_door`).
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -37,11 +37,12 @@ from tidemill.broker.repeated_warnings import RepeatedWarnings
 from tidemill.broker.request_meter import RequestMeter
 from tidemill.broker.server_limits import ConnectionCounts, RequestMemory, ServerLimits
 from tidemill.broker.standing import Standing
-from tidemill.broker.tls_door import TlsDoor
-from tidemill.broker.tls_watch import ListenerTls
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.runtime.listening import open_listening
-from tidemill.core.security.certificate import read_certificate
+
+if TYPE_CHECKING:
+    from tidemill.broker.tls_door import TlsDoor
+    from tidemill.broker.tls_watch import ListenerTls
 
 log = structlog.get_logger("tidemill.broker.server")
 
@@ -70,7 +71,7 @@ class Server:
         host: str,
         port: int,
         spec: ListenerSpec = PLAINTEXT,
-        tls: ListenerTls | None = None,
+        tls: "ListenerTls | None" = None,
         limits: ServerLimits | None = None,
         memory: RequestMemory | None = None,
         counts: ConnectionCounts | None = None,
@@ -94,6 +95,7 @@ class Server:
         self._host = host
         self._port = port
         self._door: asyncio.Server | TlsDoor | None = None
+        self._tls_door: TlsDoor | None = None
         self._warnings = RepeatedWarnings()
         self._tasks = asyncio.TaskGroup()
         self._running: dict[asyncio.Task[None], None] = {}
@@ -113,7 +115,7 @@ class Server:
     @property
     def at_the_door(self) -> int:
         """Connections that are not encrypted yet, and have to be."""
-        return self._door.waiting if isinstance(self._door, TlsDoor) else 0
+        return self._tls_door.waiting if self._tls_door is not None else 0
 
     @property
     def standing(self) -> Standing:
@@ -127,9 +129,11 @@ class Server:
             )
             await self._tasks.__aenter__()
         else:
+            from tidemill.broker.tls_door import TlsDoor  # a broker that encrypts nothing starts without
+
             sockets = await open_listening(self._host, self._port, BACKLOG)
             await self._tasks.__aenter__()
-            self._door = TlsDoor(
+            self._door = self._tls_door = TlsDoor(
                 sockets,
                 tasks=self._tasks,
                 context=self.tls.context,
@@ -182,6 +186,8 @@ class Server:
         shown = None if encrypted is None else encrypted.getpeercert(binary_form=True)
         if shown is None:
             return ANONYMOUS
+        from tidemill.core.security.certificate import read_certificate
+
         try:
             return principal_of(read_certificate(shown).subject, self.spec.principal_rules)
         except ValueError:

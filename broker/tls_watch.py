@@ -1,7 +1,7 @@
 """The certificate of a listener: in use, and on the disk
 
 Files of keys and certificates are replaced while a broker runs, once a year by hand or every day by a program. A change
-is noticed by looking (`REFRESH_INTERVAL_S`); a new context serves whoever connects from then on, and connections that
+is noticed by looking (`refresh`); a new context serves whoever connects from then on, and connections that
 there are stay as they are. What cannot be used changes nothing: the certificate before stays, the log says once what is
 wrong with the new file, and `stale` says so until another change is good.
 """
@@ -17,9 +17,6 @@ from tidemill.core.security.certificate import Certificate
 from tidemill.core.security.tls_settings import TlsSettings
 
 log = structlog.get_logger("tidemill.broker.tls")
-
-REFRESH_INTERVAL_S: Final = 10.0
-"""How often files are looked at; a look costs a microsecond for each."""
 
 SOON_S: Final = 7 * 86_400
 """A certificate that ends within this time is warned of at the start."""

@@ -1,7 +1,7 @@
 """From frame to response: routes, versions, errors"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,10 +9,12 @@ import pytest
 
 from tidemill.broker.authorization import ALLOW_ALL
 from tidemill.broker.dispatch import (
+    NONE_LATER,
     BrokerServices,
     Dispatcher,
     DropConnection,
     Exchange,
+    LaterRoutes,
     Peer,
     RequestContext,
     Route,
@@ -38,9 +40,10 @@ def heartbeat(handle: Any) -> Route:
     return Route(key=ApiKey.HEARTBEAT, handle=handle, min_version=0, max_version=3, needs=())
 
 
-def dispatcher(*routes: Route) -> Dispatcher:
+def dispatcher(*routes: Route, later: LaterRoutes = NONE_LATER) -> Dispatcher:
     table: dict[str, Mapping[ApiKey, tuple[int, int]]] = {"served_apis": served_apis(routes)}
-    return Dispatcher(cast(BrokerServices, SimpleNamespace(**table, authorizer=ALLOW_ALL, quotas=UNLIMITED)), routes)
+    broker = SimpleNamespace(**table, authorizer=ALLOW_ALL, quotas=UNLIMITED)
+    return Dispatcher(cast(BrokerServices, broker), routes, later)
 
 
 def frame(key: ApiKey, version: int, request: Any, correlation_id: int = 7) -> bytes:
@@ -156,6 +159,28 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
     response = answer(dispatcher(*routes).start(bytes(data), PEER), ApiKey.API_VERSIONS, 0)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(12, 0, 3), (18, 0, 4)]
+
+
+def test_routes_can_be_brought_by_the_first_request_for_one_of_them() -> None:
+    loads: list[int] = []
+
+    def load() -> Iterator[Route]:
+        loads.append(1)
+        if len(loads) == 1:
+            raise ImportError
+        yield heartbeat(lambda *_: HeartbeatResponse(error_code=7))
+
+    later = LaterRoutes(windows={ApiKey.HEARTBEAT: (0, 3)}, load=load)
+    served = dispatcher(*api_versions.ROUTES, later=later)
+    assert served.served_apis == {ApiKey.HEARTBEAT: (0, 3), ApiKey.API_VERSIONS: (0, 4)}
+    served.start(frame(ApiKey.API_VERSIONS, 3, ApiVersionsRequest()), PEER)
+    assert not loads
+    asked = frame(ApiKey.HEARTBEAT, 0, HeartbeatRequest())
+    with pytest.raises(ImportError):
+        served.start(asked, PEER)
+    for _ in range(2):
+        assert answer(served.start(asked, PEER), ApiKey.HEARTBEAT, 0).error_code == 7
+    assert len(loads) == 2
 
 
 def test_a_response_that_cannot_be_encoded_is_a_failure_like_any_other() -> None:
