@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from tidemill.broker.log.identity import read_topic_id
-from tidemill.broker.log.partition_folders import DELETE_SUFFIX, parse_partition_folder
+from tidemill.broker.log.partition_folders import DELETE_SUFFIX, KnownFolder, parse_partition_folder
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.broker.quorum.store import FOLDER as METADATA_FOLDER
 from tidemill.core.runtime.disk import Directory
@@ -29,6 +29,13 @@ class Moved(NamedTuple):
     name: str
     new_name: str
     reason: str
+
+
+class Checked(NamedTuple):
+    """What became of the folders: those that were moved, and whose the others are."""
+
+    moved: list[Moved]
+    known: dict[TopicPartition, KnownFolder]
 
 
 def lost_decisions(data: Directory, image: ClusterImage) -> str | None:
@@ -50,9 +57,10 @@ def lost_decisions(data: Directory, image: ClusterImage) -> str | None:
 
 def set_aside(
     data: Directory, image: ClusterImage, removed: Collection[uuid.UUID], new_id: Callable[[], uuid.UUID]
-) -> list[Moved]:
+) -> Checked:
     """Rename every partition folder that does not belong to a partition of `image`."""
     moved: list[Moved] = []
+    known: dict[TopicPartition, KnownFolder] = {}
     for name in data.list():
         partition = parse_partition_folder(name)
         if partition is None or name == METADATA_FOLDER or not data.is_directory(name):
@@ -64,6 +72,7 @@ def set_aside(
                 continue  # a folder of an older Kafka: the log store takes it by its name
             suffix, reason = DELETE_SUFFIX, "it was being made when the broker died"
         elif _belongs(image, partition, topic_id):
+            known[partition] = KnownFolder(folder, topic_id)
             continue
         elif topic_id in removed:
             suffix, reason = DELETE_SUFFIX, "its topic was deleted"
@@ -75,7 +84,7 @@ def set_aside(
         moved.append(Moved(name, new_name, reason))
     if moved:
         data.sync()
-    return moved
+    return Checked(moved, known)
 
 
 def still_there(

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -27,8 +28,9 @@ import structlog
 from tidemill.broker.admission import Admission
 from tidemill.broker.authorization import ALLOW_ALL, Authorizer
 from tidemill.broker.config import BrokerConfig
-from tidemill.broker.dispatch import Dispatcher, Route
+from tidemill.broker.dispatch import NONE_LATER, Dispatcher, LaterRoutes, Route
 from tidemill.broker.fetch_sessions import FetchSessions
+from tidemill.broker.first_routes import FIRST, LATER
 from tidemill.broker.folders import still_there
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from tidemill.broker.groups.table import GroupLimits
@@ -51,19 +53,17 @@ from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, wh
 from tidemill.broker.quotas import UNLIMITED, QuotaManager
 from tidemill.broker.replication.replicas import Replicas
 from tidemill.broker.request_meter import RequestMeter
-from tidemill.broker.routes import ROUTES
 from tidemill.broker.server import Server
 from tidemill.broker.server_limits import ConnectionCounts, RequestMemory
 from tidemill.broker.surroundings import Surroundings
-from tidemill.broker.tls_watch import REFRESH_INTERVAL_S, ListenerTls
 from tidemill.broker.topic_config import Layers, topic_settings
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.disk import Directory
-from tidemill.core.runtime.tls import TlsProblem
 from tidemill.core.wire.api import ApiKey
 
 if TYPE_CHECKING:
+    from tidemill.broker.tls_watch import ListenerTls
     from tidemill.broker.watching import Watch
 
 log = structlog.get_logger("tidemill.broker.node")
@@ -73,6 +73,9 @@ REPAIR_INTERVAL_S: Final = 30
 
 METADATA_THREADS: Final = 2
 """One for decisions, one for the snapshot that is written meanwhile."""
+
+CERTIFICATES_INTERVAL_S: Final = 10
+"""How often the files of keys and certificates are looked at; a look costs a microsecond for each."""
 
 SNAPSHOT_CHECK_INTERVAL_S: Final = 5
 """How often a node that decides nothing looks whether a snapshot of the metadata is due."""
@@ -101,6 +104,7 @@ class Broker:
         controller: Controller,
         groups: GroupCoordinator,
         routes: Iterable[Route],
+        later: LaterRoutes = NONE_LATER,
     ) -> None:
         self.config = config
         self.around = around
@@ -119,7 +123,7 @@ class Broker:
         )
         self.producer_ids = ProducerIds(controller.allocate_producer_ids)
         self.meter = None if config.metrics_address is None else RequestMeter(clock.monotonic)
-        self.dispatcher = Dispatcher(self, routes, notes_errors=self.meter is not None)
+        self.dispatcher = Dispatcher(self, routes, later, notes_errors=self.meter is not None)
         self.servers: list[Server] = []
         self.jobs = around.new_jobs()
         self.stop = asyncio.Event()
@@ -340,9 +344,12 @@ async def open_broker(
     config: BrokerConfig,
     *,
     around: Surroundings | None = None,
-    routes: Iterable[Route] = ROUTES,
+    routes: Iterable[Route] | None = None,
 ) -> AsyncIterator[Broker]:
-    """A broker that serves from enter to exit; raises StartRefused, FolderRefused or ConfigError."""
+    """A broker that serves from enter to exit; raises StartRefused, FolderRefused or ConfigError.
+
+    `routes` are those of a test; without them it is all that there are.
+    """
     async with _watched(config) as watch, _open(config, around or Surroundings(), routes, watch) as broker:
         yield broker
 
@@ -371,7 +378,7 @@ async def _watched(config: BrokerConfig) -> "AsyncIterator[Watch | None]":
 
 @asynccontextmanager
 async def _open(
-    config: BrokerConfig, around: Surroundings, routes: Iterable[Route], watch: "Watch | None"
+    config: BrokerConfig, around: Surroundings, routes: Iterable[Route] | None, watch: "Watch | None"
 ) -> AsyncIterator[Broker]:
     brokers: list[Broker] = []
 
@@ -401,7 +408,8 @@ async def _open(
         replicas=replicas,
         controller=controller,
         groups=groups,
-        routes=routes,
+        routes=FIRST if routes is None else routes,
+        later=LATER if routes is None else NONE_LATER,
     )
     brokers.append(broker)
     try:
@@ -590,7 +598,7 @@ def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]
     config = broker.config
     encrypted = any(spec.tls is not None for spec in config.listening.specs.values())
     return [
-        *([("certificates", REFRESH_INTERVAL_S, refresh_certificates)] if encrypted else []),
+        *([("certificates", CERTIFICATES_INTERVAL_S, refresh_certificates)] if encrypted else []),
         ("log-retention", config.log_retention_check_interval_ms / 1000, enforce_retention),
         ("log-checkpoint", CHECKPOINT_INTERVAL_S, checkpoint),
         ("group-expiry", config.offsets_retention_check_interval_ms / 1000, broker.groups.expire_offsets),
@@ -620,20 +628,30 @@ async def _listen(broker: Broker) -> None:
         try:
             await server.__aenter__()
         except OSError as error:
-            raise StartRefused(_cannot_listen(address.host, address.port, error, "--listen HOST:PORT")) from error
+            raise StartRefused(_cannot_listen(address.host, address.port, error, _given_by(config, address))) from error
         broker.servers.append(server)
 
 
-def _tls_of(spec: ListenerSpec, clock: Clock) -> ListenerTls | None:
+def _tls_of(spec: ListenerSpec, clock: Clock) -> "ListenerTls | None":
     """What the listener shows to its clients, if it speaks TLS."""
     if spec.tls is None:
         return None
+    from tidemill.broker.tls_watch import ListenerTls  # a broker that encrypts nothing starts without
+    from tidemill.core.runtime.tls import TlsProblem
+
     try:
         tls = ListenerTls(spec.name, spec.tls)
     except TlsProblem as problem:
         raise StartRefused(f"listener {spec.name} cannot speak TLS: {problem}") from None
     tls.tell("certificate", now_s=clock.now_ms() / 1000)
     return tls
+
+
+def _given_by(config: BrokerConfig, address: ListenAddress) -> str:
+    """The setting with which that address can be changed; `--listen` would take away all listeners but one."""
+    if len(config.listen) > 1 or address.name != "PLAINTEXT":
+        return f"listeners={address.name}://HOST:PORT"
+    return "--listen HOST:PORT"
 
 
 def _cannot_listen(host: str, port: int, error: OSError, setting: str) -> str:
@@ -654,6 +672,10 @@ def _log_start(broker: Broker, group_records: int) -> None:
         topics=len(broker.controller.image.topics),
         partitions=len(broker.logs.partitions()),
         group_records=group_records,
+        listeners=",".join(
+            str(replace(address, port=server.port))
+            for address, server in zip(broker.config.listen, broker.servers, strict=True)
+        ),
         flush_policy=broker.config.flush_policy,
         durability=PROMISES[broker.config.flush_policy],
     )

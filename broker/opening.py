@@ -66,6 +66,7 @@ def open_logs(
             config = known[own] = log_config(topic)
         return config
 
-    for folder in set_aside(data, controller.image, controller.removed_topic_ids, new_uuid):
+    folders = set_aside(data, controller.image, controller.removed_topic_ids, new_uuid)
+    for folder in folders.moved:
         log.warning("partition folder moved", folder=folder.name, to=folder.new_name, reason=folder.reason)
-    logs.open_all(config_of)
+    logs.open_all(config_of, folders.known)

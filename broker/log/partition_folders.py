@@ -10,9 +10,10 @@ Everything here blocks and belongs to a thread: making to the file thread, retir
 
 import errno
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from typing import NamedTuple
 
 from tidemill.core.errors import KafkaStorageError
 from tidemill.core.runtime.disk import DISK_FULL, Directory
@@ -36,17 +37,27 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(number))
 
 
-def find_partition_folders(directory: Directory) -> Iterator[tuple[TopicPartition, Directory]]:
-    """Every partition in a data folder; what deletions left behind is removed."""
+class KnownFolder(NamedTuple):
+    """The folder of a partition, and the topic id that it names; None where that has not been asked."""
+
+    directory: Directory
+    topic_id: uuid.UUID | None
+
+
+def find_partition_folders(
+    directory: Directory, known: Mapping[TopicPartition, KnownFolder]
+) -> Iterator[tuple[TopicPartition, KnownFolder]]:
+    """Every partition in a data folder, those that are `known` too; what deletions left behind is removed."""
     for name in directory.list():
-        if name == METADATA_FOLDER or not directory.is_directory(name):
-            continue
-        if name.endswith(DELETE_SUFFIX):
-            directory.remove_tree(name)
-            continue
         topic_partition = parse_partition_folder(name)
-        if topic_partition is not None:
-            yield topic_partition, directory.subdirectory(name)
+        if topic_partition is not None and (found := known.get(topic_partition)) is not None:
+            yield topic_partition, found
+        elif name == METADATA_FOLDER or not directory.is_directory(name):
+            continue
+        elif name.endswith(DELETE_SUFFIX):
+            directory.remove_tree(name)
+        elif topic_partition is not None:
+            yield topic_partition, KnownFolder(directory.subdirectory(name), None)
 
 
 def name_of_deleted(topic_partition: TopicPartition, unique: uuid.UUID) -> str:

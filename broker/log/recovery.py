@@ -19,7 +19,7 @@ written, and another fsync leaves them alone: a log read from memory only would 
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -77,8 +77,11 @@ def load(
     log_start_offset: int,
     now_ms: int,
     cleaned_offset: int | None = None,
+    topic_id: uuid.UUID | None = None,
 ) -> LoadedLog:
     """Open the partition in `directory`, repairing what a crash left behind.
+
+    `topic_id` is given by who has looked for it in the folder already.
 
     `recovery_point` is None if no checkpoint says it. `cleaned_offset` is the cleaner's checkpoint, None if the cleaner
     has never been at work here. It cleans only what lies below the recovery point, so that gaps between offsets are to
@@ -102,6 +105,7 @@ def load(
         directory.sync()  # what a killed process left may be in memory only, and from here on it is built upon
     if not clean or _open_clean(segments[-1], config) is not None:
         segments = _recover(segments, config, recovery_point)
+        names = directory.list()
     for segment, following in pairwise(segments):
         segment.next_offset = following.base_offset
         if not segment.indexes.are_written:
@@ -118,7 +122,7 @@ def load(
     log_start_offset = min(max(log_start_offset, segments[0].base_offset), log_end_offset)
     written = _read_epochs(directory, log_end_offset)
     producers = ProducerStates()
-    replay_from = _restore_producers(directory, segments, producers, now_ms)
+    replay_from = _restore_producers(directory, snapshot_offsets(names), segments, producers, now_ms)
     if written and written[0][1] <= log_start_offset:
         epochs = LeaderEpochs(written)
         _replay(segments, replay_from, replay_from, epochs, producers, now_ms)
@@ -127,7 +131,7 @@ def load(
         _replay(segments, replay_from, segments[0].base_offset, said, producers, now_ms)
         epochs = _completed(written, said)
     return LoadedLog(
-        topic_id=read_topic_id(directory),
+        topic_id=topic_id or read_topic_id(directory),
         segments=segments,
         epochs=epochs,
         producers=producers,
@@ -314,11 +318,12 @@ def _drop(segments: list[Segment]) -> None:
     segments[0].directory.sync()  # or a second crash could bring them back beside what is appended from now on
 
 
-def _restore_producers(directory: Directory, segments: list[Segment], producers: ProducerStates, now_ms: int) -> int:
+def _restore_producers(
+    directory: Directory, offsets: list[int], segments: list[Segment], producers: ProducerStates, now_ms: int
+) -> int:
     """Take the newest snapshot that can be read and remove those of no use; returns the offset that it stands for."""
     log_end_offset = segments[-1].next_offset
     bases = {segment.base_offset for segment in segments}
-    offsets = snapshot_offsets(directory)
     taken = _take_snapshot(directory, offsets, producers, segments, now_ms)
     changed = False
     for offset in offsets:
@@ -356,7 +361,7 @@ def producers_at_end(directory: Directory, segments: Sequence[Segment], now_ms: 
     The files are read anew, up to where `segments` end; nothing is changed.
     """
     producers = ProducerStates()
-    taken = _take_snapshot(directory, snapshot_offsets(directory), producers, segments, now_ms)
+    taken = _take_snapshot(directory, snapshot_offsets(directory.list()), producers, segments, now_ms)
     replay_from = segments[0].base_offset if taken is None else taken
     for segment in segments:
         if segment.next_offset <= replay_from or not segment.size_bytes:
@@ -370,9 +375,9 @@ def producers_at_end(directory: Directory, segments: Sequence[Segment], now_ms: 
     return producers
 
 
-def snapshot_offsets(directory: Directory) -> list[int]:
-    """Newest first."""
-    stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in directory.list() if name.endswith(SNAPSHOT_SUFFIX)]
+def snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """Those of the snapshots among all `names` of a folder, newest first."""
+    stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
     return sorted((int(stem) for stem in stems if stem.isdigit() and len(stem) == _NAME_DIGITS), reverse=True)
 
 

@@ -24,6 +24,12 @@ def segment_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+def name_gaps(directory: Directory) -> None:
+    """From now on a start takes no gap between offsets for a sign of damage."""
+    directory.create(SPARSE).close()
+    directory.sync()
+
+
 def retire(directory: Directory, name: str) -> None:
     """Give a file, if it is there, a name that no start takes up; it goes at once where a full disk takes no name."""
     if not directory.exists(name):

@@ -153,7 +153,10 @@ class SegmentIndexes:
     @property
     def are_written(self) -> bool:
         """Whether the files say all that the indexes say."""
-        return self.in_memory is None or (self._files_usable and self._written[0] == len(self.in_memory[0]))
+        if self.in_memory is None:
+            return True
+        offsets, times = self.in_memory
+        return self._files_usable and self._written == (len(offsets), len(times))
 
     def take_writes(self) -> Callable[[], None]:
         """What brings the files up to date with the indexes as they are now; callable in another thread."""

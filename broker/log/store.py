@@ -16,6 +16,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import structlog
@@ -36,7 +37,7 @@ from .lookup_queue import LookupQueue, Question
 from .old_segments import OldSegments
 from .open_logs import OpenLogs
 from .partition import PartitionLog, Traffic
-from .partition_folders import PartitionFolders, find_partition_folders, name_of_deleted
+from .partition_folders import KnownFolder, PartitionFolders, find_partition_folders, name_of_deleted
 from .producers import ProducerStates
 from .recovery import LoadedLog, load
 from .removals import DelayedRemovals
@@ -152,15 +153,21 @@ class LogStore:
 
     # -- start and end
 
-    def open_all(self, configs: Callable[[str], LogConfig] = lambda _topic: LogConfig()) -> None:
+    def open_all(
+        self,
+        configs: Callable[[str], LogConfig] = lambda _topic: LogConfig(),
+        known: Mapping[TopicPartition, KnownFolder] = MappingProxyType({}),
+    ) -> None:
         """Open every partition found in the folder; `configs` gives the settings of a topic.
+
+        `known` are folders that somebody has looked at already.
 
         Blocks for as long as recovery takes: call it before serving, in a thread if something must go on meanwhile.
         """
         self._opened = False
         clean = take_clean_shutdown(self.directory)
         cleaner_known = self._checkpoints.read()
-        folders = list(find_partition_folders(self.directory))
+        folders = list(find_partition_folders(self.directory, known))
         for number, (topic_partition, folder) in enumerate(folders):
             self.opening = Opening(number, len(folders))
             config = configs(topic_partition.topic)
@@ -168,7 +175,7 @@ class LogStore:
                 # It may have been cleaned to any point: gaps are no sign of a torn log.
                 self._checkpoints.cleaned[topic_partition] = 0
             loaded = self._load(topic_partition, folder, config, clean=clean)
-            self._logs.add(self._partition(topic_partition, folder, config, loaded))
+            self._logs.add(self._partition(topic_partition, folder.directory, config, loaded))
         self.opening = Opening(len(folders), len(folders))
         if not clean:
             self.directory.sync()  # a killed process may have made folders whose names are in memory only
@@ -185,15 +192,16 @@ class LogStore:
             else "acknowledged records are in the page cache; a power cut can lose the last of them",
         )
 
-    def _load(self, key: TopicPartition, folder: Directory, config: LogConfig, *, clean: bool) -> LoadedLog:
+    def _load(self, key: TopicPartition, folder: KnownFolder, config: LogConfig, *, clean: bool) -> LoadedLog:
         return load(
-            folder,
+            folder.directory,
             config,
             clean=clean,
             recovery_point=self._checkpoints.points.get(key),
             log_start_offset=self._checkpoints.starts.get(key, 0),
             now_ms=self._clock.now_ms(),
             cleaned_offset=self._checkpoints.cleaned.get(key),
+            topic_id=folder.topic_id,
         )
 
     def _correct_checkpoints(self, *, cleaner_known: bool) -> None:
@@ -241,6 +249,7 @@ class LogStore:
         await self._in_file_thread(lambda: None)  # what was handed to it before is done, and knew all logs
         self._logs.clear()
         self._lookups.close()
+        self.flusher.end()
         self._threads.shutdown()
         for partition_log in logs:
             partition_log.close_files()
@@ -448,10 +457,15 @@ class LogStore:
         return self._checkpoints.points.get(topic_partition, 0)
 
     async def set_cleaned_offset(self, partition_log: PartitionLog, offset: int) -> None:
-        """Remember durably how far a log is compacted; raises OSError."""
+        """Remember durably how far a log is compacted; raises OSError. Where it is cut off meanwhile: no further."""
+        key, cuts = partition_log.topic_partition, partition_log.cuts
+
+        def note() -> None:
+            reached = offset if partition_log.cuts == cuts else min(offset, self._checkpoints.cleaned.get(key, 0))
+            self._checkpoints.note_cleaned(key, reached, self._logs.__contains__)
+
         if not partition_log.closed:
-            note = partial(self._checkpoints.note_cleaned, partition_log.topic_partition, offset)
-            await self._in_file_thread(partial(note, self._logs.__contains__))
+            await self._in_file_thread(note)
 
     async def replace_segments(self, partition_log: PartitionLog, old: "list[Segment]", cleaned: Segment) -> bool:
         """Let `cleaned` be in the place of `old`, on the disk too; False if they are not there any more.

@@ -263,11 +263,17 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         """The next `size` bytes."""
-        start, stop = self.position, self.position + size
+        start = self.skip(size)
+        return self.buffer[start : start + size]
+
+    def skip(self, size: int) -> int:
+        """Go behind the next `size` bytes; returns where they begin."""
+        start = self.position
+        stop = start + size
         if size < 0 or stop > self.end:
             raise MetadataFormatError("record ends in the middle of a field")
         self.position = stop
-        return self.buffer[start:stop]
+        return start
 
     def varint(self) -> int:
         """An unsigned varint of at most 35 bits."""
@@ -299,10 +305,12 @@ def _put_varint(out: bytearray, value: int) -> None:
 
 def _fixed(form: str) -> _Type:
     packer = struct.Struct(">" + form)
-    return _Type(
-        lambda out, value: out.extend(packer.pack(value)),
-        lambda cursor: packer.unpack(cursor.take(packer.size))[0],
-    )
+    size, unpack_from = packer.size, packer.unpack_from
+
+    def read(cursor: Cursor) -> Any:
+        return unpack_from(cursor.buffer, cursor.skip(size))[0]
+
+    return _Type(lambda out, value: out.extend(packer.pack(value)), read)
 
 
 def _write_text(out: bytearray, value: str | None) -> None:
@@ -361,7 +369,9 @@ def _array(item: _Type) -> _Type:
         count = cursor.varint() - 1
         if not 0 <= count <= cursor.end - cursor.position:
             raise MetadataFormatError(f"array of {count} elements does not fit in the record")
-        return tuple(item.read(cursor) for _ in range(count))
+        if not count:
+            return ()
+        return tuple([item.read(cursor) for _ in range(count)])
 
     return _Type(write, read)
 

@@ -289,10 +289,10 @@ class OsDirectory:
     __slots__ = ("_path",)
 
     def __init__(self, path: str | Path) -> None:
-        whole = Path(path)
-        self._path = str(whole)  # names are joined as text: many small files are asked for at a start
+        text = os.fspath(path)  # and names are joined as text: many small files are asked for at a start
+        self._path = text.rstrip("/") or text or "."
         if not stat.S_ISDIR(_mode_of(self._path)):
-            whole.mkdir(parents=True, exist_ok=True)
+            Path(self._path).mkdir(parents=True, exist_ok=True)
 
     @property
     def path(self) -> str:
@@ -327,8 +327,9 @@ class OsDirectory:
         """All bytes of a file."""
         descriptor = os.open(f"{self._path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data, size_bytes = b"", os.fstat(descriptor).st_size
-            while piece := os.read(descriptor, max(1, size_bytes - len(data))):
+            size_bytes = os.fstat(descriptor).st_size
+            data = os.read(descriptor, size_bytes)
+            while len(data) < size_bytes and (piece := os.read(descriptor, size_bytes - len(data))):
                 data += piece
             return data
         finally:

@@ -7,6 +7,7 @@ import uuid
 from tests.sim.disk import SimulatedDisk
 from tidemill.broker.folders import set_aside, still_there
 from tidemill.broker.log.identity import write_topic_id
+from tidemill.broker.log.partition_folders import find_partition_folders
 from tidemill.broker.quorum.image import ClusterImage, apply_batch
 from tidemill.broker.quorum.records import PartitionRecord, TopicRecord
 from tidemill.core.runtime.disk import Directory
@@ -68,14 +69,27 @@ def test_other_folders_and_the_metadata_log_are_left_alone() -> None:
     for name in ("__cluster_metadata-0", "lost+found", "t-0.abc-delete", "t-0.abc-stray"):
         root.subdirectory(name)
     root.replace("file-0", b"")
-    assert set_aside(root, IMAGE, set(), uuid.uuid4) == []
+    assert set_aside(root, IMAGE, set(), uuid.uuid4).moved == []
+
+
+def test_what_is_known_of_a_folder_is_not_asked_again() -> None:
+    root = SimulatedDisk().root
+    folder(root, "t-0", MINE)
+    checked = set_aside(root, IMAGE, set(), uuid.uuid4)
+    ((key, known),) = checked.known.items()
+    assert (str(key), known.topic_id, known.directory.path) == ("t-0", MINE, root.subdirectory("t-0").path)
+    root.subdirectory("t-1")
+    root.subdirectory("x-0-delete")
+    found = dict(find_partition_folders(root, checked.known))
+    assert {str(key): each.topic_id for key, each in found.items()} == {"t-0": MINE, "t-1": None}
+    assert found[key] is known
 
 
 def test_a_name_at_its_limit_is_shortened() -> None:
     root = SimulatedDisk().root
     name = "n" * 249 + "-10000"
     folder(root, name, OTHER, b"data")
-    (moved,) = set_aside(root, IMAGE, set(), uuid.uuid4)
+    (moved,) = set_aside(root, IMAGE, set(), uuid.uuid4).moved
     assert len(moved.new_name) == 255
     assert moved.new_name.endswith("-stray")
     assert root.list() == [moved.new_name]

@@ -72,6 +72,15 @@ async def test_an_address_in_use_is_refused_in_a_sentence(tmp_path: Path) -> Non
         pass  # nothing was left locked
 
 
+async def test_an_address_of_several_is_changed_where_they_are_listed(tmp_path: Path) -> None:
+    named = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT", "log.dirs": str(tmp_path / "b")}
+    async with running_broker(tmp_path / "a") as broker:
+        taken = f"A://127.0.0.1:0,B://127.0.0.1:{broker.port}"
+        with pytest.raises(StartRefused, match=r"choose another address with listeners=B://HOST:PORT"):
+            async with open_broker(BrokerConfig.parse({**named, "listeners": taken})):
+                pass
+
+
 async def test_a_start_that_is_refused_does_not_mark_logs_that_it_never_opened_as_closed_in_order(
     tmp_path: Path,
 ) -> None:
@@ -110,11 +119,14 @@ async def test_several_listeners_each_on_its_port(tmp_path: Path) -> None:
     config = BrokerConfig.parse(
         {**listeners, "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT", "log.dirs": str(tmp_path)}
     )
-    async with open_broker(config) as broker:
-        ports = [server.port for server in broker.servers]
-        assert len(set(ports)) == 2
-        registered = broker.controller.image.brokers[1].end_points
-        assert [(entry.name, entry.port) for entry in registered] == list(zip("AB", ports, strict=True))
+    with capture_logs() as lines:
+        async with open_broker(config) as broker:
+            ports = [server.port for server in broker.servers]
+            registered = broker.controller.image.brokers[1].end_points
+    assert len(set(ports)) == 2
+    assert [(entry.name, entry.port) for entry in registered] == list(zip("AB", ports, strict=True))
+    (told,) = [line["listeners"] for line in lines if line["event"] == "broker started"]
+    assert told == f"A://127.0.0.1:{ports[0]},B://127.0.0.1:{ports[1]}"
 
 
 async def test_topics_and_their_logs_are_found_again(tmp_path: Path) -> None:

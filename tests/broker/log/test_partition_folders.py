@@ -42,7 +42,7 @@ def test_folders_are_made_and_found_and_what_was_deleted_goes_when_they_are_look
     assert folders.retire([("t-1", "t-1.1-delete")]) is None
     disk.root.subdirectory("__cluster_metadata-0")
     disk.root.subdirectory("lost+found")
-    assert [key for key, _ in find_partition_folders(disk.root)] == [T0]
+    assert [key for key, _ in find_partition_folders(disk.root, {})] == [T0]
     assert disk.root.list() == ["__cluster_metadata-0", "lost+found", "t-0"]
 
 
