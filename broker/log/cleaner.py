@@ -222,6 +222,7 @@ class LogCleaner:
 
     async def _clean(self, partition_log: PartitionLog, chosen: Cleanable, old: list[Segment]) -> None:
         store, config, begun = self._store, partition_log.config, self._clock.monotonic()
+        cuts = partition_log.cuts
         if store.cleaned_offset(chosen.topic_partition) is None:
             # From here on a start expects gaps; it must know before there are any.
             await store.set_cleaned_offset(partition_log, chosen.first_dirty)
@@ -256,6 +257,8 @@ class LogCleaner:
             if cleaned is None:
                 return  # retention or a deletion came first: begin anew with what is left
             after_bytes += cleaned.size_bytes
+        if partition_log.cuts != cuts:
+            return  # its end is not there any more, and what comes there is not compacted
         await store.set_cleaned_offset(partition_log, covered)
         log.info(
             "log compacted",

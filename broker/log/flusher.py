@@ -125,7 +125,7 @@ class Flusher:
     def add(self, flushable: Flushable) -> None:
         """Have `flushable` in the next round."""
         self._dirty[flushable] = None
-        if self._running is None:
+        if self._running is None and self.failure is None:
             self._schedule()
 
     def next_round(self) -> "asyncio.Future[None]":
@@ -149,12 +149,12 @@ class Flusher:
         """Leave `flushable` out of later rounds (its files are going away)."""
         self._dirty.pop(flushable, None)
 
-    async def between_rounds(self, call: Callable[[], _Result]) -> _Result:
+    def between_rounds(self, call: Callable[[], _Result]) -> "asyncio.Future[_Result]":
         """Run `call` in the flusher's thread, where no round is at work on the files that it closes or renames.
 
         The next round waits for it, and every producer for that, so it has to be short.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        return asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def drain(self) -> None:
         """Wait until nothing is left to flush; raises KafkaStorageError after a failure."""
@@ -162,6 +162,11 @@ class Flusher:
             await asyncio.shield(self.next_round())
         if self.failure is not None:
             raise KafkaStorageError(f"the log folder failed: {self.failure}")
+
+    def end(self) -> None:
+        """Begin no further round: the folder is being closed, and its threads are about to go."""
+        if self.failure is None:
+            self.failure = OSError("it is closed")
 
     def _schedule(self) -> None:
         """Start a round at the end of this turn of the loop, so that all its appends share it."""
@@ -175,7 +180,16 @@ class Flusher:
         self._running_round, self._next_round = self._next_round, None
         if self._running_round is None:
             self._running_round = loop.create_future()
-        work = [flushable.begin_flush() for flushable in self._round_logs]
+        if self.failure is not None:  # since it was scheduled
+            round_done, self._running, self._running_round = self._running_round, None, None
+            self._refuse(round_done, self.failure)
+            return
+        try:
+            work = [flushable.begin_flush() for flushable in self._round_logs]
+        except Exception as error:  # nobody knows what would have been to do: nothing is durable any more
+            round_done, self._running, self._running_round = self._running_round, None, None
+            self._fail(error, round_done)
+            return
         self._running = loop.run_in_executor(self._executor, self._disk.sync, work)
         self._running.add_done_callback(self._finished)
 
@@ -190,8 +204,14 @@ class Flusher:
             self._fail(error, round_done)
             return
         for flushable in logs:
-            flushable.end_flush()
-        if self._dirty:
+            try:
+                flushable.end_flush()
+            except Exception as error:  # a bug of who hears of it keeps no other log, and no later round, waiting
+                told = {"message": "a log did not take note of what is durable", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(told)
+        if (
+            self._dirty and self._running is None and self.failure is None
+        ):  # else who heard of this one has asked already
             self._schedule()
         if not round_done.done():
             round_done.set_result(None)

@@ -5,7 +5,8 @@ known to be committed (the high watermark), and how far the cleaner has been. Wr
 making of partitions happens too: a checkpoint that was asked for before a partition was made again never follows it
 with what was true of the old one. The logs are asked in that thread as well, so that writing costs the event loop
 nothing; what they say only ever grows, and a newer answer is as good as an older one. The exception is a log whose end
-is being cut off: nothing beyond its `caps` is written, and `lower` takes back what was.
+is being cut off: nothing beyond its `caps` is written, and `lower` takes back what was. A cap may be taken off again
+while the logs are being asked, so those are looked at first: one that comes later has its `lower` still to come.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -56,21 +57,21 @@ class FolderCheckpoints:
         """
         if not cleaner_known:
             self._write_cleaned(self.cleaned)
-        ends = ((each.topic_partition, each.log_end_offset) for each in logs)
-        if any(max(self.points.get(key, 0), self.starts.get(key, 0)) > end for key, end in ends):
-            self.write(logs)
+        known = (self.points, self.starts, self.high_watermarks)
+        ends = {each.topic_partition: each.log_end_offset for each in logs}
+        if any(offset > ends.get(key, offset) for each in known for key, offset in each.items()):
+            # Nothing else: of a log that nobody owns yet nobody knows how far it is committed.
+            self._write(*(_within(each, ends) for each in known))
 
     def write(self, logs: Iterable[PartitionLog]) -> None:
         """Write down how far `logs` are durable and committed, and where they begin."""
-        points, starts, high_watermarks = {}, {}, {}
+        caps, points, starts, high_watermarks = dict(self.caps), {}, {}, {}
         for each in logs:
             points[each.topic_partition] = each.recovery_point
             starts[each.topic_partition] = each.log_start_offset
             high_watermarks[each.topic_partition] = each.committed_offset
-        for key, end in tuple(self.caps.items()):
-            for offsets in (points, starts, high_watermarks):
-                if offsets.get(key, 0) > end:
-                    offsets[key] = end
+        if caps:
+            points, starts, high_watermarks = (_within(each, caps) for each in (points, starts, high_watermarks))
         self._write(points, starts, high_watermarks)
 
     def lower(self, key: TopicPartition, end: int) -> None:
@@ -111,7 +112,7 @@ class FolderCheckpoints:
         self, topic_partition: TopicPartition, offset: int, is_there: Callable[[TopicPartition], bool]
     ) -> None:
         """Remember how far the cleaner has been in one log, and forget it of logs that are not there any more."""
-        offsets = {**self.cleaned, topic_partition: offset}
+        offsets = {**self.cleaned, topic_partition: min(offset, self.caps.get(topic_partition, offset))}
         self._write_cleaned({key: offset for key, offset in offsets.items() if is_there(key)})
 
     def _write_cleaned(self, offsets: Offsets) -> None:
@@ -122,6 +123,11 @@ class FolderCheckpoints:
         self._in_doubt.add(name)  # an error may come after the file has its name
         write_offsets(self.directory, name, offsets)
         self._in_doubt.discard(name)
+
+
+def _within(offsets: Offsets, ends: Offsets) -> Offsets:
+    """None beyond the end that is given for it, if one is."""
+    return {key: min(offset, ends.get(key, offset)) for key, offset in offsets.items()}
 
 
 def _without(offsets: Mapping[TopicPartition, int], keys: set[TopicPartition]) -> Offsets:

@@ -62,7 +62,7 @@ from .producers import KeptBatch, ProducerStates
 from .recode import wanted_codec
 from .replicated import check_replicated
 from .segment import Segment
-from .segment_files import SPARSE
+from .segment_files import name_gaps
 
 log = structlog.get_logger("tidemill.broker.log")
 
@@ -296,6 +296,7 @@ class PartitionLog:
         self._write(data, now_ms, base_offset, now_ms)
         self._note_epoch(leader_epoch, base_offset)
         self.producers.end_transaction(read_header(data), base_offset, marker.coordinator_epoch, now_ms)
+        self.producers.decided(self.committed.offset)
         self._advance(base_offset + 1, len(data))
         return AppendResult(base_offset, base_offset, NO_TIMESTAMP, self.log_start_offset, False)
 
@@ -323,6 +324,7 @@ class PartitionLog:
         self._note_epoch(batch.leader_epoch, self.log_end_offset)  # it says who wrote what is missing, see `recovery`
         if marker is not None:
             self.producers.end_transaction(batch, batch.base_offset, marker.coordinator_epoch, now_ms)
+            self.producers.decided(self.committed.offset)
         elif batch.producer_id >= 0 and batch.base_sequence >= 0:  # the cleaner leaves some without records
             self.producers.update(batch, batch.base_offset, batch.max_timestamp, now_ms)
         self._advance(batch.next_offset, len(data))
@@ -333,12 +335,10 @@ class PartitionLog:
         Once in the life of a log it waits for the disk: the name has to be there before the first gap can be.
         """
         try:
-            self.directory.create(SPARSE).close()
-            self.directory.sync()
+            name_gaps(self.directory)
         except OSError as error:
             raise self._storage_error(error) from error
-        self._sparse = True
-        self._active.dense = False
+        self.note_gaps()
 
     def _note_epoch(self, leader_epoch: int, base_offset: int) -> None:
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
@@ -446,10 +446,14 @@ class PartitionLog:
             return
         if log_end_offset - self._begun.end.offset >= self._config.flush_messages:
             self.flusher.add(self)
-        active = self._active  # `end_position` in place: with each batch, a call counts
-        self._hold(
-            new_tuple(LogPosition, (log_end_offset, active.base_offset, active.size_bytes, active.indexes.latest[0]))
+        active = self._active  # `end_position` and `_hold` in place: with each batch, a call counts
+        self.held = new_tuple(
+            LogPosition, (log_end_offset, active.base_offset, active.size_bytes, active.indexes.latest[0])
         )
+        if self._owner is None:
+            self.committed = self.held
+        else:
+            self._owner()
 
     # -- durability
 
@@ -600,10 +604,8 @@ class PartitionLog:
 
     def _keep_few_indexes(self, segment: Segment) -> None:
         """The indexes of sealed segments stay in memory for the last few that were read."""
-        if (self._indexed and self._indexed[-1] is segment) or segment.next_offset > self._durable.offset:
-            return  # of what is not durable yet the index files may not be written either
-        if segment is self._active:
-            return
+        if (self._indexed and self._indexed[-1] is segment) or segment.base_offset >= self._durable.segment_base:
+            return  # it is the active one, or the round that writes the files of its indexes is not over
         if segment in self._indexed:
             self._indexed.remove(segment)
         self._indexed.append(segment)
@@ -697,6 +699,16 @@ class PartitionLog:
                 f"{self.topic_partition} is committed up to {self.committed.offset}: it will not be cut at {kept_to}"
             )
         return end
+
+    def has_gaps_from(self, offset: int) -> bool:
+        """Whether the cleaner may have left gaps, that have no name, in what a cut at `offset` touches."""
+        number = bisect_right(self._bases, offset) - 1
+        return not self._sparse and not all(segment.dense for segment in self.segments[number:])
+
+    def note_gaps(self) -> None:
+        """The gaps of this log have a name (`segment_files.name_gaps`)."""
+        self._sparse = True
+        self._active.dense = False
 
     def release_views(self, offset: int) -> bool:
         """Whether nobody uses bytes any more that were read from where a cut at `offset` would begin."""

@@ -21,6 +21,7 @@ a newer epoch replaces the producer as a batch of that epoch would. What consume
 before the first transaction that is open, or whose marker is not committed itself (`first_undecided`).
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ class ProducerStates:
     def __init__(self) -> None:
         self._by_id: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # producer id -> where its transaction began
-        self._ended: list[tuple[int, int]] = []  # (offset of the marker, where the transaction began)
+        self._ended: deque[tuple[int, int]] = deque()  # (offset of the marker, where the transaction began), in order
         self.transactional = False  # else `first_undecided` need not be asked
 
     def __len__(self) -> int:
@@ -174,9 +175,14 @@ class ProducerStates:
         Of those that had ended before the log was opened it is not known any more where their markers are: they count
         as committed.
         """
-        self._ended = [each for each in self._ended if each[0] >= high_watermark]
+        self.decided(high_watermark)
         self.transactional = bool(self._open or self._ended)
         return min([*self._open.values(), *(start for _, start in self._ended)], default=None)
+
+    def decided(self, high_watermark: int) -> None:
+        """Forget how transactions ended whose markers are committed: on a follower nobody ever asks."""
+        while self._ended and self._ended[0][0] < high_watermark:
+            self._ended.popleft()
 
     def restore(self, state: ProducerState) -> None:
         """Take over what is said of a producer, by a snapshot for example."""
@@ -200,7 +206,8 @@ class ProducerStates:
                 self._open.pop(state.producer_id, None)
             else:
                 self.restore(earlier._replace(last_seen_ms=state.last_seen_ms))
-        self._ended = [each for each in self._ended if each[0] < offset]
+        while self._ended and self._ended[-1][0] >= offset:
+            self._ended.pop()
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers without a transaction not heard of for `expiration_ms`; returns how many."""

@@ -28,9 +28,10 @@ class SegmentExchange:
     async def replace(self, partition_log: PartitionLog, old: Sequence[Segment], cleaned: Segment) -> bool:
         """Let `cleaned` be in the place of `old`, on the disk too; False if they are not there any more.
 
+        Nor while the end of the log is being cut off: who does that reads the segments' files in a thread of its own.
         Raises OSError when there is no room for it; then everything is as it was.
         """
-        if not partition_log.replace_segments(list(old), [cleaned]):
+        if partition_log.cutting or not partition_log.replace_segments(list(old), [cleaned]):
             cleaned.close()
             return False
         directory, base_offset = partition_log.directory, cleaned.base_offset

@@ -4,7 +4,7 @@ A follower cuts its log where it parts from its leader's. Whenever the power goe
 as it was or as it is to be, or something between that ends in whole batches, and never old records behind new ones:
 
 1. Nothing is appended from now on. The folder's checkpoints are lowered, durably: what comes after the cut would pass
-   for durable and committed otherwise.
+   for durable and committed otherwise. Where the cleaner's is lowered, the gaps that it has left are named first.
 2. In one turn of the event loop the log ends there, for reads, for rounds of fsync, for its leader epochs.
 3. In the flusher's thread, behind the round that may be at work on the same files: segments behind the cut get names
    that no start takes up, the newest first, so that there is never a gap. Snapshots of producers and index files that
@@ -14,7 +14,8 @@ as it was or as it is to be, or something between that ends in whole batches, an
    Then appends go on.
 
 Bytes that were read and are still being sent may be a map of the file, whose end must not go away under them: the first
-step waits for them, for a while.
+step waits for them, for a while. Who is cancelled in it has changed nothing; behind it he waits for the end, for a log
+that is cut in memory only can neither go on nor go back.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from .folder_checkpoints import FolderCheckpoints
 from .partition import Cut, PartitionLog
 from .recovery import producers_at_end, rewrite_epochs, snapshot_offsets
 from .removals import DelayedRemovals
-from .segment_files import INDEX_SUFFIXES, SNAPSHOT_SUFFIX, segment_name
+from .segment_files import INDEX_SUFFIXES, SNAPSHOT_SUFFIX, name_gaps, segment_name
 from .threads import LogThreads, run_all
 
 log = structlog.get_logger("tidemill.broker.log")
@@ -95,9 +96,13 @@ class Truncations:
             self._over(partition_log)
             raise
         else:
-            end = await self._cut(partition_log, offset)  # if that fails nothing is appended any more
-            self._over(partition_log)
-            return end
+            to_the_end = _ToTheEnd()
+            try:
+                end = await self._cut(partition_log, offset, to_the_end)  # if that fails nothing is appended any more
+                self._over(partition_log)
+                return end
+            finally:
+                to_the_end.give_up()
         finally:
             self._running -= 1
             if not self._running:
@@ -108,19 +113,25 @@ class Truncations:
         self._checkpoints.caps.pop(partition_log.topic_partition, None)
 
     async def _prepare(self, partition_log: PartitionLog, offset: int, end: int, *, unclean: bool) -> None:
-        await self._lower(partition_log, end)
+        await self._lower(partition_log, offset, end)
         await self._views_gone(partition_log, offset)
-        if partition_log.check_cut(offset, unclean=unclean) < end or partition_log.replacing:
+        changed = partition_log.replacing or partition_log.has_gaps_from(offset)  # the cleaner has been there
+        if partition_log.check_cut(offset, unclean=unclean) < end or changed:
             raise KafkaStorageError(f"{partition_log.topic_partition} has changed meanwhile")
 
-    async def _lower(self, partition_log: PartitionLog, end: int) -> None:
-        lower = partial(self._checkpoints.lower, partition_log.topic_partition, end)
+    async def _lower(self, partition_log: PartitionLog, offset: int, end: int) -> None:
+        steps = [partial(self._checkpoints.lower, partition_log.topic_partition, end)]
+        gaps = partition_log.has_gaps_from(offset)
+        if gaps:
+            steps.insert(0, partial(name_gaps, partition_log.directory))
         try:
-            await self._in_thread(self._threads.files, lower)
+            await self._in_thread(self._threads.files, partial(run_all, steps))
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in DISK_FULL and not partition_log.closed:  # else its folder may have gone
                 self._on_failure(error)
             raise KafkaStorageError(f"cannot write the checkpoints: {error.strerror}") from error
+        if gaps:
+            partition_log.note_gaps()
 
     @staticmethod
     async def _views_gone(partition_log: PartitionLog, offset: int) -> None:
@@ -130,7 +141,7 @@ class Truncations:
             await asyncio.sleep(VIEWS_LOOKED_AT_EVERY_S)
         raise KafkaStorageError(f"records of {partition_log.topic_partition} that are to go are still being sent")
 
-    async def _cut(self, partition_log: PartitionLog, offset: int) -> int:
+    async def _cut(self, partition_log: PartitionLog, offset: int, to_the_end: "_ToTheEnd") -> int:
         ended = partition_log.log_end_offset
         try:
             cut = partition_log.cut(offset)
@@ -138,11 +149,12 @@ class Truncations:
             log.info("log end cut off", partition=str(partition_log.topic_partition), log_end_offset=end, was=ended)
             # asked for in the same turn: no round of fsync that knows the new end comes before it
             work = partial(_cut_files, partition_log.directory, cut, end, partition_log.epochs.entries())
-            await self._flusher.between_rounds(work)
+            await to_the_end.of(self._flusher.between_rounds(work))
             if partition_log.producers.reach(end):
                 segments = tuple(partition_log.segments)
                 find_out = partial(producers_at_end, partition_log.directory, segments, self._clock.now_ms())
-                partition_log.producers.cut(end, await self._in_thread(self._threads.reads, find_out))
+                before = await to_the_end.of(self._in_thread(self._threads.reads, find_out))
+                partition_log.producers.cut(end, before)
         except OSError as error:
             if partition_log.closed:  # with its topic, whose files are no longer there
                 self._over(partition_log)
@@ -156,15 +168,36 @@ class Truncations:
         return end
 
     @staticmethod
-    async def _in_thread(thread: Executor, call: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(thread, call)
+    def _in_thread(thread: Executor, call: Callable[[], _Result]) -> "asyncio.Future[_Result]":
+        return asyncio.get_running_loop().run_in_executor(thread, call)
+
+
+class _ToTheEnd:
+    """Waits for what must not be left half done; a cancellation comes behind it."""
+
+    def __init__(self) -> None:
+        self._cancelled = False
+
+    async def of(self, work: "asyncio.Future[_Result]") -> _Result:
+        """What comes of `work`."""
+        while not work.done():
+            try:
+                await asyncio.wait((work,))
+            except asyncio.CancelledError:
+                self._cancelled = True
+        return work.result()
+
+    def give_up(self) -> None:
+        """Be cancelled now, if that was wanted."""
+        if self._cancelled:
+            raise asyncio.CancelledError
 
 
 def _cut_files(directory: Directory, cut: Cut, end: int, epochs: list[tuple[int, int]]) -> None:
     """Step 3. Files that are to go are retired even where some of it was done before."""
     for segment in reversed(cut.gone):
         segment.mark_deleted()
-    for offset in snapshot_offsets(directory):
+    for offset in snapshot_offsets(directory.list()):
         if offset > end:
             directory.remove(segment_name(offset, SNAPSHOT_SUFFIX))
     for suffix in INDEX_SUFFIXES:

@@ -246,6 +246,8 @@ class LogSimulation:
                 await self._driven(store, store.close())
         finally:
             self._look(store)
+            for thread in store.steps:
+                thread.end()
 
     def _set_aside(self) -> None:
         """What a broker does first: folders of topics that its metadata does not have make room."""
@@ -539,7 +541,7 @@ class LogSimulation:
         async def delete() -> None:
             with contextlib.suppress(KafkaStorageError, OSError, OffsetOutOfRange):
                 await store.delete_records(log, offset)
-                if owed.cuts == cuts:
+                if owed.cuts == cuts and (owed.cutting_at is None or owed.cutting_at >= offset):
                     owed.start_promised = max(owed.start_promised, offset)
 
         self._background(delete())

@@ -5,6 +5,7 @@ import errno
 import itertools
 import json
 import random
+import shutil
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -127,6 +128,31 @@ async def test_a_compacted_log_is_served_as_the_model_says_from_every_offset(
             found = [record.offset for record in decode_records(BatchView(data)) if record.offset >= offset]
         assert found[0] == next(each for each in offsets if each >= offset)
     assert look_up(log, NOW_MS) is not None
+
+
+async def test_a_cut_into_what_was_compacted_leaves_it_readable_after_a_restart(
+    store: LogStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Only after an unclean election: what is compacted has been committed."""
+    log = store.create("t", uuid.UUID(int=1), 0, CONFIG)
+    await produce(log, 200, keys=60)
+    await clean_all(store, clock)
+    inside = log.segments[-5].next_offset - 2
+    await store.truncate(log, inside, unclean=True)
+    left = records_of(log)
+    assert 2 < len(left) < log.log_end_offset, "there are gaps"
+    await produce(log, 100, keys=50)
+    before = records_of(log)
+    assert before[: len(left)] == left
+    shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("*.deleted"))
+    await store.close()
+    for folder in (tmp_path / "killed", tmp_path):
+        again = opened(folder, clock)
+        found = again.get("t", 0)
+        assert found is not None
+        assert [segment.damaged for segment in found.segments] == [[]] * len(found.segments)
+        assert records_of(found) == before
+        await again.close()
 
 
 async def test_segments_that_shrank_become_one_with_the_next_cleaning(store: LogStore, clock: ManualClock) -> None:

@@ -130,6 +130,98 @@ async def test_a_failure_is_final(flusher: Flusher, failures: list[OSError]) -> 
     with pytest.raises(KafkaStorageError):
         await flusher.drain()
     assert disk.durable == 0
+    flusher.add(disk)  # as a job does that knows nothing of it
+    for _ in range(10):
+        await asyncio.sleep(0.001)
+    assert (disk.durable, flusher.rounds) == (0, 1), "a second fsync that succeeds proves nothing"
+
+
+class BuggyLog(GatedLog):
+    """A log that stumbles at the begin or at the end of a round."""
+
+    stumbles_at = ""
+
+    def begin_flush(self) -> FlushWork:
+        if self.stumbles_at == "begin":
+            raise RuntimeError("a bug")
+        return super().begin_flush()
+
+    def end_flush(self) -> None:
+        super().end_flush()
+        if self.stumbles_at == "end":
+            raise RuntimeError("a bug")
+
+
+async def test_a_bug_at_the_end_of_a_round_keeps_nobody_waiting(flusher: Flusher, failures: list[OSError]) -> None:
+    buggy, other = BuggyLog(), GatedLog()
+    buggy.stumbles_at = "end"
+    for number in (1, 2):
+        for disk in (buggy, other):
+            disk.appended += 1
+            flusher.add(disk)
+        await asyncio.wait_for(flusher.next_round(), 10)
+        assert (buggy.durable, other.durable, failures) == (number, number, [])
+
+
+class EagerLog(GatedLog):
+    """A log whose owner appends as soon as it hears that something is durable."""
+
+    def __init__(self, flusher: Flusher) -> None:
+        super().__init__()
+        self.flusher = flusher
+
+    def end_flush(self) -> None:
+        super().end_flush()
+        if self.appended < 5:
+            self.appended += 1
+            self.flusher.add(self)
+
+
+async def test_who_appends_when_he_hears_of_a_round_is_in_the_next_one(flusher: Flusher) -> None:
+    disk = EagerLog(flusher)
+    disk.appended = 1
+    flusher.add(disk)
+    await asyncio.wait_for(flusher.drain(), 10)
+    assert (disk.durable, flusher.rounds) == (5, 5)
+
+
+async def test_a_round_that_cannot_begin_is_refused(flusher: Flusher, failures: list[OSError]) -> None:
+    buggy = BuggyLog()
+    buggy.stumbles_at, buggy.appended = "begin", 1
+    flusher.add(buggy)
+    with pytest.raises(KafkaStorageError, match="a bug"):
+        await asyncio.wait_for(flusher.next_round(), 10)
+    assert (buggy.durable, len(failures)) == (0, 1)
+
+
+async def test_no_round_begins_once_the_folder_is_closed(failures: list[OSError]) -> None:
+    executor = ThreadPoolExecutor(1)
+    flusher, disk = Flusher(executor, failures.append), GatedLog()
+    disk.appended = 1
+    flusher.add(disk)
+    waiting = flusher.next_round()
+    flusher.end()
+    executor.shutdown()
+    with pytest.raises(KafkaStorageError, match="it is closed"):
+        await waiting
+    assert (disk.frozen, failures) == (0, [])
+
+
+async def test_a_round_that_was_under_way_is_the_last_one(failures: list[OSError]) -> None:
+    executor = ThreadPoolExecutor(1)
+    flusher, disk = Flusher(executor, failures.append), GatedLog()
+    disk.gate.clear()
+    disk.appended = 1
+    flusher.add(disk)
+    waiting = flusher.next_round()
+    await begun(disk)
+    disk.appended = 2
+    flusher.add(disk)
+    flusher.end()
+    disk.gate.set()
+    executor.shutdown()
+    await waiting
+    assert (disk.durable, disk.frozen, failures) == (1, 1, [])
 
 
 async def test_a_removed_log_is_left_out_and_its_files_are_closed_between_rounds(flusher: Flusher) -> None:

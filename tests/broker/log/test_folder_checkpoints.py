@@ -1,6 +1,7 @@
 """Checkpoints of a folder, kept true"""
 
 import errno
+from collections.abc import Iterator
 
 import pytest
 
@@ -57,6 +58,43 @@ async def test_a_checkpoint_beyond_the_end_of_its_log_is_corrected_at_start() ->
     assert read_offsets(disk.root, RECOVERY_POINTS) == {T0: 3}
     assert disk.root.exists(CLEANED)
     assert checkpoints.read()
+
+
+async def test_a_start_that_corrects_a_checkpoint_takes_nothing_for_committed_that_was_not_known_to_be() -> None:
+    disk = SimulatedDisk()
+    write_offsets(disk.root, RECOVERY_POINTS, {T0: 3, T1: 9})
+    write_offsets(disk.root, HIGH_WATERMARKS, {T0: 2, T1: 8})
+    checkpoints, log = FolderCheckpoints(disk.root), await log_with(3)
+    checkpoints.read()
+    checkpoints.correct([log], cleaner_known=True)
+    assert checkpoints.high_watermarks == {T0: 2, T1: 8}
+    write_offsets(disk.root, HIGH_WATERMARKS, {T0: 8})
+    checkpoints.read()
+    checkpoints.correct([log], cleaner_known=True)
+    assert read_offsets(disk.root, HIGH_WATERMARKS) == {T0: 3}, "or it would pass judgement on what comes there"
+
+
+async def test_a_cut_that_ends_while_the_logs_are_asked_is_respected() -> None:
+    disk = SimulatedDisk()
+    checkpoints, log = FolderCheckpoints(disk.root), await log_with(4)
+    checkpoints.write([log])
+    checkpoints.caps[T0] = 2
+    checkpoints.lower(T0, 2)
+
+    def asked() -> Iterator[PartitionLog]:
+        yield log
+        del checkpoints.caps[T0]  # the event loop is done with it, and has the log end there
+
+    checkpoints.write(asked())
+    assert read_offsets(disk.root, RECOVERY_POINTS) == read_offsets(disk.root, HIGH_WATERMARKS) == {T0: 2}
+
+
+def test_what_the_cleaner_says_of_an_end_that_is_being_cut_off_is_not_written() -> None:
+    checkpoints = FolderCheckpoints(SimulatedDisk().root)
+    checkpoints.caps[T0] = 5
+    checkpoints.lower(T0, 5)
+    checkpoints.note_cleaned(T0, 9, lambda _key: True)
+    assert checkpoints.cleaned == {T0: 5}
 
 
 def test_an_earlier_partition_of_the_same_name_is_forgotten_everywhere() -> None:

@@ -296,6 +296,30 @@ async def test_indexes_of_sealed_segments_are_freed_and_read_again(disk: Simulat
         assert len(loaded) <= INDEXES_KEPT_MAX + 1
 
 
+async def test_of_a_segment_just_sealed_the_largest_time_is_not_forgotten(disk: SimulatedDisk) -> None:
+    world = LogWorld(disk.root, LogConfig(index_interval_bytes=300))
+    log = world.open()
+
+    async def fill(count: int, time_ms: int) -> None:
+        for number in range(count):
+            log.append(batch(1, timestamp=time_ms + number), now_ms=NOW_MS)
+        await log.durable(log.log_end_offset - 1)
+
+    for number in range(5):
+        await fill(20, NOW_MS + 100 * number)
+        log.roll()
+    await fill(21, NOW_MS + 500)
+    write = log.take_index_writes()
+    assert write is not None
+    write()
+    await fill(1, NOW_MS + 600)  # too little for an entry of its own
+    log.roll()
+    for segment in (log.segments[-2], *log.segments[:5]):  # as others do that are behind, while a round is under way
+        assert log.read(segment.base_offset, 1)
+    await fill(1, NOW_MS + 900)
+    assert look_up(log, NOW_MS + 600) == (NOW_MS + 600, 121)
+
+
 async def test_the_newest_bytes_are_never_looked_at_for_being_cold(
     world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,20 @@ async def test_segments_that_have_gone_are_replaced_by_nothing() -> None:
     await store.close()
 
 
+async def test_nothing_is_replaced_while_the_end_is_being_cut_off() -> None:
+    """What is left is read from the files meanwhile, to find out what is known of producers."""
+    disk = SimulatedDisk()
+    store, log = await filled(disk)
+    old = log.segments[:3]
+    cutting = asyncio.ensure_future(store.truncate(log, log.log_end_offset - 2, unclean=True))
+    await asyncio.sleep(0)
+    assert log.cutting
+    assert not await store.replace_segments(log, old, merged(log, old))
+    await cutting
+    assert await store.replace_segments(log, old, merged(log, old))
+    await store.close()
+
+
 async def test_a_full_disk_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
     store, log = await filled(disk)

@@ -117,6 +117,31 @@ async def test_nothing_is_appended_while_the_end_is_being_cut_off() -> None:
         assert append(log) == 5
 
 
+async def test_who_is_cancelled_leaves_no_log_half_cut() -> None:
+    """A follower is cancelled whenever its leader changes, and who follows next has to find a log that goes on."""
+    for steps in range(12):
+        disk = SimulatedDisk()
+        async with opened(disk) as (store, log):
+            for number in range(8):
+                append(log, 5, producer=(1, 0, 5 * number))
+            await log.durable(39)
+            cutting = asyncio.ensure_future(store.truncate(log, 20, unclean=True))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            cutting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                assert await cutting == 20
+            assert not log.cutting
+            end = log.log_end_offset
+            assert end == (20 if log.cuts else 40)
+            assert append(log, 5, epoch=1, producer=(1, 0, end)) == end
+            await log.durable(end)
+            assert log.directory.open("00000000000000000000.log").size() == log.segments[0].size_bytes
+        async with opened(disk) as (_, log):
+            assert log.log_end_offset == end + 5
+            assert log.epochs.entries() == [(0, 0), (1, end)]
+
+
 async def test_the_checkpoints_are_lowered_before_anything_goes() -> None:
     disk = SimulatedDisk()
     async with opened(disk) as (store, log):
@@ -249,6 +274,18 @@ def _transactional(producer_id: int, offset: int) -> bytes:
         base_sequence=0,
         transactional=True,
     )
+
+
+async def test_how_transactions_ended_is_forgotten_where_nobody_asks() -> None:
+    async with opened(SimulatedDisk()) as (_, log):
+        for _ in range(10):
+            begun = log.log_end_offset
+            log.append_at(begun, _transactional(7, begun), now_ms=NOW_MS)
+            marker = bytearray(encode(Marker(False, 4), producer_id=7, producer_epoch=0, now_ms=NOW_MS))
+            stamp(marker, 0, begun + 2, 0)
+            log.append_at(begun + 2, marker, now_ms=NOW_MS)
+            await log.durable(begun + 2)
+        assert log.producers.first_undecided(0) == begun
 
 
 @settings(max_examples=60, deadline=None)
