@@ -92,7 +92,9 @@ class AnswerQueue:
         """A request that has started; `request_bytes` are counted while its answer is pending."""
         self._exchanges.append(exchange)
         if exchange.chunks is not None:
-            self.answered(exchange)
+            exchange.request = None  # `answered` in place: with each request, a call counts
+            for chunk in exchange.chunks:
+                self.unsent_bytes += len(chunk)
         elif exchange.pending is not None:
             self._pending += 1
             self._pending_bytes += request_bytes

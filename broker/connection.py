@@ -27,7 +27,7 @@ import structlog
 from tidemill.broker.answer_queue import AnswerQueue, Hold
 from tidemill.broker.dispatch import Dispatcher, DropConnection, Exchange, Peer, Shortcuts, UnservedRequest
 from tidemill.broker.input_buffer import PREFIX_BYTES, FrameRefused, InputBuffer
-from tidemill.broker.log.turns import Turns
+from tidemill.broker.log.turns import TURN_S
 from tidemill.broker.principals import Principal
 from tidemill.broker.refusals import Refusal
 from tidemill.broker.request_meter import HOT_KEY_MAX, Arrivals, RequestMeter
@@ -264,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         """As many as may, but no more than a short turn of them: a thousand may lie here, each of them costly."""
         incoming, answers = self.incoming, self.answers
         answers.let_go(Hold.TURN_IS_OVER)
-        turn: Turns | None = None
+        turn_ends = 0.0
         while not incoming.is_empty:
             if not answers.may_start():
                 self._send()  # what is answered already makes room for more
@@ -274,9 +274,11 @@ class Connection(asyncio.BufferedProtocol):
             frame = incoming.next_frame()
             if frame is not None:
                 self._start(frame)
-                if turn is None:
-                    turn = None if incoming.is_empty else Turns(self._server.monotonic)
-                elif turn.over:
+                if incoming.is_empty:
+                    return
+                if not turn_ends:
+                    turn_ends = self._server.monotonic() + TURN_S
+                elif self._server.monotonic() >= turn_ends:
                     answers.hold(Hold.TURN_IS_OVER)
                     self._keep_waiting()
                     self._advance_soon()

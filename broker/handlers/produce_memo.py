@@ -134,7 +134,8 @@ class ProduceMemo:
             return None
         start, end = span
         outcome = self._admit(known.place, frame[start:end], known.acks, broker.clock.now_ms(), self._version)
-        header = self._header(frame)
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)
+        header = new_tuple(RequestHeader, (_PRODUCE, self._version, correlation_id, None))
         exchange = Exchange(header, known, KnownPrefix.error_response)
         if broker.quotas is not UNLIMITED:
             exchange.header, _ = decode_request_header(frame)  # with the client id
@@ -144,7 +145,7 @@ class ProduceMemo:
             answer_exchange(exchange, (known.place,), (outcome,), known.acks, known.response)
             return exchange
         base_offset, last_offset, append_time_ms, log_start_offset, _ = outcome
-        chunks: Chunks = [known.respond(header[2], base_offset, append_time_ms, log_start_offset)]
+        chunks: Chunks = [known.respond(correlation_id, base_offset, append_time_ms, log_start_offset)]
         replica = known.place
         if last_offset < replica.high_watermark or (pending := replica.pending(last_offset, known.acks)) is None:
             exchange.chunks = chunks

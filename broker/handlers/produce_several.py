@@ -77,8 +77,9 @@ class SeveralBatches:
             return exchange
         after: asyncio.Future[None] | None = None
         for place, outcome in zip(places, outcomes, strict=True):
-            if after is None or not place.machine.alone:  # else it waits for the same round
-                pending = place.pending(outcome.last_offset, acks)  # type: ignore[union-attr]  # all are stored
+            last_offset = outcome.last_offset  # type: ignore[union-attr]  # all are stored
+            if last_offset >= place.high_watermark and (after is None or not place.machine.alone):
+                pending = place.pending(last_offset, acks)  # others wait for the same round
                 if pending is not None and not place.machine.alone:
                     self._answer_otherwise(exchange, found, places, outcomes)
                     return exchange

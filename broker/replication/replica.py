@@ -141,22 +141,31 @@ class Replica:
         self._show(self.machine.high_watermark)
 
     def _log_changed(self) -> None:
+        partition_log, machine = self.log, self.machine
+        if partition_log.closed or partition_log.cuts != self._cuts:
+            self._lost()
+            return
+        held = partition_log.held
+        offset = held.offset
+        machine.stored(offset)
+        if machine.high_watermark != offset:
+            self._show(machine.high_watermark)
+        elif offset != self.high_watermark:
+            self.visible, self.high_watermark = held, offset
+            partition_log.committed = held  # `commit` in place: with each batch, a call counts
+            if self._wakes or self._waiters:
+                self._tell()
+
+    def _lost(self) -> None:
+        """The log is closed or shorter than it was."""
         if self.log.closed:
             self._refuse(KafkaStorageError(f"{self.log.topic_partition} is closed"))
             self._wake()
             return
-        held, machine = self.log.held, self.machine
-        if self.log.cuts != self._cuts:  # nothing of what goes may be shown while the disk is at it
-            self._cuts = self.log.cuts
-            machine.truncated(self.log.log_end_offset)
-        machine.stored(held.offset)
-        if machine.high_watermark != held.offset:
-            self._show(machine.high_watermark)
-        elif held.offset != self.high_watermark:
-            self.visible, self.high_watermark = held, held.offset
-            self.log.commit(held)
-            if self._wakes or self._waiters:
-                self._tell()
+        self._cuts = self.log.cuts  # nothing of what goes may be shown while the disk is at it
+        self.machine.truncated(self.log.log_end_offset)
+        self.machine.stored(self.log.held.offset)
+        self._show(self.machine.high_watermark)
 
     def _show(self, high_watermark: int) -> None:
         if high_watermark == self.high_watermark:

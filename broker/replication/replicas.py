@@ -60,7 +60,9 @@ class Replicas:
             replica = self._by_partition.get(key)
             if replica is None or replica.closed:
                 replica = self._make(key, topic.topic_id, (high_watermarks or {}).get(key, 0))
-            if replica is not None:
+                if replica is not None:
+                    replica.assign(partition, now_ms=now_ms)
+            else:
                 replica.assign(partition, now_ms=now_ms)
                 replica.configure(lag_max_ms=self._lag_max_ms)
 

@@ -69,7 +69,7 @@ def validate_produced_batch(
         raise _other_codec(codec, produce_version)
     if attributes & CONTROL_BIT:
         raise InvalidRecord("clients may not produce control batches")
-    if crc32c(memoryview(data)[ATTRIBUTES_AT:]) != crc:
+    if crc32c((data if type(data) is memoryview else memoryview(data))[ATTRIBUTES_AT:]) != crc:
         raise CorruptMessage(f"record batch fails its checksum {crc:#010x}")
     if delta < 0 or count != delta + 1:
         raise _other_count(count, delta)
