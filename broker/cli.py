@@ -55,7 +55,11 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--config", metavar="FILE", type=Path, help="A server.properties or .toml file.")
     add("--data", metavar="FOLDER", help="Folder of all data (log.dirs).")
-    add("--listen", metavar="HOST:PORT", help="HOST:PORT to accept clients on; port 0 takes a free one.")
+    add(
+        "--listen",
+        metavar="HOST:PORT",
+        help="HOST:PORT to accept clients on, not encrypted, instead of listeners; 0 is a free port.",
+    )
     add("--set", metavar="KEY=VALUE", action="append", dest="settings", help="key=value, as in server.properties.")
 
 
@@ -111,6 +115,8 @@ def gather(
     if data is not None:
         raw["log.dirs"] = data
     if listen is not None:
+        if "://" in listen:
+            raise ConfigError([f"--listen takes HOST:PORT, not {listen!r}: try --set listeners={listen}"])
         host, port = parse_address(listen)
         raw["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
         raw.pop("controller.listener.names", None)
@@ -145,6 +151,7 @@ def _loop_factory() -> "type[asyncio.AbstractEventLoop]":
 
 
 async def _serve(config: BrokerConfig) -> int:
+    from tidemill.broker.first_routes import load_later
     from tidemill.broker.node import open_broker
 
     async with open_broker(config) as broker:
@@ -157,6 +164,7 @@ async def _serve(config: BrokerConfig) -> int:
             f"cluster {broker.cluster_id}, data {config.data_dir}",
             flush=True,
         )
+        await asyncio.to_thread(load_later)  # the rest of the code, while clients are served
         gc.enable()
         gc.freeze()  # what is here now stays; going over it would make every client wait 10 ms, again and again
         await broker.stop.wait()

@@ -1,6 +1,6 @@
 """Settings of a broker node, under Kafka's `server.properties` names
 
-One row per key. The rows drive parsing, the answers of DescribeConfigs, `tidemill broker start --help-config` and the
+One row per key. The rows drive parsing, the answers of DescribeConfigs, `tidemill broker config --reference` and the
 frozen `BrokerConfig` that the code reads: an attribute is the key with underscores for dots, so `num.partitions` is
 `config.num_partitions` and nothing has to be wired twice.
 

@@ -6,6 +6,7 @@ of a stream of retries. librdkafka's own log is kept quiet; what it says last be
 """
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from tidemill.connect.client_settings import translate
-from tidemill.core.config import parse_config_text
+from tidemill.core.config import nearest, parse_config_text
+from tidemill.core.security.client_tls import CLIENT_NAMES
 from tidemill.output import fail
 
 REPLY_TIMEOUT_S = 5.0  # a broker that is up answers in milliseconds; a person waits this long without wondering
@@ -24,6 +26,14 @@ REPLY_TIMEOUT_S = 5.0  # a broker that is up answers in milliseconds; a person w
 _silent = logging.getLogger("tidemill.librdkafka")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
+
+
+_TLS_ADVICE = {
+    "could not be verified": "the broker's certificate is not trusted: set ssl.truststore.location in the file of "
+    "--command-config to the certificate of who signed it",
+    "certificate required": "the broker wants a certificate: set ssl.keystore.location in the file of --command-config",
+    "alert unknown ca": "the broker does not know who signed the certificate of ssl.keystore.location",
+}
 
 
 class LastError:
@@ -53,7 +63,15 @@ def _librdkafka(file: Path | None) -> dict[str, str]:
     """The same in librdkafka's words; ends the command at what has no counterpart there."""
     found = translate(read_command_config(file))
     for name in found.unknown:
-        fail(f"--command-config {file}: {found.reasons.get(name, f'{name} is not a setting of a client')}", 2)
+        near = nearest(name, CLIENT_NAMES)
+        hint = "" if near is None else f": did you mean {near}?"
+        fail(f"--command-config {file}: {found.reasons.get(name, f'{name} is not a setting of a client{hint}')}", 2)
+    for name, value in found.settings.items():
+        if name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location") and value != "probe":
+            try:  # librdkafka does not say which file it misses; "probe" is a word of its own
+                os.stat(value)
+            except OSError as error:
+                fail(f"--command-config {file}: {value} cannot be read: {error.strerror}", 2)
     return dict(found.settings)
 
 
@@ -102,11 +120,21 @@ def unreachable(bootstrap: str, reason: str) -> str:
     """The sentence for a cluster that does not answer."""
     _, _, told = reason.rpartition("failed: ")
     told = told.split(" (after")[0].strip()
+    if "handshake failed" in reason or "SSL routines" in reason:  # TLS 1.3 hears the broker's no behind its own yes
+        return f"the TLS handshake with {bootstrap} failed: {_of_tls(told)}"
     hangs_up = "" if told else "; if it is there and hangs up, try security.protocol=SSL in a file for --command-config"
     return (
         f"no broker answers at {bootstrap}{f' ({told})' if told else ''}: start one with 'tidemill broker start', "
         f"or say where it is with --bootstrap-server HOST:PORT{hangs_up}"
     )
+
+
+def _of_tls(told: str) -> str:
+    """What to do about a handshake that failed, by librdkafka's words."""
+    for words, advice in _TLS_ADVICE.items():
+        if words in told:
+            return advice
+    return f"{told}; the broker's log says more"
 
 
 def why_not_acknowledged(producer: Producer, bootstrap: str, reason: str) -> str:
@@ -129,4 +157,6 @@ def reason_of(error: KafkaException) -> str:
     problem = error.args[0]
     if isinstance(problem, KafkaError) and problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return "there is no such topic: 'tidemill topic list' shows those that are"
+    if isinstance(problem, KafkaError) and problem.code() == KafkaError._TIMED_OUT:  # the first address has answered
+        return f"{problem.str()}: 'tidemill doctor' says which addresses of the cluster do not answer from here"
     return str(problem.str() if isinstance(problem, KafkaError) else problem)

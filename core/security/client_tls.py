@@ -9,7 +9,7 @@ password; librdkafka reads that as well, our own client says what to do.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..config import ConfigError
+from ..config import ConfigError, nearest
 from .pem import blocks, text_of
 from .tls_settings import PROTOCOLS, TlsSettings, only_pem, only_protocols, openssl_name, store_problems
 
@@ -67,7 +67,7 @@ def client_tls(settings: Mapping[str, str]) -> TlsSettings | None:
         return None
     plain = {_LIBRDKAFKA.get(name, name): value.strip() for name, value in given.items()}
     known = {*CLIENT_NAMES, *_OWN, *_NO_EFFECT, *_STORE_NAMES}
-    problems = [f"Configuration {name!r} cannot be honoured" for name in plain if name not in known]
+    problems = [_not_honoured(name) for name in plain if name not in known]
     for name in ("ssl.keystore.type", "ssl.truststore.type"):
         problem = only_pem(plain.get(name, "PEM"))
         if problem:
@@ -94,6 +94,11 @@ def client_tls(settings: Mapping[str, str]) -> TlsSettings | None:
     if problems:
         raise ConfigError(problems)
     return found
+
+
+def _not_honoured(name: str) -> str:
+    near = nearest(name, CLIENT_NAMES)
+    return f"Configuration {name!r} cannot be honoured" + ("" if near is None else f": did you mean {near!r}?")
 
 
 def _checks_host(settings: Mapping[str, str]) -> bool:

@@ -144,6 +144,7 @@ def test_a_file_of_the_folder_that_cannot_be_used_is_named_in_one_line(tmp_path:
         (("--set", "num.partition=3"), "did you mean 'num.partitions'"),
         (("--set", "nonsense"), "Expected key=value"),
         (("--listen", "nowhere"), "Expected HOST:PORT"),
+        (("--listen", "SSL://localhost:9093"), "try --set listeners=SSL://localhost:9093"),
         (("--config", "/nonexistent.properties"), "cannot read /nonexistent.properties: No such file"),
         (("--log-format", "xml"), "is not one of"),
         (

@@ -209,6 +209,9 @@ def bootstrap(address: str, problem: str | None, round_trip_ms: float = 0.0) -> 
     """Whether the first address answers as Kafka."""
     if problem is None:
         return _ok("bootstrap", f"{address} answers in {round_trip_ms:.1f} ms")
+    if "certificate" in problem or "TLS" in problem:
+        advice = "settings of the client are in the file of --command-config; the broker's log says whom it refuses"
+        return _fail("bootstrap", f"{address}: {problem}", advice)
     return _fail(
         "bootstrap",
         f"{address}: {problem}",

@@ -52,6 +52,7 @@ def test_names_of_librdkafka() -> None:
         ({"ssl.truststore.password": "x"}, "SSL trust store password cannot be specified"),
         ({"ssl.keystore.key": "x"}, "certificate chain is not specified"),
         ({"ssl.engine.factory.class": "x"}, "'ssl.engine.factory.class' cannot be honoured"),
+        ({"ssl.trustore.location": "x"}, "did you mean 'ssl.truststore.location'?"),
         ({"ssl.enabled.protocols": "SSLv3"}, "SSLv3 is not among"),
     ],
 )

@@ -44,6 +44,7 @@ OK, WARN, FAIL = Level.OK, Level.WARN, Level.FAIL
         (judge.congestion_control("bbr", True), WARN),
         (judge.bootstrap("h:1", None, 1.0), OK),
         (judge.bootstrap("h:1", "refused"), FAIL),
+        (judge.bootstrap("h:1", "cannot connect: the broker's certificate has expired: renew it"), FAIL),
         (judge.advertised(1, "h:1", "b:1", None, {"a"}), OK),
         (judge.advertised(1, "h:1", "b:1", "refused", {"a"}), FAIL),
         (judge.advertised(1, "h:1", "b:1", None, {"a", "b"}), FAIL),
@@ -85,3 +86,9 @@ def test_a_list_that_nobody_works_on_any_more_asks_for_the_broker() -> None:
         assert ("start the broker" in judge.cleaner([uncleanable("t-0")], now_ms).advice) is alone
     late = judge.cleaner([uncleanable("t-0"), uncleanable("t-1", 10**8)], 10**8)
     assert "start the broker" not in late.advice, "another log was tried lately"
+
+
+def test_a_broker_that_lets_nobody_in_is_not_to_be_started() -> None:
+    assert "tidemill broker start" in judge.bootstrap("h:1", "cannot connect: Connection refused").advice
+    for problem in ("connection lost: the broker wants a certificate: set", "peer closed; a listener that wants TLS"):
+        assert "--command-config" in judge.bootstrap("h:1", problem).advice
