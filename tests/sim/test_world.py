@@ -2,8 +2,8 @@
 
 Each seed is a machine that is killed, loses power in the middle of a write, is paused, has a slow, full or failing
 disk, a clock that jumps and now and then settings that nobody would choose, behind a network that delays, cuts and
-resets; producers, an idempotent one, a reader, an administrator and group members talk to it over the wire. After every
-event every invariant is asked.
+resets; producers, an idempotent one, a reader, an administrator and group members talk to it over the wire. Some of
+them have quotas, or little memory for large requests. After every event every invariant is asked.
 
 `TIDEMILL_SIM_WORLDS` sets how many seeds are tried, `TIDEMILL_SIM_SEED` where they begin. `tests/sim/seeds` keeps those
 that once failed, each made as small as it could be. `python -m tests.sim.world` tries thousands, on all cores.
@@ -56,12 +56,20 @@ def test_seeds_that_once_failed() -> None:
         run(plan)
 
 
+MET_WITHIN = 120
+"""Worlds that may pass until every branch has been taken; the rarest are taken in every tenth."""
+
+
+@pytest.mark.timeout(300)
 def test_rare_branches_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, heard = count_calls(monkeypatch), Counter[str]()
-    for seed in range(24):
+    not_met = {*CALLS, *HEARD}
+    for seed in range(MET_WITHIN):
         heard += refusals(run(seed).trace)
-    assert not [name for name in CALLS if not calls[name]]
-    assert not [why for why in HEARD if not heard[why]]
+        not_met -= {name for name in not_met if calls[name] or heard[name]}
+        if not not_met:
+            break
+    assert not not_met
 
 
 def test_a_network_that_crumbles_loses_nothing() -> None:
@@ -106,7 +114,7 @@ def test_one_seed_is_one_trace_in_every_process() -> None:
 
 
 HUNTED = 1000
-"""Seeds that a hunt may take, from the first; it took fewer than ten of them for each."""
+"""Seeds that a hunt may take, from the first; it took a few dozen of them at most."""
 
 
 def hunt() -> None:

@@ -1,8 +1,9 @@
 """Many worlds at once, on all cores, with progress
 
 `python -m tests.sim.world --seeds 10000 --processes 2` lives through that many and says how fast, what was done to
-them, and of every one that went wrong what and how: shrunk, as the line that `tests/sim/seeds/world.txt` keeps
-(`--keep` writes it there). The exit code is 1 if any did.
+them, how often and in how many of them rare branches of the broker were taken, and of every one that went wrong what
+and how: shrunk, as the line that `tests/sim/seeds/world.txt` keeps (`--keep` writes it there). The exit code is 1 if
+any did.
 """
 
 import argparse
@@ -27,6 +28,7 @@ class Progress:
         self.seeds = seeds
         self.begun = self.said = time.monotonic()
         self.lived, self.simulated_s, self.faults = 0, 0.0, Counter[str]()
+        self.branches, self.took = Counter[str](), Counter[str]()  # how often, and in how many worlds
         self.failed: list[Lived] = []
 
     def note(self, lived: Lived) -> None:
@@ -34,6 +36,8 @@ class Progress:
         self.lived += 1
         self.simulated_s += lived.simulated_s
         self.faults.update(lived.faults)
+        self.branches.update(lived.branches)
+        self.took.update(name for name, count in lived.branches.items() if count)
         if lived.failure:
             self.failed.append(lived)
             print(f"FAILED {lived.plan}  # {lived.failure}", flush=True)
@@ -66,6 +70,8 @@ def main() -> int:
             progress.note(lived)
     print(progress.line())
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(progress.faults.items())))
+    took = sorted(progress.took.items())
+    print("branches: " + ", ".join(f"{name} {progress.branches[name]} in {worlds}" for name, worlds in took))
     if wanted.keep and progress.failed:
         with SEEDS.open("a", encoding="utf-8") as file:
             file.writelines(f"{lived.plan}  # {lived.failure.splitlines()[0]}\n" for lived in progress.failed)

@@ -5,45 +5,69 @@ counting goes on; the broker itself counts nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import pytest
 
+from tidemill.broker.input_buffer import InputBuffer
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.segment import Segment
 from tidemill.broker.quorum.store import MetadataStore
+from tidemill.broker.server_limits import RequestMemory
 
-CALLS: dict[str, tuple[type, str]] = {
-    "log rolled": (PartitionLog, "roll"),
-    "indexes built anew": (Segment, "rebuild_indexes"),
-    "segment cut": (Segment, "truncate"),
-    "cleaned segments put in place": (PartitionLog, "replace_segments"),
-    "metadata rolled": (MetadataStore, "roll"),
-    "metadata snapshot": (MetadataStore, "write_snapshot"),
+
+class Called(NamedTuple):
+    """A method, and with which result its call counts; with any if that is None."""
+
+    owner: type
+    method: str
+    result: object = None
+
+
+CALLS: dict[str, Called] = {
+    "log rolled": Called(PartitionLog, "roll"),
+    "indexes built anew": Called(Segment, "rebuild_indexes"),
+    "segment cut": Called(Segment, "truncate"),
+    "cleaned segments put in place": Called(PartitionLog, "replace_segments"),
+    "metadata rolled": Called(MetadataStore, "roll"),
+    "metadata snapshot": Called(MetadataStore, "write_snapshot"),
+    "a muted connection heard again": Called(InputBuffer, "excuse"),
+    "large request begun": Called(InputBuffer, "begin_large"),
+    "large request waits for memory": Called(RequestMemory, "take", False),
 }
 
-HEARD = ("COORDINATOR_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "MESSAGE_TOO_LARGE", "REBALANCE_IN_PROGRESS")
+SELDOM: dict[str, Called] = {"a client gone that waited for memory": Called(RequestMemory, "stop_waiting")}
+"""Counted like the others, and a hundred worlds may pass without."""
+
+HEARD = (
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "KAFKA_STORAGE_ERROR",
+    "MESSAGE_TOO_LARGE",
+    "REBALANCE_IN_PROGRESS",
+)
 """Refusals that some world has to hear."""
 
 
 def count_calls(patch: pytest.MonkeyPatch) -> Counter[str]:
     """Begin to count; what is returned grows."""
     counts: Counter[str] = Counter()
-    for name, (owner, method) in CALLS.items():
-        patch.setattr(owner, method, _counted(getattr(owner, method), name, counts))
+    for name, (owner, method, wanted) in {**CALLS, **SELDOM}.items():
+        patch.setattr(owner, method, _counted(getattr(owner, method), name, wanted, counts))
     return counts
 
 
-def _counted(real: Callable[..., Any], name: str, counts: Counter[str]) -> Callable[..., Any]:
+def _counted(real: Callable[..., Any], name: str, wanted: object, counts: Counter[str]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
-        counts[name] += 1
-        return real(*arguments, **named)
+        result = real(*arguments, **named)
+        counts[name] += wanted is None or result is wanted
+        return result
 
     return call
 
 
-def refusals(trace: list[str]) -> Counter[str]:
+def refusals(trace: Iterable[str]) -> Counter[str]:
     """How often clients heard what."""
     heard = (line.split("why=")[1] for line in trace if " Refused " in line)
     return Counter(heard)

@@ -2,6 +2,9 @@
 
 Each has its own place on the network, its own chance, and one connection at a time through the product's own client
 connection. What a request came to nobody may know: then it is asked again or given up, and both is said.
+
+Whoever is told to wait (`throttle_time_ms`) does so, as today's clients do, or takes no notice, as old ones do. Whoever
+is told that a coordinator is being loaded comes again a little later, as whatever it was before.
 """
 
 import asyncio
@@ -16,9 +19,11 @@ from tests.sim.world.events import (
     Committed,
     Event,
     Fetched,
+    HeardAgain,
     Joined,
     OffsetTold,
     Refused,
+    Throttled,
     TopicAsked,
     TopicsSeen,
     TopicTold,
@@ -42,6 +47,7 @@ from tidemill.core.wire.messages.heartbeat import HeartbeatRequest, HeartbeatRes
 from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidemill.core.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from tidemill.core.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tidemill.core.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -73,6 +79,16 @@ if TYPE_CHECKING:
 TOPICS: Final = ("a", "b")
 PARTITIONS: Final = 2
 REQUEST_TIMEOUT_MS: Final = 4000
+BULK_BYTES: Final = (70_000, 140_000)
+"""More than lies in an ordinary buffer."""
+
+BULK_EVERY_S: Final = 4.0
+BULK_LASTS_S: Final = 1.0
+"""So often, and for so long, all who send much do it at once."""
+
+FETCH_TRIES: Final = 10
+"""More than it ever takes, where connections end while a large answer is on its way."""
+
 BY_NAME: Final = 9
 """The last version of OffsetCommit and OffsetFetch that names topics by their names."""
 
@@ -88,6 +104,8 @@ class Client:
         self.rng = random.Random(world.rng.getrandbits(64))
         self.topics: dict[str, uuid.UUID] = {}
         self._connection: Connection | None = None
+        self._muted_until: float | None = None  # on this connection
+        self._waits_when_told = random.Random(f"{world.plan.seed} {name}").random() < 0.5
 
     @property
     def loop(self) -> VirtualLoop:
@@ -125,11 +143,26 @@ class Client:
                     connect_timeout_ms=REQUEST_TIMEOUT_MS,
                     request_timeout_ms=REQUEST_TIMEOUT_MS,
                 )
-            return await self._connection.request(key, request, expect, version=version)
+                self._muted_until = None
+            if self._waits_when_told and self._muted_until is not None:
+                await asyncio.sleep(max(self._muted_until - self.now, 0))
+            asked_at = self.now
+            answer = await self._connection.request(key, request, expect, version=version)
         except (OSError, KafkaError) as error:
             self.refused(key.name, error)
             await self.pause(0.5)
             return None
+        self._look_whether_muted(key, asked_at, getattr(answer, "throttle_time_ms", 0))
+        return answer
+
+    def _look_whether_muted(self, key: ApiKey, asked_at: float, wait_ms: int) -> None:
+        """Tell when an answer comes after one that said to wait, and when it says so itself."""
+        if self._muted_until is not None:
+            self.tell(HeardAgain(self.now, self.name, key.name, self._muted_until))
+            self._muted_until = None
+        if wait_ms:
+            self._muted_until = asked_at + wait_ms / 1000  # it was said later than it was asked
+            self.tell(Throttled(self.now, self.name, key.name, wait_ms))
 
     async def run(self) -> None:
         """Go on until the world says that it is enough."""
@@ -164,10 +197,12 @@ class Client:
 
 
 class Admin(Client):
-    """Makes topics, deletes them and makes them again."""
+    """Makes topics, deletes them and makes them again, and lists groups."""
 
     async def step(self) -> None:
-        await self.pause(4)
+        for _ in range(4):
+            await self.pause(1)
+            await self._list_groups()
         name = self.rng.choice(TOPICS)
         await self.look_at_topics()
         if name not in self.topics:
@@ -176,6 +211,15 @@ class Admin(Client):
             await self._delete(name)
             if self.rng.random() < 0.8:
                 await self._create(name)
+
+    async def _list_groups(self) -> None:
+        """Ask every broker, without asking for a coordinator first."""
+        for _ in range(3):
+            answer = await self.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), ListGroupsResponse)
+            if answer is None or not answer.error_code:
+                return
+            self.refused("list", answer.error_code)
+            await self.pause(0.2)
 
     async def _create(self, name: str) -> None:
         self.world.strike_soon(self.rng.randrange(8))
@@ -211,14 +255,30 @@ class Producer(Client):
     numbers = 0
 
     async def step(self) -> None:
-        await self.pause(0.3)
+        await self.pause_between()
         topic_id = await self.some_topic()
         if topic_id is not None:
             self.numbers += 1
             value = f"{self.name}-{self.numbers}".encode()
-            padding = b"." * self.rng.choice((0, 0, 50, 700))
+            padding = b"." * self.rng.choice(BULK_BYTES if self.sends_bulk else (0, 0, 50, 700))
             batch = build_batch([NewRecord(BEGAN_MS + int(self.now * 1000), None, value + padding)])
             await self.send(topic_id, self.rng.randrange(PARTITIONS), value + padding, batch, once=False)
+
+    @property
+    def sends_bulk(self) -> bool:
+        """Whether it is time for large requests, in a world that has them."""
+        return self.world.is_bulky and not self.world.enough and self.now % BULK_EVERY_S < BULK_LASTS_S
+
+    async def pause_between(self) -> None:
+        """Wait before the next record."""
+        await self.pause(0.05 if self.sends_bulk else 0.3)
+
+    async def get_bulk_through(self) -> bool:
+        """Whether a large request is answered, whatever it is: the memory for it is there again."""
+        value = b"bulk" + bytes(BULK_BYTES[-1])
+        topics = (TopicProduceData(topic_id=uuid.UUID(int=1), partition_data=(PartitionProduceData(records=value),)),)
+        request = ProduceRequest(acks=-1, timeout_ms=3000, topic_data=topics)
+        return await self.ask(ApiKey.PRODUCE, request, ProduceResponse) is not None
 
     async def send(self, topic_id: uuid.UUID, partition: int, value: bytes, batch: bytes, *, once: bool) -> int | None:
         """The error code of one batch; None if there is no answer."""
@@ -250,7 +310,7 @@ class IdempotentProducer(Producer):
         self._sequences: dict[tuple[uuid.UUID, int], int] = {}
 
     async def step(self) -> None:
-        await self.pause(0.3)
+        await self.pause_between()
         if self._producer is None:
             await self._begin()
             return
@@ -261,6 +321,8 @@ class IdempotentProducer(Producer):
         sequence = self._sequences.get((topic_id, partition), 0)
         self.numbers += 1
         value = f"once-{self.name}-{self.numbers}".encode()
+        if self.sends_bulk:
+            value += b"." * self.rng.choice(BULK_BYTES)
         producer_id, epoch = self._producer
         batch = build_batch(
             [NewRecord(BEGAN_MS + int(self.now * 1000), None, value)],
@@ -333,6 +395,14 @@ class Reader(Client):
         self._ends[topic_id, partition] = found.high_watermark
         return event
 
+    async def fetch_on(self, topic_id: uuid.UUID, partition: int, offset: int) -> Fetched | None:
+        """The same at last: who is cut off goes on from where it was, and does not begin anew."""
+        for _ in range(FETCH_TRIES):
+            found = await self.fetch(topic_id, partition, offset)
+            if found is not None:
+                return found
+        return None
+
     async def read_everything(self) -> bool:
         """All of every partition; False if somebody did not answer."""
         await self.look_at_topics()
@@ -340,7 +410,7 @@ class Reader(Client):
             for partition in range(PARTITIONS):
                 offset = 0
                 while True:
-                    found = await self.fetch(topic_id, partition, offset)
+                    found = await self.fetch_on(topic_id, partition, offset)
                     if found is None:
                         return False
                     if not found.records:
@@ -381,6 +451,8 @@ class Member(Client):
 
     def _lost(self, request: str, code: int) -> None:
         self.refused(request, code)
+        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return
         self._generation = -1
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member = ""

@@ -83,6 +83,22 @@ class Refused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Throttled(Event):
+    """An answer says that nothing more is heard for so long."""
+
+    request: str
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeardAgain(Event):
+    """The next answer on the same connection, which cannot have come before `muted_until`."""
+
+    request: str
+    muted_until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Fetched(Event):
     """What one fetch found in one partition; `asked_at` is when it was asked."""
 

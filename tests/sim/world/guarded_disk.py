@@ -1,7 +1,8 @@
 """The simulated disk as one life of a node sees it
 
 When the life is over, whatever is left of the program finds nothing to write to any more, while the next life has the
-same disk. A power cut that comes in the middle of a change ends the life there and then.
+same disk. A power cut that comes in the middle of a change ends the life there and then. What a file reads may be slow
+or fail.
 """
 
 from collections.abc import Callable
@@ -12,10 +13,14 @@ from tidemill.core.runtime.disk import ByteBuffer
 
 
 class LifeOfDisk:
-    """Whether the disk is still there for this life; `power_failed` is told when it goes by itself."""
+    """Whether the disk is still there for this life; `power_failed` is told when it goes by itself.
 
-    def __init__(self, power_failed: Callable[[], None]) -> None:
+    `before_read` is called with the path of a folder before one of its files is read, and may raise OSError.
+    """
+
+    def __init__(self, power_failed: Callable[[], None], before_read: Callable[[str], None]) -> None:
         self.over = False
+        self.before_read = before_read
         self._power_failed = power_failed
 
     def call(self, operation: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -33,9 +38,10 @@ class LifeOfDisk:
 class GuardedFile:
     """A file of one life."""
 
-    def __init__(self, file: SimulatedFile, life: LifeOfDisk) -> None:
+    def __init__(self, file: SimulatedFile, life: LifeOfDisk, folder: str) -> None:
         self._file = file
         self._life = life
+        self._folder = folder
 
     def size(self) -> int:
         return int(self._life.call(self._file.size))
@@ -44,6 +50,7 @@ class GuardedFile:
         self._life.call(self._file.write_at, position, data)
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
+        self._life.before_read(self._folder)
         return bytes(self._life.call(self._file.read_at, position, size_bytes))
 
     def view_at(self, position: int, size_bytes: int) -> bytes:
@@ -95,10 +102,10 @@ class GuardedDirectory:
         return 0
 
     def open(self, name: str) -> GuardedFile:
-        return GuardedFile(self._life.call(self._folder.open, name), self._life)
+        return GuardedFile(self._life.call(self._folder.open, name), self._life, self.path)
 
     def create(self, name: str) -> GuardedFile:
-        return GuardedFile(self._life.call(self._folder.create, name), self._life)
+        return GuardedFile(self._life.call(self._folder.create, name), self._life, self.path)
 
     def read(self, name: str) -> bytes:
         return bytes(self._life.call(self._folder.read, name))

@@ -16,6 +16,7 @@ from tests.sim.world.events import (
     Ended,
     Event,
     Fetched,
+    HeardAgain,
     Joined,
     OffsetTold,
     Refused,
@@ -215,6 +216,14 @@ class TopicsAreKept:
                         raise Violation(f"topic {name} should be {topic_id} and is {seen.get(name)}")
 
 
+class TheMutedAreNotHeard:
+    """Nothing that a client sends is answered before the time is over for which it was told to wait."""
+
+    def after(self, event: Event) -> None:
+        if isinstance(event, HeardAgain) and event.at < event.muted_until:
+            raise Violation(f"{event.place} was to wait, and was answered too early: {event.request}")
+
+
 class MetadataEqualsReplay:
     """The log of decisions, read anew, leads to what the node goes by."""
 
@@ -232,5 +241,6 @@ def all_invariants(*, page_cache: bool) -> list[Invariant]:
         Generations(),
         OffsetsAreKept(page_cache=page_cache),
         TopicsAreKept(),
+        TheMutedAreNotHeard(),
         MetadataEqualsReplay(),
     ]

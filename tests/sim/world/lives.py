@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+import pytest
+
+from tests.sim.world.branches import HEARD, count_calls, refusals
 from tests.sim.world.plan import Plan
 from tests.sim.world.world import World, smallest
 
@@ -12,6 +15,7 @@ class Lived(NamedTuple):
     seed: int
     simulated_s: float
     faults: dict[str, int]
+    branches: dict[str, int]
     plan: str
     failure: str
 
@@ -20,9 +24,15 @@ def live(seed: int, *, shrink: bool = True) -> Lived:
     """In a process of its own; never raises."""
     plan = Plan(seed)
     world = World(plan)
-    try:
-        world.run()
-    except BaseException as error:
-        found = smallest(plan, error) if shrink else plan
-        return Lived(seed, world.lived_s, world.faults, found.text(), f"{type(error).__name__}: {error}")
-    return Lived(seed, world.lived_s, world.faults, plan.text(), "")
+    failure: BaseException | None = None
+    with pytest.MonkeyPatch.context() as patch:
+        calls = count_calls(patch)
+        try:
+            world.run()
+        except BaseException as error:
+            failure = error
+    heard = refusals(world.trace)
+    branches = {**calls, **{why: heard[why] for why in HEARD if heard[why]}}
+    found = smallest(plan, failure) if shrink and failure is not None else plan
+    said = "" if failure is None else f"{type(failure).__name__}: {failure}"
+    return Lived(seed, world.lived_s, world.faults, branches, found.text(), said)

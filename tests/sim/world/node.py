@@ -6,6 +6,7 @@ its tasks are cancelled so that nothing of it is left. Whatever they still try h
 """
 
 import asyncio
+import errno
 import random
 import uuid
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from tests.sim.disk import PowerCut, SimulatedDisk
 from tests.sim.world.events import Ended, Fault, Replayed, Started
 from tests.sim.world.guarded_disk import GuardedDirectory, LifeOfDisk, copy_of
+from tests.sim.world.rare import Rationing
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.node import Broker, StartRefused, open_broker
@@ -69,18 +71,22 @@ class TickedJobs:
 
 
 class NodeClock:
-    """A machine's clocks: the wall may be set, and asking for the time takes some now and then."""
+    """A machine's clocks: the wall may be set, and asking for the time takes some now and then.
 
-    def __init__(self, loop: VirtualLoop, rng: random.Random) -> None:
+    It does so more often where the processor is `busy`, a share of all times, with others' work.
+    """
+
+    def __init__(self, loop: VirtualLoop, rng: random.Random, busy: float) -> None:
         self._loop = loop
         self._rng = rng
+        self._busy = busy
         self.skew_ms = 0
 
     def now_ms(self) -> int:
         return BEGAN_MS + int(self._loop.time() * 1000) + self.skew_ms
 
     def monotonic(self) -> float:
-        if self._rng.random() < 0.01:
+        if self._rng.random() < self._busy:
             self._loop.spend(self._rng.random() * 0.01)
         return self._loop.time()
 
@@ -100,13 +106,18 @@ class Life:
 class SimulatedNode:
     """One machine."""
 
-    def __init__(self, world: "World", name: str, settings: dict[str, str]) -> None:
+    def __init__(
+        self, world: "World", name: str, settings: dict[str, str], *, rations: Rationing | None, busy: float
+    ) -> None:
         self.name = name
         self.config = BrokerConfig.parse({"log.dirs": "/disk", "listeners": f"PLAINTEXT://{name}:{PORT}", **settings})
         self.disk = SimulatedDisk()
         self._world = world
         self._rng = random.Random(world.rng.getrandbits(64))
-        self.clock = NodeClock(world.loop, self._rng)
+        self.clock = NodeClock(world.loop, self._rng, busy)
+        self.rations = rations
+        self.bad_folder: str | None = None
+        """What the paths of folders begin with whose files are hard to read at the moment."""
         self.lives = 0
         self.life: Life | None = None
         self.slowness = 1.0
@@ -126,7 +137,7 @@ class SimulatedNode:
         self._world.network.appear(self.name)
         life = Life(
             self.lives,
-            LifeOfDisk(lambda: self._soon(lambda: self._power_failed(life))),
+            LifeOfDisk(lambda: self._soon(lambda: self._power_failed(life)), self._before_read),
             VirtualThreads(self._world.loop, random.Random(self._rng.getrandbits(64))),
         )
         life.threads.slowness = self.slowness
@@ -154,6 +165,8 @@ class SimulatedNode:
         try:
             async with open_broker(self.config, around=self._surroundings(life)) as broker:
                 life.broker = broker
+                if self.rations is not None:
+                    broker.quotas = self.rations
                 self._serves(life, broker)
                 waits = [asyncio.ensure_future(each.wait()) for each in (life.stop, broker.stop)]
                 try:
@@ -228,6 +241,13 @@ class SimulatedNode:
                 self._world.loop.call_later(0.05, self._dismiss, life)
 
     # -- faults that go on
+
+    def _before_read(self, folder: str) -> None:
+        """Sectors that are hard to read take long, whether they can be read in the end or not."""
+        if self.bad_folder is not None and folder.startswith(self.bad_folder):
+            self._world.loop.spend(self._rng.random() * 0.2)
+            if self._rng.random() < 0.2:
+                raise OSError(errno.EIO, "Input/output error")
 
     def set_slowness(self, times: float) -> None:
         """Let threads take so many times longer."""

@@ -25,6 +25,7 @@ FAULTS = (
     "slow",
     "full",
     "bad_sync",
+    "bad_read",
     "jump",
 )
 

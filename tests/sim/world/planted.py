@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from tidemill.broker.dispatch import Dispatcher, Exchange
 from tidemill.broker.groups import commits, machine
 from tidemill.broker.groups.states import GroupState, Move
 from tidemill.broker.groups.table import GroupTable
+from tidemill.broker.input_buffer import InputBuffer
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum import controller
 from tidemill.broker.quorum.store import MetadataStore
@@ -94,6 +96,24 @@ def generation_begins_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupTable, "drop_if_nothing_left", drop)
 
 
+def the_muted_are_heard(patch: pytest.MonkeyPatch) -> None:
+    """Whoever is answered at once and told to wait is served on all the same."""
+    real = Dispatcher.start
+
+    def start(dispatcher: Dispatcher, *arguments: Any) -> Exchange:
+        exchange = real(dispatcher, *arguments)
+        if exchange.chunks is not None:
+            exchange.throttle_ms = 0
+        return exchange
+
+    patch.setattr(Dispatcher, "start", start)
+
+
+def memory_leaks(patch: pytest.MonkeyPatch) -> None:
+    """What a large request had taken whose client went away in the middle of it is never given back."""
+    patch.setattr(InputBuffer, "close", lambda _incoming: 0)
+
+
 PLANTED: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -105,5 +125,7 @@ PLANTED: dict[str, Plant] = {
         offsets_outlive_their_topic,
         no_new_leader_epoch,
         generation_begins_anew,
+        the_muted_are_heard,
+        memory_leaks,
     )
 }

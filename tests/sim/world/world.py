@@ -18,7 +18,7 @@ from tests.sim.world.events import Event, Fault, Started
 from tests.sim.world.invariants import Violation, all_invariants
 from tests.sim.world.node import SimulatedNode
 from tests.sim.world.plan import Plan, shrunk
-from tests.sim.world.rare import CrumblingNetwork, settings
+from tests.sim.world.rare import CrumblingNetwork, Rationing, bulky_settings, busy_share, settings
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
 
 SETTLED_WITHIN_S = 300
@@ -55,8 +55,18 @@ class World:
         self._strikes = self.rng.random() < 0.5
         self._latency_s = self.rng.choice((0.0002, 0.001, 0.02))
         self.settings = settings(self.rng)
+        if bulky := bulky_settings(seed):
+            self.settings = {**self.settings, **bulky}
+            self.settings.pop("socket.request.max.bytes", None)  # it lets nothing large in at all
+        self.is_bulky = bool(bulky)
         policy = "os" if self.page_cache else "group"
-        self.node = SimulatedNode(self, "node-1", {**self.settings, "flush.policy": policy})
+        self.node = SimulatedNode(
+            self,
+            "node-1",
+            {**self.settings, "flush.policy": policy},
+            rations=Rationing.of(seed),
+            busy=busy_share(seed),
+        )
         clients: list[Client] = [
             Admin(self, "admin"),
             Producer(self, "producer"),
@@ -164,6 +174,9 @@ class World:
         self.node.disk.capacity_bytes = None
         self.node.disk.fail_sync = None
         self.node.disk.cut_power_in = None
+        self.node.bad_folder = None
+        if self.node.rations is not None:
+            self.node.rations.is_over = True
         self.happened(Fault(self.loop.time(), "world", "whole"))
 
     async def _read_everything(self) -> None:
@@ -171,6 +184,9 @@ class World:
             if isinstance(client, Reader):
                 with place(client.name):
                     await asyncio.ensure_future(_until(client.read_everything))
+            elif isinstance(client, Producer) and self.is_bulky:
+                with place(client.name):
+                    await asyncio.ensure_future(_until(client.get_bulk_through))
             elif isinstance(client, Member) and client.topics:
                 with place(client.name):
                     await asyncio.ensure_future(_until(client.look_up_offsets))
@@ -202,6 +218,7 @@ class World:
             self._slow,
             self._full,
             self._bad_sync,
+            self._bad_read,
             self._jump,
         ]
         sample = self.rng.sample(kinds, self.rng.randrange(1, len(kinds)))
@@ -224,6 +241,7 @@ class World:
         self.node.set_slowness(self._usual_slowness)
         self.node.disk.capacity_bytes = None
         self.node.disk.fail_sync = None
+        self.node.bad_folder = None
 
     def _kill(self) -> float:
         self._note("kill")
@@ -288,6 +306,14 @@ class World:
         self.node.disk.fail_sync = OSError(errno.EIO, "Input/output error")
         self.node.disk.forgets_after_failed_sync = True
         return self.rng.random() * 2
+
+    def _bad_read(self) -> float:
+        self._note("bad_read")
+        self.bad_until = self.loop.time() + 20
+        self.node.bad_folder = "/disk/" + self.rng.choice(("__consumer_offsets-", "__consumer_offsets-", "a-", "b-"))
+        if self.rng.random() < 0.8:
+            self.node.crash(power=False)  # most of it is read at a start
+        return 2 + self.rng.random() * 6
 
     def _jump(self) -> float:
         self.node.jump(self.rng.choice((-1, 1)) * self.rng.choice((50, 5000, 3_600_000)))
