@@ -168,10 +168,14 @@ def _create_topic(admin: AdminClient, spec: TopicSpec, brokers: int, timeout_s: 
     log.info("topic created", topic=spec.name, partitions=spec.partitions, replicas=replicas)
 
 
-def admin_client(client: Settings) -> AdminClient:
-    """A client with these settings; raises TopicLogError if librdkafka cannot use them."""
+def admin_client(client: Settings, hear: Callable[[KafkaError], None] | None = None) -> AdminClient:
+    """A client with these settings; raises TopicLogError if librdkafka cannot use them.
+
+    `hear` is told, by its `poll`, of errors that belong to no call.
+    """
+    heard: dict[str, Any] = {} if hear is None else {"error_cb": hear}
     try:
-        return AdminClient(dict(client))
+        return AdminClient({**client, **heard})
     except (KafkaException, ValueError, TypeError) as error:
         raise TopicLogError(f"these client settings cannot be used: {_reason(error)}") from error
 
