@@ -90,7 +90,7 @@ def tree(path: Path) -> ast.Module:
     """The parsed file."""
     text = path.read_text(encoding="utf-8")
     collecting = gc.isenabled()
-    gc.disable()  # a traceback that is logged by a finalizer is parsed too, and 3.11 cannot parse inside parsing (gh-106905)
+    gc.disable()  # what a finalizer logs has its traceback parsed, and 3.11 cannot parse inside parsing (gh-106905)
     try:
         return ast.parse(text)
     finally:
