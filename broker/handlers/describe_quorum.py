@@ -12,7 +12,7 @@ from tidemill.broker.authorization import on_the_cluster
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.endpoints import endpoint_of, own_endpoint
 from tidemill.broker.operations import Operation
-from tidemill.broker.quorum.controller import QuorumReplica, QuorumState
+from tidemill.broker.quorum.member import QuorumReplica, QuorumState
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.describe_quorum import (

@@ -27,17 +27,19 @@ Not here: judging requests (`tidemill.broker.quorum.metadata`) and bytes on disk
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias, cast
 
 import structlog
 
 from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.disk_thread import DiskThread
 from tidemill.broker.quorum.image import ClusterImage, Draft, TopicImage
 from tidemill.broker.quorum.leadership import AlterReassignments, ElectLeaders, PartitionResult
+from tidemill.broker.quorum.member import Alone, Member, QuorumState
 from tidemill.broker.quorum.metadata import (
     AllocateProducerIds,
     AlterConfigs,
@@ -63,7 +65,6 @@ from tidemill.broker.quorum.metadata import (
 from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord
 from tidemill.broker.quorum.snapshot import records_of
 from tidemill.broker.quorum.store import (
-    LEADER_EPOCH,
     ROOM_BYTES,
     MetadataStore,
     MetadataStoreError,
@@ -71,7 +72,7 @@ from tidemill.broker.quorum.store import (
     SnapshotStopped,
 )
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import UnknownTopicOrPartition, error_for_code
+from tidemill.core.errors import KafkaError, NotController, UnknownTopicOrPartition, error_for_code
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.disk import DISK_FULL
 from tidemill.core.types import ZERO_UUID
@@ -99,8 +100,6 @@ LEADERSHIP_BYTES: Final = 45
 SNAPSHOT_RETRY_MS: Final = 60_000
 """How long a snapshot for which there was no room is not tried again."""
 
-ResultT = TypeVar("ResultT")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRules:
@@ -108,28 +107,6 @@ class SnapshotRules:
 
     max_bytes: int = 20 * 2**20
     max_interval_ms: int = 3_600_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumReplica:
-    """How far a member of the quorum, or an observer of it, is; -1 is not known."""
-
-    node_id: int
-    log_end_offset: int
-    directory_id: uuid.UUID = ZERO_UUID
-    last_fetch_ms: int = -1
-    last_caught_up_ms: int = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumState:
-    """Who agrees on the metadata."""
-
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: tuple[QuorumReplica, ...]
-    observers: tuple[QuorumReplica, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +122,7 @@ class _Asked:
 
 
 class Controller:
-    """The quorum of one.
+    """Of one node, by itself unless it is a `member` of a quorum of several.
 
     `still_there` is asked, in a worker thread, which of the removed topics may still have files; `executor` does what
     waits for the disk.
@@ -164,6 +141,7 @@ class Controller:
         still_there: Callable[[Mapping[uuid.UUID, str]], Collection[uuid.UUID]] = lambda removed: removed,
         executor: Executor | None = None,
         directory_id: uuid.UUID = ZERO_UUID,
+        member: Member | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -173,8 +151,10 @@ class Controller:
         self._snapshots = snapshots
         self._on_failure = on_failure
         self._still_there = still_there
-        self._executor = executor
-        self._directory_id = directory_id
+        self._thread = DiskThread(executor)
+        self._member = member or Alone(
+            store, clock=clock, node_id=node_id, thread=self._thread, directory_id=directory_id
+        )
         self._image = self._speculative = self._told = ClusterImage()
         self._watchers: list[Watcher] = []
         self._listeners: list[Listener] = []
@@ -187,7 +167,6 @@ class Controller:
         self._snapshot_wanted = asyncio.Event()
         self._snapshot_from_ms = clock.now_ms()
         self._snapshot_not_before_ms = 0
-        self._stopping = False
         self._removed: dict[uuid.UUID, str] = {}
 
     @property
@@ -205,22 +184,14 @@ class Controller:
         """The offset after the last batch written; `image.offset` is the one after the last committed."""
         return self._store.offset_end
 
+    @property
+    def leads(self) -> bool:
+        """Whether this node decides."""
+        return self._member.leads
+
     def quorum(self) -> QuorumState:
-        """This node alone: it leads, and it is always caught up."""
-        now_ms = self._clock.now_ms()
-        voter = QuorumReplica(
-            node_id=self._node_id,
-            log_end_offset=self._store.offset_end,
-            directory_id=self._directory_id,
-            last_fetch_ms=now_ms,
-            last_caught_up_ms=now_ms,
-        )
-        return QuorumState(
-            leader_id=self._node_id,
-            leader_epoch=LEADER_EPOCH,
-            high_watermark=self._image.offset,
-            voters=(voter,),
-        )
+        """Who agrees on the metadata, as of what this node has made visible."""
+        return replace(self._member.state(), high_watermark=self._image.offset)
 
     def load(self) -> None:
         """Replay the metadata log; raises MetadataCorruptError."""
@@ -334,6 +305,28 @@ class Controller:
             if candidate.bytes[0] >> 2 != 62 and candidate not in self._speculative.topic_names:
                 return candidate
 
+    # --- following
+
+    def follow(self, batches: Iterable[Sequence[MetadataRecord]], offset_end: int) -> None:
+        """Take in what another has decided, committed up to `offset_end`; one image for all of it."""
+        draft = Draft(self._image)
+        for records in batches:
+            draft.apply_all(records)
+        before, self._image = self._image, draft.freeze(offset_end)
+        self._removed.update(draft.removed)
+        self._speculative = self._image
+        self._keep_room()
+        self._show(ImageDelta.between(before, self._image))
+
+    def _resign(self, batch: Sequence[_Asked], error: KafkaError) -> None:
+        """Another decides by now: what is true of `batch` and of what was decided on it, its log says."""
+        undone = [*batch, *self._decided, *self._alone]
+        self._decided.clear()
+        self._alone.clear()
+        self._speculative = self._image
+        for asked in undone:
+            self._settle(asked, error)
+
     # --- from a request to its answer
 
     async def run(self) -> None:
@@ -350,6 +343,9 @@ class Controller:
     async def _commit(self, request: Request) -> Response:
         """Decide `request` now; a client that goes away stops waiting, its request is carried out all the same."""
         await self._room.acquire()
+        if not self._member.leads:
+            self._room.release()
+            raise NotController(f"node {self._member.leader_id} is the active controller")
         asked = _Asked(request, asyncio.get_running_loop().create_future())
         try:
             self._take(asked)
@@ -411,10 +407,12 @@ class Controller:
         records = [record for asked in batch for record in asked.records]
         if records:
             try:
-                self._store.append(records, self._clock.now_ms())
-                await self._in_thread(self._store.sync)
+                await self._member.commit(records)
             except (MetadataStoreError, MetadataUnwritable) as error:
                 self._take_back(batch, error)
+                return
+            except NotController as error:
+                self._resign(batch, error)
                 return
         self._publish(batch)
 
@@ -491,18 +489,6 @@ class Controller:
     def _keep_room(self) -> None:
         self._store.keep_room(ROOM_BYTES + LEADERSHIP_BYTES * self._image.partition_count)
 
-    async def _in_thread(self, call: Callable[[], ResultT]) -> ResultT:
-        """The result of `call`; who is cancelled waits for its end, for files must not be closed under it."""
-        working = asyncio.get_running_loop().run_in_executor(self._executor, call)
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            self._stopping = True
-            await asyncio.wait([working])
-            if not working.cancelled():
-                working.exception()  # whatever it was, nobody waits for it any more
-            raise
-
     # --- snapshots
 
     def want_snapshot_when_due(self) -> None:
@@ -535,19 +521,19 @@ class Controller:
         async with self._turn:
             if self._snapshot_is_current():
                 return  # wanted once more while the last was being written
-            which = await self._in_thread(self._store.roll)
+            which = await self._thread.run(self._store.roll)
             image, removed = self._image, dict(self._removed)
         self._snapshot_from_ms = now_ms = self._clock.now_ms()
 
         def write() -> Collection[uuid.UUID]:
             left = self._still_there(removed)
             records = records_of(image, {topic_id: removed[topic_id] for topic_id in left})
-            size_bytes = self._store.write_snapshot(which, records, now_ms, lambda: self._stopping)
+            size_bytes = self._store.write_snapshot(which, records, now_ms, lambda: self._thread.stopping)
             log.info("snapshot of the metadata written", file=which.name, bytes=size_bytes, topics=len(image.topics))
             return left
 
         try:
-            left = await self._in_thread(write)
+            left = await self._thread.run(write)
         except SnapshotStopped:
             return
         for topic_id in removed.keys() - set(left):

@@ -127,7 +127,7 @@ def messages_source(schema: ApiSchema) -> str:
         _title(schema),
         "",
         _NOTICE,
-        *(["import uuid"] if zero_uuid else []),
+        *(["import uuid"] if "uuid.UUID" in text else []),
         f"from typing import Any, {'NamedTuple, ' if 'NamedTuple' in text else ''}cast",
         "",
         *(["from ...types import ZERO_UUID"] if zero_uuid else []),

@@ -6,6 +6,7 @@ so every version of every message is compared byte by byte.
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,30 +31,33 @@ MESSAGE_BYTES_MAX = 5000  # a line of this many hexadecimal digits and a bit mor
 
 
 @pytest.fixture(scope="module")
-def classpath() -> str:
+def oracle() -> Iterator["subprocess.Popen[str]"]:
+    """The Java program, which answers a line with a line."""
     from benchmarks import peers
 
     reason = peers.available()
     if reason:
         pytest.skip(f"Kafka's Java classes cannot be had here: {reason}")
-    return f"{peers.libraries('kafka', peers.KAFKA)}/*"
-
-
-def ask(classpath: str, questions: list[str]) -> list[str]:
-    """The answers of the Java program, one per question."""
     java = shutil.which("java")
     assert java is not None
-    done = subprocess.run(
-        [java, "-Xmx256m", "-cp", classpath, str(PROGRAM)],
-        input="\n".join(questions) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(questions)
+    libraries = f"{peers.libraries('kafka', peers.KAFKA)}/*"
+    command = [java, "-Xmx256m", "-cp", libraries, str(PROGRAM)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        yield program
+        assert program.stdin is not None
+        program.stdin.close()
+        assert program.wait(60) == 0
+
+
+def ask(oracle: "subprocess.Popen[str]", questions: list[str]) -> list[str]:
+    """The answers of the Java program, one per question."""
+    assert oracle.stdin is not None
+    assert oracle.stdout is not None
+    answers = []
+    for question in questions:
+        oracle.stdin.write(question + "\n")
+        oracle.stdin.flush()
+        answers.append(oracle.stdout.readline().removesuffix("\n"))
     return answers
 
 
@@ -71,15 +75,17 @@ def message_questions(schema: ApiSchema, kind: str, version: int) -> list[str]:
     return [f"message {name} {version} {data.hex()}" for data in encoded if len(data) <= MESSAGE_BYTES_MAX]
 
 
-def test_every_message_version_reads_and_writes_the_same_in_java(classpath: str) -> None:
-    questions = [line for case in CASES for line in message_questions(*case)]
-    answers = ask(classpath, questions)
+@pytest.mark.parametrize("name", sorted({schema.name for schema, _, _ in CASES}))
+def test_every_message_version_reads_and_writes_the_same_in_java(oracle: "subprocess.Popen[str]", name: str) -> None:
+    cases = [case for case in CASES if case[0].name == name]
+    questions = [line for case in cases for line in message_questions(*case)]
+    answers = ask(oracle, questions)
     wrong = [f"{q[:200]} -> {a[:200]}" for q, a in zip(questions, answers, strict=True) if a != "same"]
     assert not wrong, "\n".join(wrong[:10])
-    assert len(questions) > 2 * len(CASES)
+    assert len(questions) > 2 * len(cases)
 
 
-def test_request_headers_read_the_same_in_java(classpath: str) -> None:
+def test_request_headers_read_the_same_in_java(oracle: "subprocess.Popen[str]") -> None:
     expected, questions = [], []
     for api in ALL_APIS:
         for version in range(api.min_version, api.max_version + 1):
@@ -89,7 +95,7 @@ def test_request_headers_read_the_same_in_java(classpath: str) -> None:
             expected.append(
                 f"{api.key.value} {version} {1000 + version} käse {len(frame) - len(encode(body, version))}"
             )
-    assert ask(classpath, questions) == expected
+    assert ask(oracle, questions) == expected
 
 
 def text(value: bytes | None) -> str:
@@ -104,16 +110,16 @@ def line(records: list[Record]) -> str:
     return "".join(out)
 
 
-def test_java_reads_our_batches_in_every_codec(classpath: str) -> None:
+def test_java_reads_our_batches_in_every_codec(oracle: "subprocess.Popen[str]") -> None:
     small = [NewRecord(1000 + i, None, b"v" * i, (("h", None), ("g", b"x"))) for i in range(5)]
     large = [NewRecord(5, b"k", bytes((i * i) & 0xFF for i in range(150_000))), NewRecord(4, None, None)]
     batches = [build_batch(records, codec=codec, base_offset=9) for codec in CODECS for records in (small, large)]
-    answers = ask(classpath, [f"records {batch.hex()}" for batch in batches])
+    answers = ask(oracle, [f"records {batch.hex()}" for batch in batches])
     assert answers == [line(decode_records(BatchView(batch))) for batch in batches]
 
 
-def test_we_read_javas_batches_in_every_codec(classpath: str) -> None:
-    for codec, answer in zip(CODECS, ask(classpath, [f"build {codec} 2000" for codec in CODECS]), strict=True):
+def test_we_read_javas_batches_in_every_codec(oracle: "subprocess.Popen[str]") -> None:
+    for codec, answer in zip(CODECS, ask(oracle, [f"build {codec} 2000" for codec in CODECS]), strict=True):
         view = BatchView(bytes.fromhex(answer))
         assert view.verify_crc()
         assert view.codec == CODECS[codec]
@@ -123,10 +129,10 @@ def test_we_read_javas_batches_in_every_codec(classpath: str) -> None:
         assert records[0] == Record(0, 1000, None, b"")
 
 
-def test_error_codes_and_what_to_do_about_them_are_javas(classpath: str) -> None:
+def test_error_codes_and_what_to_do_about_them_are_javas(oracle: "subprocess.Popen[str]") -> None:
     ours = ""
     for code in ErrorCode:
         error = None if code is ErrorCode.NONE else error_for_code(code)
         flags = (False, False) if error is None else (error.retriable, error.refresh_metadata)
         ours += f"{code.value},{code.name},{str(flags[0]).lower()},{str(flags[1]).lower()};"
-    assert ask(classpath, ["errors"]) == [ours]
+    assert ask(oracle, ["errors"]) == [ours]

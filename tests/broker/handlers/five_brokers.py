@@ -12,9 +12,9 @@ from tidemill.broker.authorization import ALLOW_ALL
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import RequestContext
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
-from tidemill.broker.quorum.controller import QuorumReplica, QuorumState
 from tidemill.broker.quorum.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidemill.broker.quorum.leadership import AlterReassignments, ElectLeaders
+from tidemill.broker.quorum.member import QuorumReplica, QuorumState
 from tidemill.broker.quorum.metadata import Rules, decide
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.shared_map import SharedMap

@@ -6,7 +6,7 @@ import itertools
 import random
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from tests.sim.disk import SimulatedDisk, SimulatedFile
 from tidemill.broker.quorum.controller import PENDING_REQUESTS_MAX, Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.member import QuorumState
 from tidemill.broker.quorum.metadata import (
     ConfigChange,
     NewTopic,
@@ -24,11 +25,17 @@ from tidemill.broker.quorum.metadata import (
     Rules,
     TopicRef,
 )
-from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord, encode_record
+from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord, RegisterBrokerRecord, encode_record
 from tidemill.broker.quorum.snapshot import SnapshotDamaged, check
 from tidemill.broker.quorum.store import FILE, FOLDER, MetadataStore
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import InvalidTopicException, KafkaError, KafkaStorageError, UnknownTopicOrPartition
+from tidemill.core.errors import (
+    InvalidTopicException,
+    KafkaError,
+    KafkaStorageError,
+    NotController,
+    UnknownTopicOrPartition,
+)
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.runtime.clock import ManualClock
 
@@ -667,3 +674,91 @@ def test_topic_ids_never_look_like_an_option() -> None:
     ids = iter([dashed, plain])
     controller = make(SimulatedDisk(), lambda: next(ids))
     assert controller._new_topic_id() == plain
+
+
+class Several:
+    """A quorum in which this node leads when it is told to; what it is given is committed when the test says so."""
+
+    def __init__(self) -> None:
+        self.leads = True
+        self.leader_id = 1
+        self.given: list[list[MetadataRecord]] = []
+        self.outcome: asyncio.Future[None] | None = None
+
+    async def commit(self, records: Sequence[MetadataRecord]) -> None:
+        self.given.append(list(records))
+        self.outcome = asyncio.get_running_loop().create_future()
+        await self.outcome
+
+    def state(self) -> QuorumState:
+        return QuorumState(leader_id=self.leader_id, leader_epoch=4, high_watermark=0, voters=())
+
+    def resign(self) -> None:
+        self.leads, self.leader_id = False, 2
+        if self.outcome is not None and not self.outcome.done():
+            self.outcome.set_exception(NotController("another leads"))
+
+
+@asynccontextmanager
+async def among_several(member: Several) -> AsyncIterator[Controller]:
+    controller = make(SimulatedDisk(), uuid.uuid4, member=member)
+    register = RegisterBrokerRecord(
+        broker_id=1, incarnation_id=uuid.UUID(int=1), broker_epoch=0, end_points=(ENDPOINT,)
+    )  # fmt: skip
+    controller.follow([[register]], 2)  # behind the record with which the leadership began
+    async with asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(controller.run())
+        yield controller
+        work.cancel()
+
+
+async def test_among_several_an_answer_waits_until_the_quorum_has_committed() -> None:
+    member = Several()
+    async with among_several(member) as controller:
+        asked = asyncio.ensure_future(controller.create_topics([NewTopic(name="a")]))
+        await until(lambda: member.given)
+        assert "a" not in controller.image.topics
+        assert member.outcome is not None
+        member.outcome.set_result(None)
+        (result,) = await asked
+        assert result.error is None
+        assert controller.image.topics["a"].topic_id == result.topic_id
+        assert controller.image.offset == 2 + len(member.given[0])
+        assert controller.quorum().leader_epoch == 4
+
+
+async def test_who_loses_the_leadership_answers_nothing_as_if_it_had_decided() -> None:
+    member = Several()
+    async with among_several(member) as controller:
+        first = asyncio.ensure_future(controller.create_topics([NewTopic(name="a")]))
+        await until(lambda: member.given)
+        second = asyncio.ensure_future(controller.create_topics([NewTopic(name="b")]))
+        await asyncio.sleep(0)
+        member.resign()
+        for asked in (first, second):
+            with pytest.raises(NotController):
+                await asked
+        with pytest.raises(NotController, match="node 2 is the active controller"):
+            await controller.create_topics([NewTopic(name="c")])
+        assert not controller.image.topics
+
+
+async def test_what_another_decides_is_followed_and_told() -> None:
+    """Also what this node decided itself, and lost its leadership over."""
+    member = Several()
+    told: list[ImageDelta] = []
+    async with among_several(member) as controller:
+        controller.watch(told.append)
+        asked = asyncio.ensure_future(controller.create_topics([NewTopic(name="a")]))
+        await until(lambda: member.given)
+        member.resign()
+        with pytest.raises(NotController):
+            await asked
+        end = 2 + len(member.given[0])
+        controller.follow([member.given[0]], end + 1)
+        assert [sorted(delta.topics) for delta in told] == [["a"]]
+        assert (list(controller.image.topics), controller.image.offset) == (["a"], end + 1)
+        member.leads, member.leader_id = True, 1
+        (again,) = await controller.create_topics([NewTopic(name="a")])
+        assert again.error is not None
+        assert again.error.code == ErrorCode.TOPIC_ALREADY_EXISTS

@@ -1,0 +1,175 @@
+"""Calls among nodes over gRPC
+
+Each API is a unary method, `/tidemill.quorum/<name>`; its bytes are `tidemill.broker.quorum.transport`'s. gRPC brings
+what calls over a bad network need: deadlines, one connection for many calls, an end to those whose caller is gone, and
+TLS on the listener's own terms.
+
+A channel that has failed waits a moment before it connects again, longer each time; here not longer than a second, for
+a quorum that has lost its leader has less patience. A node that hangs without closing its connections is noticed by the
+deadline of each call.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import structlog
+
+from tidemill.broker.quorum.transport import (
+    MESSAGE_BYTES_MAX,
+    Call,
+    Serve,
+    Unreachable,
+    Versions,
+    VersionUnknown,
+    decode_answer,
+    decode_call,
+    encode_answer,
+    encode_call,
+)
+from tidemill.core.client.connection import Address
+from tidemill.core.wire.codec import DecodeError
+from tidemill.core.wire.message import Message
+
+log = structlog.get_logger("tidemill.broker.quorum")
+
+SERVICE: Final = "tidemill.quorum"
+CONNECTION_GRACE_S: Final = 0.2
+"""How long calls that are being answered may take when this node stops."""
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.so_reuseport", 0),  # two brokers with one port must not share its connections
+    ("grpc.enable_http_proxy", 0),
+)
+
+Method = Callable[[bytes, Any], Awaitable[bytes]]
+
+if TYPE_CHECKING:
+    _Handler = grpc.GenericRpcHandler[bytes, bytes]
+else:
+    _Handler = grpc.GenericRpcHandler
+
+
+class GrpcTransport:
+    """Satisfies `tidemill.broker.quorum.transport.Transport`.
+
+    `server` and `client` are gRPC's credentials of either side; without them nothing is encrypted.
+    """
+
+    def __init__(
+        self, *, server: grpc.ServerCredentials | None = None, client: grpc.ChannelCredentials | None = None
+    ) -> None:
+        self._server_credentials = server
+        self._client_credentials = client
+        self._server: Any = None
+        self._channels: dict[Address, Any] = {}
+        self._versions = Versions()
+
+    async def call(self, address: Address, request: Message, *, timeout_s: float) -> Message:
+        """The answer of the node at `address`; raises Unreachable."""
+        while True:
+            version = self._versions.of(address, request)
+            try:
+                data = await self._ask(address, encode_call(request, version), timeout_s)
+            except VersionUnknown as known:
+                self._versions.take(address, request, known)
+                continue
+            try:
+                return decode_answer(request, version, data)
+            except DecodeError as error:
+                raise Unreachable(address, f"what answers there is no node of a quorum: {error}") from None
+
+    async def _ask(self, address: Address, call: Call, timeout_s: float) -> bytes:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = self._connect(address)
+        method = channel.unary_unary(f"/{SERVICE}/{call.name}")
+        try:
+            answer: bytes = await method(call.data, timeout=timeout_s)
+            return answer
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                try:
+                    raise VersionUnknown.parse(error.details() or "") from None
+                except ValueError:
+                    pass
+            raise Unreachable(address, _words(error)) from None
+
+    def _connect(self, address: Address) -> Any:
+        if self._client_credentials is None:
+            return grpc.aio.insecure_channel(str(address), options=_OPTIONS)
+        return grpc.aio.secure_channel(str(address), self._client_credentials, options=_OPTIONS)
+
+    async def serve(self, address: Address, serve: Serve) -> int:
+        """Answer what comes to `address` until closed; returns the port. Raises OSError."""
+        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server.add_generic_rpc_handlers((_Methods(serve),))
+        try:
+            if self._server_credentials is None:
+                port = self._server.add_insecure_port(str(address))
+            else:
+                port = self._server.add_secure_port(str(address), self._server_credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}") from None
+        await self._server.start()
+        return int(port)
+
+    async def close(self) -> None:
+        """Answer nothing more, and let go of all connections."""
+        if self._server is not None:
+            await self._server.stop(CONNECTION_GRACE_S)
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+
+class _Methods(_Handler):
+    """Every API is a method."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+
+    def service(self, handler_call_details: Any) -> Any:
+        service, _, name = handler_call_details.method.lstrip("/").partition("/")
+        return grpc.unary_unary_rpc_method_handler(_method(name, self._serve)) if service == SERVICE else None
+
+
+def _method(name: str, serve: Serve) -> Method:
+    async def answer(data: bytes, context: Any) -> bytes:
+        try:
+            request, version = decode_call(Call(name, data))
+        except VersionUnknown as known:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(known))
+            raise
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        try:
+            return encode_answer(await serve(request), version)
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except Exception as error:
+            log.exception("a call of another node was not answered", api=name)
+            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+            raise
+
+    return answer
+
+
+def _words(error: grpc.aio.AioRpcError) -> str:
+    """Why there was no answer, without gRPC's own prose about its internals."""
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "no answer in time"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        text = details.lower()
+        if "ssl" in text or "handshake" in text or "tls" in text or "certificate" in text:
+            return "TLS failed: do both nodes trust each other's certificate? (" + details + ")"
+        return "not reachable" if not details else f"not reachable ({details})"
+    return f"{code.name}: {details}"

@@ -1,0 +1,162 @@
+"""Calls among nodes over real sockets"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+from tidemill.broker.quorum.grpc_transport import SERVICE, GrpcTransport
+from tidemill.broker.quorum.transport import Unreachable, encode_answer
+from tidemill.core.client.connection import Address
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tidemill.core.wire.messages.vote import VoteRequest, VoteResponse
+
+ASK_S = 5.0
+
+
+async def heartbeats(request: Message) -> Message:
+    assert isinstance(request, BrokerHeartbeatRequest)
+    return BrokerHeartbeatResponse(is_caught_up=request.broker_id == 3)
+
+
+@asynccontextmanager
+async def serving(serve: Callable[[Message], Awaitable[Message]]) -> AsyncIterator[tuple[GrpcTransport, Address]]:
+    here, there = GrpcTransport(), GrpcTransport()
+    port = await there.serve(Address("127.0.0.1", 0), serve)
+    try:
+        yield here, Address("127.0.0.1", port)
+    finally:
+        await here.close()
+        await there.close()
+
+
+async def test_a_call_is_answered() -> None:
+    async with serving(heartbeats) as (here, there):
+        for broker, caught_up in ((3, True), (4, False)):
+            answer = await here.call(there, BrokerHeartbeatRequest(broker_id=broker), timeout_s=ASK_S)
+            assert isinstance(answer, BrokerHeartbeatResponse)
+            assert answer.is_caught_up is caught_up
+
+
+async def test_many_calls_share_a_connection_and_none_waits_for_another() -> None:
+    first = asyncio.Event()
+
+    async def serve(request: Message) -> Message:
+        assert isinstance(request, BrokerHeartbeatRequest)
+        if request.broker_id == 0:
+            await first.wait()
+        first.set()
+        return BrokerHeartbeatResponse()
+
+    async with serving(serve) as (here, there):
+        calls = (here.call(there, BrokerHeartbeatRequest(broker_id=each), timeout_s=ASK_S) for each in range(20))
+        assert len(await asyncio.gather(*calls)) == 20
+
+
+async def test_nobody_there_is_told_at_once_and_found_again_when_it_is_back() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = Address("127.0.0.1", taken.getsockname()[1])
+    here, there = GrpcTransport(), GrpcTransport()
+    try:
+        with pytest.raises(Unreachable, match="not reachable"):
+            await here.call(address, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+        await there.serve(address, heartbeats)
+        while True:  # gRPC connects again by itself, after a moment
+            try:
+                await here.call(address, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+                break
+            except Unreachable:
+                await asyncio.sleep(0.05)
+    finally:
+        await here.close()
+        await there.close()
+
+
+async def test_a_node_that_hangs_is_not_waited_for_beyond_the_deadline() -> None:
+    async def hang(_request: Message) -> Message:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async with serving(hang) as (here, there):
+        with pytest.raises(Unreachable, match="no answer in time"):
+            await here.call(there, BrokerHeartbeatRequest(), timeout_s=0.05)
+
+
+async def test_a_caller_that_goes_away_ends_the_work_for_it() -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(_request: Message) -> Message:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        raise AssertionError
+
+    async with serving(hang) as (here, there):
+        call = asyncio.ensure_future(here.call(there, BrokerHeartbeatRequest(), timeout_s=ASK_S))
+        await began.wait()
+        call.cancel()
+        await ended.wait()
+
+
+async def test_a_fault_of_the_other_side_is_an_answer_that_did_not_come() -> None:
+    async def stumble(_request: Message) -> Message:
+        raise ZeroDivisionError("a bug")
+
+    async with serving(stumble) as (here, there):
+        with pytest.raises(Unreachable, match="INTERNAL: ZeroDivisionError: a bug"):
+            await here.call(there, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+
+
+async def test_another_server_is_not_taken_for_a_node() -> None:
+    async def refuse(_request: Message) -> Message:
+        return VoteResponse(error_code=87)
+
+    async with serving(refuse) as (here, there):
+        with pytest.raises(Unreachable, match="no node of a quorum"):
+            await here.call(there, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+
+
+async def test_an_older_node_is_asked_in_its_own_version() -> None:
+    """As if of an older release: it knows Vote up to version 1 only."""
+    asked: list[int] = []
+
+    async def vote(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        asked.append(data[1])
+        if data[1] > 1:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "0-1")
+        return encode_answer(VoteResponse(error_code=74), 1)
+
+    class Old(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+            named = details.method == f"/{SERVICE}/Vote"  # type: ignore[attr-defined]
+            return grpc.unary_unary_rpc_method_handler(vote) if named else None
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Old(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    here = GrpcTransport()
+    try:
+        for _ in range(2):
+            answer = await here.call(Address("127.0.0.1", port), VoteRequest(), timeout_s=ASK_S)
+            assert isinstance(answer, VoteResponse)
+            assert answer.error_code == 74
+        assert asked == [2, 1, 1]
+    finally:
+        await here.close()
+        await server.stop(None)
+
+
+async def test_two_nodes_cannot_have_one_port() -> None:
+    async with serving(heartbeats) as (_here, there):
+        second = GrpcTransport()
+        with pytest.raises(OSError, match="cannot listen on"):
+            await second.serve(there, heartbeats)
+        await second.close()
