@@ -185,6 +185,19 @@ def test_the_windows_are_those_we_promise() -> None:
         "UnregisterBroker": "0-0",
         "ListConfigResources": "0-1",
         "DescribeTopicPartitions": "0-0",
+        # among nodes
+        "Vote": "0-2",
+        "BeginQuorumEpoch": "0-1",
+        "EndQuorumEpoch": "0-1",
+        "AlterPartition": "2-3",
+        "Envelope": "0-0",
+        "FetchSnapshot": "0-1",
+        "BrokerRegistration": "0-4",
+        "BrokerHeartbeat": "0-1",
+        "AllocateProducerIds": "0-0",
+        "AddRaftVoter": "0-1",
+        "RemoveRaftVoter": "0-0",
+        "UpdateRaftVoter": "0-0",
     }
 
 
