@@ -33,6 +33,13 @@ COVERED_ELSEWHERE: dict[str, str] = {
 }
 """Modules without a mirrored test, with the test that would fail without them; may only shrink."""
 
+NOT_STARTED_YET: frozenset[str] = frozenset(
+    {
+        "broker/quorum/grpc_transport.py",
+    }
+)
+"""Modules of the cluster that only their tests start so far, because no node takes part in one; may only shrink."""
+
 MACHINES = "importlinter:contract:pure-machines"
 """The contract in `.importlinter` that lists the modules which know no world, and what they may not import."""
 
@@ -370,7 +377,7 @@ def test_no_module_is_unreachable() -> None:
     problems = []
     for path in product_files():
         dotted = dotted_name(path)
-        if path.stem in ("__init__", "__main__") or dotted in imported:
+        if path.stem in ("__init__", "__main__") or dotted in imported or name(path) in NOT_STARTED_YET:
             continue
         if dotted in named or name(path) in named or f'"{dotted}"' in programs or f"-m {dotted}" in programs:
             continue

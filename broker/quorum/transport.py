@@ -1,4 +1,4 @@
-"""Calls among the nodes of a cluster: Kafka's own messages, one answer for each
+"""Calls among the nodes of a cluster: Kafka's own messages
 
 Voters, observers and brokers speak Kafka's requests to one another's controllers (Vote, Fetch, BrokerHeartbeat, ...),
 so there is one set of types for what goes over a wire. How they get there is a `Transport`: gRPC between processes
