@@ -1,12 +1,18 @@
 """Record batches in a file that may be damaged
 
 A file is read from its beginning for as long as each batch matches its CRC. Where that ends, the file ends, is torn or
-is damaged, and which of them it is depends on whether something sound comes later.
+is damaged, and which of them it is depends on whether something sound comes later. Where several batches are written
+before the first of them is synced, it also depends on whether what lies before the sound one was ever written: of what
+the power took on its way to the disk, whole sectors are zeros.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from tidemill.core.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC_AT, BatchView
+
+SECTOR_BYTES: Final = 512
+"""What a disk writes whole or not at all; larger ones are multiples of it."""
 
 
 def sound_batches(data: bytes) -> Iterator[tuple[BatchView, int]]:
@@ -33,3 +39,20 @@ def later_batch(data: bytes, start: int) -> int | None:
         if data[position + MAGIC_AT] == 2 and _sound_batch(data, position) is not None:
             return position
     return None
+
+
+def has_hole(data: bytes, start: int, end: int, offset_due: int) -> bool:
+    """Whether a sector in `[start, end)`, where the batch with `offset_due` was due, was never written.
+
+    `data` is the file from its beginning. What was never written of a sector is zeros up to its end; what lies before
+    `start` in it was there already.
+    """
+    due = offset_due.to_bytes(8, "big")
+    piece_start = start
+    while piece_start < end:
+        piece_end = piece_start + SECTOR_BYTES - piece_start % SECTOR_BYTES
+        written = piece_end - start
+        if not any(data[piece_start:piece_end]) and (written > MAGIC_AT or any(due[:written])):
+            return True  # of a header that is due only the leading bytes of its offset may rightly be zeros
+        piece_start = piece_end
+    return False

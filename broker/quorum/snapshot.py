@@ -12,9 +12,9 @@ Batches are small: the thread that writes them gives way to the event loop with 
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from tidemill.broker.quorum.batches import sound_batches
@@ -37,6 +37,9 @@ from tidemill.core.errors import KafkaError
 from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, decode_records
+
+if TYPE_CHECKING:  # a quorum of one does not need it
+    from tidemill.broker.quorum.control import StandingRecord
 
 SUFFIX: Final = ".checkpoint"
 BATCH_RECORDS: Final = 200
@@ -131,10 +134,18 @@ def _record_of_partition(topic_id: UUID, partition: PartitionImage) -> Partition
     )
 
 
-def encode(records: Iterable[MetadataRecord], *, epoch: int, now_ms: int) -> Iterator[bytes]:
-    """The file, batch by batch."""
-    yield _control_batch(0, epoch, now_ms, _HEADER_TYPE, _HEADER_VALUE.pack(0, now_ms, 0))
-    offset, rest = 1, iter(records)
+def encode(
+    records: Iterable[MetadataRecord], *, epoch: int, now_ms: int, standing: "Sequence[StandingRecord]" = ()
+) -> Iterator[bytes]:
+    """The file, batch by batch; `standing` is what the log said below its end about voters and versions."""
+    if standing:
+        from tidemill.broker.quorum.control import SnapshotHeader, control_batch
+
+        header = SnapshotHeader(last_contained_log_ms=now_ms)
+        yield control_batch((header, *standing), base_offset=0, epoch=epoch, now_ms=now_ms)
+    else:
+        yield _control_batch(0, epoch, now_ms, _HEADER_TYPE, _HEADER_VALUE.pack(0, now_ms, 0))
+    offset, rest = 1 + len(standing), iter(records)
     while some := [NewRecord(now_ms, None, encode_record(record)) for record in islice(rest, BATCH_RECORDS)]:
         yield build_batch(some, base_offset=offset, leader_epoch=epoch)
         offset += len(some)
@@ -177,6 +188,16 @@ def decode(data: bytes) -> Iterator[tuple[MetadataRecord, ...]]:
     for view, _ in sound_batches(data):
         if not view.is_control:
             yield decode_batch(view)
+
+
+def standing_of(data: bytes) -> "tuple[StandingRecord, ...]":
+    """What a whole snapshot says about voters and versions, behind its header; raises MetadataFormatError."""
+    header = next((view for view, _ in sound_batches(data)), None)
+    if header is None or header.record_count == 1:
+        return ()
+    from tidemill.broker.quorum.control import KRaftVersion, Voters, control_records
+
+    return tuple(each for each in control_records(header) if isinstance(each, KRaftVersion | Voters))
 
 
 def decode_batch(view: BatchView) -> tuple[MetadataRecord, ...]:

@@ -1,14 +1,18 @@
 """The metadata log on disk: segments behind a snapshot, Kafka's layout
 
 A decision is one batch in `__cluster_metadata-0/<base offset>.log`, so it is there whole or not at all, and it is
-synced before anybody is answered. Because the next batch is written only after the one before it is on the disk, a
-crash can damage nothing but the last batch: such a torn tail is cut off at start-up. Damage anywhere before it is not
-the trace of a crash; the store then refuses to open rather than forget topics.
+synced before anybody is answered. What a start finds, and what it makes of it, is told by `loading`.
 
-A snapshot (`tidemill.broker.quorum.snapshot`) ends where a segment begins: `roll` begins the segment, `write_snapshot`
-puts the file beside it under a name that counts only when all of it is on the disk, and then what is older goes. The
-snapshot before and the log behind that one stay: should the newest be damaged, a start goes back to them, and has
-everything.
+Every batch is of the epoch of the leader that wrote it. A follower keeps the bytes of its leader (`append_fetched`),
+and where they part it cuts its own log off (`truncate`), durably, before anything is appended: segments above the cut
+go first, the newest first of all, so that there is never a gap. Nothing that is committed is cut off, and so no
+snapshot loses the log behind it.
+
+A snapshot (`tidemill.broker.quorum.snapshot`) holds what is below its end; `roll` makes way for it and begins a segment
+where the log ends, `write_snapshot` puts the file beside it under a name that counts only when all of it is on the
+disk, and then what is older goes. The snapshot before and the log behind that one stay: should the newest be damaged, a
+start goes back to them, and has everything. A snapshot of the leader's (`install`) takes the place of the whole log:
+first the empty segment behind it is there, then it itself, then everything older goes.
 
 On a full disk decisions must still be taken, or nobody could delete what fills it: room for the next ones is set aside,
 also in a new segment before the old one is left.
@@ -16,28 +20,40 @@ also in a new segment before the old one is left.
 After a failed sync nobody knows what the disk holds. What it was to make durable is cut off again, so that the next
 start does not build on bytes that are in memory only, and the store takes no more writes until then.
 
-Not here: what the records mean. A consensus log takes the place of this file's `append` when there are more nodes.
+One thread may be in `sync` while another appends and reads; `roll`, `truncate` and `install` are beside neither `sync`
+nor an append. Not here: what the records mean, and who may append.
 """
 
 import contextlib
+import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from tidemill.broker.quorum.batches import later_batch, sound_batches
-from tidemill.broker.quorum.records import MetadataFormatError, MetadataRecord, encode_record
-from tidemill.broker.quorum.snapshot import SnapshotDamaged, SnapshotId, check, decode, decode_batch, encode
+from tidemill.broker.log.epochs import LeaderEpochs
+from tidemill.broker.quorum.loading import LogLoader, Take, begin_behind, snapshot_ids, standing_in
+from tidemill.broker.quorum.loading import MetadataCorruptError as MetadataCorruptError
+from tidemill.broker.quorum.records import MetadataRecord, encode_record
+from tidemill.broker.quorum.segment import MetadataSegment, segment_bases, segment_file
+from tidemill.broker.quorum.snapshot import SnapshotId, decode, encode
+from tidemill.core.errors import OffsetOutOfRange, PositionOutOfRange, SnapshotNotFound
+from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.disk import DISK_FULL, Directory, File
 
+if TYPE_CHECKING:  # control records and what comes from elsewhere: a quorum of one has neither
+    from tidemill.broker.quorum.control import ControlRecord, StandingRecord
+    from tidemill.broker.quorum.incoming import IncomingSnapshot
+    from tidemill.broker.quorum.raft.voters import VoterSet
+
 FOLDER: Final = "__cluster_metadata-0"
-SEGMENT_SUFFIX: Final = ".log"
 FILE: Final = "00000000000000000000.log"
 PART_SUFFIX: Final = ".part"
 """Behind the name of a snapshot that is being written."""
 LEADER_EPOCH: Final = 1
-"""A quorum of one has had one leader."""
+"""A quorum that was always one has had one leader."""
 KAFKA_ASIDE: Final = "__cluster_metadata-0.kafka"
 """Where `tidemill log adopt` puts the metadata log that Apache Kafka wrote."""
 KAFKA_STATE: Final = "quorum-state"
@@ -45,15 +61,6 @@ KAFKA_STATE: Final = "quorum-state"
 
 ROOM_BYTES: Final = 256 * 1024
 """Set aside for decisions: enough to delete thousands of topics, also when half of it is used."""
-
-_NAME_DIGITS = 20
-
-Take: TypeAlias = Callable[[tuple[MetadataRecord, ...]], None]
-"""Hears the records of every batch, in order."""
-
-
-class MetadataCorruptError(RuntimeError):
-    """The metadata log cannot be trusted; the message says where and what to do."""
 
 
 class MetadataStoreError(OSError):
@@ -65,7 +72,11 @@ class MetadataUnwritable(Exception):
 
 
 class SnapshotStopped(Exception):
-    """The broker is going down; the snapshot is not needed."""
+    """The broker is going down, or there is a newer one; the snapshot is not needed."""
+
+
+class TruncationRefused(ValueError):
+    """What was to be cut off is committed: a quorum that wants that has lost its memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,193 +102,180 @@ def why_not_ours(data: Directory) -> str | None:
     return f"{data.path} {what}: `tidemill log adopt {data.path}` takes its topics over, once and for good"
 
 
-def encode_batch(records: Sequence[MetadataRecord], base_offset: int, now_ms: int) -> bytes:
+def encode_batch(records: Sequence[MetadataRecord], base_offset: int, now_ms: int, epoch: int = LEADER_EPOCH) -> bytes:
     """One decision as it is on the disk."""
     values = [NewRecord(timestamp=now_ms, key=None, value=encode_record(record)) for record in records]
-    return build_batch(values, base_offset=base_offset, leader_epoch=LEADER_EPOCH)
-
-
-def segment_file(base_offset: int) -> str:
-    """The name of the segment that begins at an offset."""
-    return f"{base_offset:0{_NAME_DIGITS}}{SEGMENT_SUFFIX}"
+    return build_batch(values, base_offset=base_offset, leader_epoch=epoch)
 
 
 class MetadataStore:
-    """Appends decisions; one writer at a time."""
+    """Appends batches; one writer at a time."""
 
-    def __init__(self, data: Directory) -> None:
+    def __init__(self, data: Directory, *, replicated: bool = False) -> None:
+        """`replicated`: other nodes have this log too, so that `loading` believes in more kinds of crashes."""
         self._directory = data.subdirectory(FOLDER)
-        if not self._bases() and not self._snapshot_ids():
+        self._replicated = replicated
+        if not segment_bases(self._directory) and not snapshot_ids(self._directory):
             self._directory.create(FILE).close()
         self._directory.sync()  # always: a process that was killed may have made the names and not have come to this
         data.sync()
-        self._file: File | None = None
-        self._size = self._synced_size = 0
+        self._segments: list[MetadataSegment] = []  # those that can be read from; the last is the one in use
+        self._guard = threading.Lock()  # of the list and of what is in it: a worker thread removes old ones
+        self._synced_size = 0  # of the segment in use
+        self._syncing = False
         self._room_bytes, self._room_end = ROOM_BYTES, 0
         self._written_bytes = self._rolled_at = self._snapshot_at = 0  # bytes of log, at the time
+        self._standing: list[tuple[int, StandingRecord]] = []
         self.snapshot: SnapshotId | None = None  # the newest that can be read
+        self.epochs: Final = LeaderEpochs()
+        """Where each leader's batches begin; of what lies below `log_start_offset` it knows the last epoch only."""
+        self.log_start_offset = 0
+        """What is below can be had from a snapshot only."""
+        self.high_watermark = 0
+        """As far as the store was told; below nothing is cut off. Whoever runs the quorum sets it."""
         self.offset_end = 0
+        self.durable_end = 0
+        """What is below survives a power cut."""
         self.failure: str | None = None
 
-    # -- reading
+    # -- loading
 
-    def load(self, take: Take) -> LoadedLog:
+    def load(self, take: Take, *, committed_end: int | None = None) -> LoadedLog:
         """Hand every decision to `take`, cut off a torn tail; raises MetadataCorruptError.
 
-        Where there is a snapshot, `take` gets what it holds instead of the decisions below its end.
+        Where there is a snapshot, `take` gets what it holds instead of the decisions below its end. Batches that do not
+        end at or below `committed_end` are not handed out; None is everything, since a quorum of one has no others.
         """
-        data, damaged = self._newest_snapshot()
-        if self.snapshot is not None:
-            self._take_snapshot(self.snapshot, data, take)
-            self.offset_end = self.snapshot.offset_end
-        bases = [base for base in self._bases() if base >= self.offset_end]
-        if not bases or bases[0] != self.offset_end:
-            raise MetadataCorruptError(self._why_nothing_follows(damaged))
-        torn = self._read_segments(bases, take)
+        found = LogLoader(
+            directory=self._directory,
+            replicated=self._replicated,
+            take=take,
+            committed_end=committed_end,
+            epochs=self.epochs,
+        )
+        found.load()
+        self._segments, self._standing, self.snapshot = found.segments, found.standing, found.snapshot
+        self.offset_end, self._written_bytes = found.offset_end, found.written_bytes
+        self.log_start_offset = self.high_watermark = found.start
         for name in self._directory.list():
             if name.endswith(PART_SUFFIX):
                 self._directory.remove(name)
         self._keep_room()
-        self._usable().sync()  # what was read may be in the page cache only; from here on it is built upon
-        self._synced_size = self._size
-        return LoadedLog(torn_bytes=torn, snapshot=self.snapshot, damaged=tuple(damaged))
+        self._usable().file.sync()  # what was read may be in the page cache only; from here on it is built upon
+        self._synced_size, self.durable_end = self._usable().size, self.offset_end
+        return LoadedLog(torn_bytes=found.torn_bytes, snapshot=found.snapshot, damaged=tuple(found.damaged))
 
-    def _bases(self) -> list[int]:
-        names = (name.removesuffix(SEGMENT_SUFFIX) for name in self._directory.list() if name.endswith(SEGMENT_SUFFIX))
-        return sorted(int(stem) for stem in names if len(stem) == _NAME_DIGITS and stem.isdecimal())
+    # -- what is in it
 
-    def _snapshot_ids(self) -> list[SnapshotId]:
-        found = (SnapshotId.parse(name) for name in self._directory.list())
-        return sorted(each for each in found if each is not None)
+    @property
+    def voter_sets(self) -> "tuple[tuple[int, VoterSet], ...]":
+        """The sets of voters that the log has, each with its offset, the latest last; empty where they are configured.
 
-    def _newest_snapshot(self) -> tuple[bytes, list[str]]:
-        """The newest snapshot that is whole, noted as known, and sentences about newer ones that are not."""
-        damaged: list[str] = []
-        for each in reversed(self._snapshot_ids()):
-            data = self._directory.read(each.name)
-            try:
-                check(data)
-            except SnapshotDamaged as error:
-                damaged.append(f"the metadata snapshot {self._directory.path}/{each.name} is damaged: {error}")
-            else:
-                self.snapshot = each
-                return data, damaged
-        return b"", damaged
+        One that stands in the snapshot has the offset before its end.
+        """
+        if not self._standing:
+            return ()
+        from tidemill.broker.quorum.control import Voters
 
-    def _take_snapshot(self, which: SnapshotId, data: bytes, take: Take) -> None:
-        try:
-            for records in decode(data):
-                take(records)
-        except MetadataFormatError as error:
-            raise MetadataCorruptError(
-                f"The metadata snapshot {self._directory.path}/{which.name} cannot be read: {error}. "
-                "Start the version that wrote it, or restore the folder from a backup."
-            ) from None
+        return tuple((offset, each.voters) for offset, each in self._standing if isinstance(each, Voters))
 
-    def _why_nothing_follows(self, damaged: Sequence[str]) -> str:
-        reasons = [*damaged, f"{self._directory.path}/{segment_file(self.offset_end)} is missing"]
-        return (
-            f"The metadata log is incomplete: {'; '.join(reasons)}. "
-            "Restore the folder from a backup; starting without it would forget topics."
-        )
+    @property
+    def kraft_version(self) -> int:
+        """The version of the quorum's records that is in force at the end of the log."""
+        if not self._standing:
+            return 0
+        from tidemill.broker.quorum.control import KRaftVersion
 
-    def _read_segments(self, bases: Sequence[int], take: Take) -> int:
-        """Everything from the first of `bases` on; returns how many bytes were cut off the end."""
-        torn = 0
-        for number, base in enumerate(bases):
-            if base < self.offset_end and self._is_empty(base):
-                self._directory.remove(segment_file(base))  # it was begun when the disk was full, and not used
-                self._directory.sync()
-            elif base != self.offset_end:
-                raise self._corrupt(base, 0, f"it begins at offset {base}, the one before ends at {self.offset_end}")
-            else:
-                torn = self._read_segment(base, take, bases[number + 1 :])
-        return torn
+        return next((each.version for _, each in reversed(self._standing) if isinstance(each, KRaftVersion)), 0)
 
-    def _is_empty(self, base: int) -> bool:
-        file = self._directory.open(segment_file(base))
-        try:
-            return file.size() == 0
-        finally:
-            file.close()
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches as they are on the disk, from the one that has `offset` on; nothing at the end of the log.
 
-    def _read_segment(self, base: int, take: Take, later: Sequence[int]) -> int:
-        """One segment, which becomes the one in use; returns how many bytes were cut off its end."""
-        self.close()
-        self._file = self._directory.open(segment_file(base))
-        data = self._file.read_at(0, self._file.size())
-        start = end = 0
-        for view, after in sound_batches(data):
-            if view.base_offset != self.offset_end:
-                if later or later_batch(data, after) is not None:
-                    raise self._corrupt(base, end, f"offset {view.base_offset} follows {self.offset_end}")
-                break  # torn in the middle of its offset, which no CRC covers
-            try:
-                take(decode_batch(view))
-            except MetadataFormatError as error:
-                raise self._corrupt(base, end, str(error)) from None
-            self.offset_end = view.last_offset + 1
-            start, end = end, after
-        if end < len(data):
-            self._cut_tail(base, data, end, later)
-        self._size = end
-        self._written_bytes += end
-        self._write_again(data, start, end)
-        return len(data) - end
+        One batch at least, however large it is, and no more than fit into `max_bytes`, those of one segment only.
+        Raises OffsetOutOfRange, MetadataStoreError, and CorruptMessage for a file that was damaged meanwhile.
+        """
+        self._usable()
+        with self._guard:
+            if not self.log_start_offset <= offset <= self.offset_end:
+                raise OffsetOutOfRange(
+                    f"the metadata log has {self.log_start_offset} to {self.offset_end}, not {offset}"
+                )
+            if offset == self.offset_end:
+                return b""
+            return self._segments[self._number_of_segment(offset)].read(offset, max_bytes)
 
-    def _cut_tail(self, base: int, data: bytes, end: int, later: Sequence[int]) -> None:
-        sound = later_batch(data, end + 1)
-        if sound is not None:
-            raise self._corrupt(base, end, f"the batch there is damaged but a sound one follows at byte {sound}")
-        if any(other > self.offset_end or not self._is_empty(other) for other in later):
-            raise self._corrupt(base, end, "the batch there is damaged but the log goes on in another segment")
-        assert self._file is not None
-        self._file.truncate(end)
-
-    def _write_again(self, data: bytes, start: int, end: int) -> None:
-        """Let the next sync really write the last batch: one that failed leaves it in memory, taken for written."""
-        assert self._file is not None
-        try:
-            self._file.write_at(start, data[start:end])
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-
-    def _corrupt(self, base: int, position: int, why: str) -> MetadataCorruptError:
-        return MetadataCorruptError(
-            f"The metadata log {self._directory.path}/{segment_file(base)} is corrupt at byte {position}: {why}. "
-            "Restore the file from a backup; starting without it would forget topics."
-        )
+    def _number_of_segment(self, offset: int) -> int:
+        return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
 
     # -- writing
 
-    def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
+    def append(self, records: Sequence[MetadataRecord], now_ms: int, *, epoch: int = LEADER_EPOCH) -> int:
         """Write one decision and return the offset after it; call `sync` before telling anybody.
 
         When the disk refuses (it is full, say) the file is as it was before and a later append may succeed. Raises
         MetadataStoreError then, and MetadataUnwritable for records that have no bytes.
         """
-        file = self._usable()
+        self._usable()
+        assert epoch >= self.epochs.latest or not self._replicated, "a leader of the past"
         try:
-            batch = encode_batch(records, self.offset_end, now_ms)
+            batch = encode_batch(records, self.offset_end, now_ms, epoch)
         except Exception as error:
             raise MetadataUnwritable(f"{type(error).__name__}: {error}") from error
+        return self._write(batch, ((epoch, len(batch), len(records)),))
+
+    def append_control(self, records: "Sequence[ControlRecord]", now_ms: int, *, epoch: int) -> int:
+        """Write one batch of control records, as `append` does with decisions."""
+        self._usable()
+        assert epoch >= self.epochs.latest or not self._replicated, "a leader of the past"
+        from tidemill.broker.quorum.control import control_batch
+
         try:
-            file.write_at(self._size, batch)
+            batch = control_batch(records, base_offset=self.offset_end, epoch=epoch, now_ms=now_ms)
+        except Exception as error:
+            raise MetadataUnwritable(f"{type(error).__name__}: {error}") from error
+        offset_end = self._write(batch, ((epoch, len(batch), len(records)),))
+        self._standing += standing_in(BatchView(batch))
+        return offset_end
+
+    def append_fetched(self, data: bytes) -> int:
+        """Write whole batches as a leader sent them and return the offset after the last; `sync` makes them durable.
+
+        Raises FetchedDataRefused (of `tidemill.broker.quorum.log_batches`) for what cannot follow, and
+        MetadataStoreError; nothing is stored then.
+        """
+        self._usable()
+        from tidemill.broker.quorum.log_batches import check_fetched
+
+        found = check_fetched(data, offset_due=self.offset_end, epoch_min=self.epochs.latest)
+        offset_end = self._write(data, [(view.leader_epoch, view.size_bytes, view.record_count) for view in found])
+        for view in found:
+            if view.is_control:
+                self._standing += standing_in(view)
+        return offset_end
+
+    def _write(self, data: bytes, batches: Iterable[tuple[int, int, int]]) -> int:
+        """Put `data` behind the log; of each batch in it epoch, size and number of records are given."""
+        segment = self._usable()
+        try:
+            segment.file.write_at(segment.size, data)
         except OSError as error:
-            self._undo(error)
+            self._undo(segment, error)
             raise MetadataStoreError(error.errno, f"the metadata log could not be written: {error}") from error
-        self._size += len(batch)
-        self._written_bytes += len(batch)
-        self.offset_end += len(records)
+        with self._guard:
+            for epoch, size_bytes, count in batches:
+                self.epochs.assign(epoch, self.offset_end)
+                segment.grow(self.offset_end, size_bytes)
+                self.offset_end += count
+        self._written_bytes += len(data)
         self._keep_room()
         return self.offset_end
 
-    def _usable(self) -> File:
+    def _usable(self) -> MetadataSegment:
+        """The segment in use; raises MetadataStoreError."""
         if self.failure is not None:
             raise MetadataStoreError(self.failure)
-        assert self._file is not None, "load comes first"
-        return self._file
+        assert self._segments, "load comes first"
+        return self._segments[-1]
 
     def keep_room(self, size_bytes: int) -> None:
         """Set so many bytes aside from now on, as far as there is room."""
@@ -285,43 +283,106 @@ class MetadataStore:
         self._keep_room()
 
     def _keep_room(self) -> None:
-        file = self._usable()
-        if self._room_end - self._size < self._room_bytes - ROOM_BYTES // 2 and file.set_aside(
-            self._size, self._room_bytes
+        segment = self._usable()
+        if self._room_end - segment.size < self._room_bytes - ROOM_BYTES // 2 and segment.file.set_aside(
+            segment.size, self._room_bytes
         ):
-            self._room_end = self._size + self._room_bytes
+            self._room_end = segment.size + self._room_bytes
 
     def sync(self) -> None:
-        """Return once everything appended is on the disk; blocks, so call it from a worker thread."""
-        file = self._usable()
+        """Return once everything appended is on the disk; blocks, so call it from a worker thread.
+
+        What is appended meanwhile is not meant: `durable_end` says how far it got.
+        """
+        segment = self._usable()
+        end = self.offset_end
+        size = segment.size  # read behind the offset: it may cover more than that, never less
+        self._syncing = True
         try:
-            file.sync()
+            segment.file.sync()
         except OSError as error:
             raise self._fail("synced", error) from error
-        self._synced_size = self._size
+        finally:
+            self._syncing = False
+        self._synced_size, self.durable_end = size, end
 
-    def _undo(self, error: OSError) -> None:
+    def _undo(self, segment: MetadataSegment, error: OSError) -> None:
         self._room_end = 0
         if error.errno not in DISK_FULL:
             raise self._fail("written", error) from error
         try:
-            assert self._file is not None
-            self._file.truncate(self._size)
+            segment.file.truncate(segment.size)
         except OSError:
             raise self._fail("written", error) from error
 
-    def _fail(self, what: str, error: OSError) -> MetadataStoreError:
-        """Take no more writes, and leave to the next start only what is sure to be on the disk."""
+    def _fail(self, what: str, error: OSError, *, cut: bool = True) -> MetadataStoreError:
+        """Take no more writes, and with `cut` leave to the next start only what is sure to be on the disk."""
         self.failure = f"the metadata log could not be {what} ({error}): repair the disk and start again"
-        if self._file is not None:
+        if cut and self._segments:
             with contextlib.suppress(OSError):
-                self._file.truncate(self._synced_size)
+                self._segments[-1].file.truncate(self._synced_size)
         return MetadataStoreError(error.errno, self.failure)
 
     def close(self) -> None:
-        """Give the file back."""
-        if self._file is not None:
-            self._file.close()
+        """Give the files back."""
+        for segment in self._segments:
+            segment.file.close()
+
+    # -- the end of the log
+
+    def truncate(self, offset: int) -> int:
+        """Have nothing from `offset` on; returns the end of the log, which is less if a batch begins before `offset`.
+
+        Durable when it returns; a crash before that leaves a beginning of the log that is no shorter. Blocks. Raises
+        TruncationRefused for what is committed or in a snapshot, and MetadataStoreError, which ends the store.
+        """
+        self._usable()
+        assert not self._syncing, "what it would make durable would be cut off under it"
+        if offset >= self.offset_end:
+            return self.offset_end
+        floor = max(self.high_watermark, self.log_start_offset, self.snapshot.offset_end if self.snapshot else 0)
+        number = self._number_of_segment(max(offset, self.log_start_offset))
+        position, end = self._segments[number].batch_at(max(offset, self.log_start_offset))
+        if offset < floor or end < floor:
+            raise TruncationRefused(
+                f"the metadata log was to end at offset {offset}, but all below {floor} is committed"
+            )
+        above = self._end_at(number, position, end)
+        self._cut_files(self._segments[number], above, position)
+        self._synced_size = position
+        self.durable_end = end
+        self._keep_room()
+        return end
+
+    def _end_at(self, number: int, position: int, offset_end: int) -> list[MetadataSegment]:
+        """Let the log end there for all who read; returns the segments above, newest first."""
+        with self._guard:
+            above = self._segments[:number:-1]
+            del self._segments[number + 1 :]
+            segment = self._segments[-1]
+            self._written_bytes -= segment.size - position + sum(each.size for each in above)
+            segment.cut(position)
+            self.offset_end = offset_end
+            self.epochs.truncate_from_end(offset_end)
+            self._standing = [each for each in self._standing if each[0] < offset_end]
+            self._room_end = 0
+        return above
+
+    def _cut_files(self, segment: MetadataSegment, above: Sequence[MetadataSegment], position: int) -> None:
+        try:
+            for each in above:
+                each.file.close()
+            for base in reversed(segment_bases(self._directory)):
+                if base > segment.base_offset:
+                    self._directory.remove(segment_file(base))
+            self._directory.sync()  # a segment that comes back behind a shorter one would be a gap
+        except OSError as error:
+            raise self._fail("cut off", error, cut=False) from error
+        try:
+            segment.file.truncate(position)
+            segment.file.sync()  # sectors of old batches must not come back among those of new ones
+        except OSError as error:
+            raise self._fail("cut off", error, cut=False) from error
 
     # -- snapshots
 
@@ -330,22 +391,29 @@ class MetadataStore:
         """Bytes of the log that no snapshot holds."""
         return self._written_bytes - self._snapshot_at
 
-    def roll(self) -> SnapshotId:
-        """Begin a segment at the end, for a snapshot of all before it; blocks, and nothing is appended meanwhile.
+    def roll(self, offset_end: int | None = None) -> SnapshotId:
+        """Begin a segment where the log ends, for a snapshot of all below `offset_end`, which is there if it is None.
 
-        Raises MetadataStoreError; when it was only that there is no room, the old segment stays in use.
+        Blocks, and nothing is appended meanwhile. Raises MetadataStoreError; when it was only that there is no room,
+        the old segment stays in use.
         """
-        file = self._usable()
-        if self._size:
-            self._file, self._room_end = self._begin_segment()
-            file.close()
-            self._size = self._synced_size = 0
+        segment = self._usable()
+        end = self.offset_end if offset_end is None else offset_end
+        assert self.log_start_offset <= end <= self.offset_end, "a snapshot of what the log does not have"
+        assert end <= self.high_watermark or not self._replicated, "a snapshot of what may have to be cut off"
+        if segment.size:
+            if self.durable_end != self.offset_end:
+                self.sync()
+            begun, room_end = self._begin_segment(self.offset_end)
+            with self._guard:
+                self._segments.append(begun)
+                self._room_end, self._synced_size = room_end, 0
         self._rolled_at = self._written_bytes
-        return SnapshotId(self.offset_end, LEADER_EPOCH)
+        return SnapshotId(end, self.epochs.epoch_at(end - 1) if end else LEADER_EPOCH)
 
-    def _begin_segment(self) -> tuple[File, int]:
+    def _begin_segment(self, base_offset: int) -> tuple[MetadataSegment, int]:
         """An empty segment and how far room is set aside in it."""
-        name = segment_file(self.offset_end)
+        name = segment_file(base_offset)
         try:
             file, room = self._with_room(name + PART_SUFFIX)
             self._directory.rename(name + PART_SUFFIX, name)
@@ -354,7 +422,7 @@ class MetadataStore:
             if error.errno in DISK_FULL:
                 raise MetadataStoreError(error.errno, f"the metadata log stays in its segment: {error}") from error
             raise self._fail("synced", error) from error
-        return file, room
+        return MetadataSegment(base_offset, file), room
 
     def _with_room(self, name: str) -> tuple[File, int]:
         """A new file with room set aside; raises OSError where there is none: the segment in use may have some.
@@ -382,18 +450,30 @@ class MetadataStore:
         """
         assert which != self.snapshot, "what it replaces would be itself, and what it falls back to would go"
         part = which.name + PART_SUFFIX
+        batches = encode(records, epoch=which.epoch, now_ms=now_ms, standing=self._standing_below(which.offset_end))
         try:
-            size_bytes = self._write_part(part, encode(records, epoch=which.epoch, now_ms=now_ms), stopped)
+            size_bytes = self._write_part(part, batches, stopped)
             self._directory.rename(part, which.name)
             self._directory.sync()
         except (OSError, SnapshotStopped):
             with contextlib.suppress(OSError):
                 self._directory.remove(part)
             raise
-        before, self.snapshot = self.snapshot, which
+        with self._guard:
+            before = self.snapshot
+            if before is None or before < which:
+                self.snapshot = which
+        if self.snapshot != which:  # one of the leader's has come meanwhile
+            self._directory.remove(which.name)
+            raise SnapshotStopped
         self._snapshot_at = self._rolled_at
         self._remove_older(which, before)
         return size_bytes
+
+    def _standing_below(self, offset_end: int) -> "tuple[StandingRecord, ...]":
+        """The latest of each kind, in the order of their types."""
+        latest = {type(each).__name__: each for offset, each in self._standing if offset < offset_end}
+        return tuple(latest[kind] for kind in sorted(latest))
 
     def _write_part(self, name: str, batches: Iterator[bytes], stopped: Callable[[], bool]) -> int:
         file = self._directory.create(name)
@@ -412,9 +492,107 @@ class MetadataStore:
 
     def _remove_older(self, newest: SnapshotId, before: SnapshotId | None) -> None:
         """Keep the snapshot before and the log from its end on: what a start needs if the newest is damaged."""
-        for each in self._snapshot_ids():
-            if each not in (newest, before):
+        for each in snapshot_ids(self._directory):
+            if each < newest and each != before:
                 self._directory.remove(each.name)
-        for base in self._bases():
-            if base < (before.offset_end if before else 0):
+        self._remove_log_below(before.offset_end if before else 0)
+
+    def _remove_log_below(self, offset: int) -> None:
+        """Remove segments that end at or below an offset of the log, the oldest first."""
+        with self._guard:
+            self.log_start_offset = max(self.log_start_offset, offset)
+            keep = self._segments[max(0, self._number_of_segment(offset))].base_offset
+            gone = [segment for segment in self._segments if segment.base_offset < keep]
+            del self._segments[: len(gone)]
+            for segment in gone:
+                segment.file.close()
+        for base in segment_bases(self._directory):
+            if base < keep:
                 self._directory.remove(segment_file(base))
+
+    def snapshot_records(self) -> Iterator[tuple[MetadataRecord, ...]]:
+        """What the newest snapshot holds, batch by batch; blocks. Raises OSError."""
+        return decode(self._directory.read(self.snapshot.name)) if self.snapshot else iter(())
+
+    def read_snapshot(self, which: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
+        """The bytes of a snapshot from `position` on, and how large all of it is.
+
+        Raises SnapshotNotFound, PositionOutOfRange, OSError.
+        """
+        try:
+            file = self._directory.open(which.name)
+        except FileNotFoundError:
+            raise SnapshotNotFound(f"there is no snapshot {which.name}") from None
+        try:
+            size_bytes = file.size()
+            if not 0 <= position < size_bytes:
+                raise PositionOutOfRange(f"snapshot {which.name} has {size_bytes} bytes, not {position}")
+            return file.read_at(position, max_bytes), size_bytes
+        finally:
+            file.close()
+
+    def receive(self, which: SnapshotId) -> "IncomingSnapshot":
+        """Begin to receive a snapshot of the leader's; then `add` to it, and `install` or `discard` it.
+
+        Raises ValueError for one that says nothing new, OSError.
+        """
+        from tidemill.broker.quorum.incoming import IncomingSnapshot
+
+        self._usable()
+        self._check_is_news(which)
+        return IncomingSnapshot(self._directory, which)
+
+    def _check_is_news(self, which: SnapshotId) -> None:
+        known = max(self.high_watermark, self.snapshot.offset_end if self.snapshot else 0)
+        if which.offset_end <= known:
+            raise ValueError(f"snapshot {which.name} says nothing new: all below offset {known} is committed here")
+
+    def install(self, incoming: "IncomingSnapshot") -> None:
+        """Let a snapshot that is here as a whole take the place of the log, which is empty behind it then. Blocks.
+
+        Raises ValueError, SnapshotDamaged and MetadataFormatError for what cannot be taken, and MetadataStoreError; the
+        log is as it was then, or without what could not stay: records of other leaders at the same offsets.
+        """
+        self._usable()
+        which = incoming.id
+        try:
+            self._check_is_news(which)
+            standing = incoming.verify()
+            if self.offset_end >= which.offset_end:
+                self.truncate(which.offset_end - 1)  # or a start that finds it damaged would take one log for the other
+            segment, room_end = self._begin_segment(which.offset_end)
+        except OSError as error:
+            incoming.discard()
+            if isinstance(error, MetadataStoreError):
+                raise
+            raise MetadataStoreError(error.errno, f"the metadata snapshot could not be taken: {error}") from error
+        except ValueError:
+            incoming.discard()
+            raise
+        try:
+            self._directory.rename(incoming.part, which.name)
+            self._directory.sync()
+        except OSError as error:
+            raise self._fail("replaced", error, cut=False) from error
+        self._replace_by(which, segment, room_end, standing)
+
+    def _replace_by(
+        self, which: SnapshotId, segment: MetadataSegment, room_end: int, standing: "Sequence[StandingRecord]"
+    ) -> None:
+        with self._guard:
+            for each in self._segments:
+                each.file.close()
+            self._segments = [segment]
+            self.offset_end = self.durable_end = self.log_start_offset = self.high_watermark = which.offset_end
+            self.snapshot = which
+            self._standing = begin_behind(which, standing, self.epochs)
+            self._room_end, self._synced_size = room_end, 0
+            self._snapshot_at = self._rolled_at = self._written_bytes
+        try:
+            for old in snapshot_ids(self._directory):
+                if old < which:
+                    self._directory.remove(old.name)
+            self._remove_log_below(which.offset_end)
+            self._directory.sync()
+        except OSError as error:
+            raise self._fail("replaced", error, cut=False) from error

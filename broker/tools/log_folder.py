@@ -20,6 +20,7 @@ from tidemill.broker.log.checkpoints import (
 )
 from tidemill.broker.log.identity import META
 from tidemill.broker.log.partition_folders import METADATA_FOLDER, parse_partition_folder
+from tidemill.broker.quorum.election_state import ELECTION_STATE, ElectionStateFile
 from tidemill.broker.quorum.image import ClusterImage, Draft, ImageError
 from tidemill.broker.quorum.store import KAFKA_ASIDE, KAFKA_STATE, MetadataCorruptError, MetadataStore
 from tidemill.broker.tools.audit import segment_bases
@@ -140,8 +141,10 @@ def _metadata(data: OverlayDirectory) -> tuple[str | None, ClusterImage]:
         image = draft.freeze()
         return None if data.is_directory(KAFKA_ASIDE) else lost_decisions(data, image), image
     try:
-        store = MetadataStore(data)
+        of_a_member = data.subdirectory(METADATA_FOLDER).exists(ELECTION_STATE)
+        store = MetadataStore(data, replicated=of_a_member)
         loaded = store.load(draft.apply_all)
+        ElectionStateFile(data).load(store.epochs.latest)
     except (MetadataCorruptError, ImageError) as error:
         problem = None if data.subdirectory(METADATA_FOLDER).exists(KAFKA_STATE) else str(error)
         return problem, draft.freeze()

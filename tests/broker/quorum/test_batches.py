@@ -1,12 +1,14 @@
 """Batches of a damaged file: up to the first bad one, and whether anything sound comes later."""
 
-from tidemill.broker.quorum.batches import later_batch, sound_batches
+import pytest
+
+from tidemill.broker.quorum.batches import SECTOR_BYTES, has_hole, later_batch, sound_batches
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 
 
-def batch(number: int) -> bytes:
-    return build_batch([NewRecord(0, None, b"%d" % number)], base_offset=number)
+def batch(number: int, size: int = 0) -> bytes:
+    return build_batch([NewRecord(0, None, b"%d" % number + b"y" * size)], base_offset=number)
 
 
 def test_reading_stops_before_the_first_bad_batch_and_the_next_sound_one_is_found() -> None:
@@ -30,3 +32,20 @@ def test_nothing_sound_follows_a_torn_tail() -> None:
             continue
         assert [view.base_offset for view, _ in sound_batches(torn)] == [0]
         assert later_batch(torn, len(batch(0)) + 1) is None
+
+
+@pytest.mark.parametrize("start", range(200, 1100, 7))
+def test_a_sector_that_was_never_written_is_a_hole(start: int) -> None:
+    data = bytearray(b"x" * start + batch(2**40, 900) + batch(2**40 + 1, 900))
+    assert not has_hole(bytes(data), start, len(data), 2**40)
+    for sector in range(start // SECTOR_BYTES, len(data) // SECTOR_BYTES):
+        first, last = max(start, sector * SECTOR_BYTES), (sector + 1) * SECTOR_BYTES
+        torn = bytes(data[:first]) + bytes(last - first) + bytes(data[last:])
+        assert has_hole(torn, start, len(data), 2**40) == (torn != bytes(data))
+
+
+def test_zeros_that_belong_to_an_offset_are_no_hole() -> None:
+    start = SECTOR_BYTES - 7
+    data = b"x" * start + batch(5)
+    assert not has_hole(data, start, len(data), 5)
+    assert has_hole(data[: SECTOR_BYTES - 7] + bytes(8) + data[SECTOR_BYTES + 1 :], start, len(data), 2**8)

@@ -8,6 +8,10 @@ from tests.broker.broker_world import broker_and_client, running_broker
 from tests.broker.handlers.data_path import make_topic, produce, records
 from tests.broker.log.damaged_logs import write_log
 from tidemill.broker.log.checkpoints import CLEANED, write_offsets
+from tidemill.broker.quorum.election_state import ElectionStateFile
+from tidemill.broker.quorum.raft.election import ElectionState
+from tidemill.broker.quorum.records import ProducerIdsRecord
+from tidemill.broker.quorum.store import encode_batch
 from tidemill.broker.tools.log_folder import NotALog, look
 from tidemill.core.runtime.disk import OsDirectory
 from tidemill.core.types import TopicPartition
@@ -58,6 +62,22 @@ async def test_a_damaged_metadata_log_is_told_and_the_rest_is_found(tmp_path: Pa
     assert path.read_bytes() == data
     (path.parent / "quorum-state").touch()
     assert look(tmp_path).metadata_problem is None, "the metadata log of Apache Kafka has its own format"
+
+
+RECORDS = [ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=1)]
+
+
+async def test_the_folder_of_a_member_of_a_quorum_is_looked_at_as_its_start_does(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await make_topic(broker)
+    path = next((tmp_path / "__cluster_metadata-0").glob("*.log"))
+    last = path.read_bytes()
+    path.write_bytes(last + bytes(2000) + encode_batch(RECORDS, 10**6, 0))
+    assert "a sound one follows" in (look(tmp_path).metadata_problem or "")
+    ElectionStateFile(OsDirectory(tmp_path)).store(ElectionState(epoch=2))
+    assert look(tmp_path).metadata_problem is None, "it was never written, and can be fetched"
+    (path.parent / "election-state").write_text("{")
+    assert "election-state cannot be used" in (look(tmp_path).metadata_problem or "")
 
 
 async def test_a_data_folder_that_lost_its_metadata_log_is_told(tmp_path: Path) -> None:
