@@ -46,9 +46,9 @@ from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.producer_ids import ProducerIds
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
-from tidemill.broker.quorum.leadership import UNCLEAN_KEY
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicImage
 from tidemill.broker.quorum.records import BrokerEndpoint
+from tidemill.broker.quorum.rules import UNCLEAN_KEY
 from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
 from tidemill.broker.quotas import UNLIMITED, QuotaManager
 from tidemill.broker.replication.replicas import Replicas

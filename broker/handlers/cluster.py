@@ -154,8 +154,8 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        eligible_leader_replicas=(),  # nullable on the wire, but Java's admin client falls over a null
-        last_known_elr=(),
+        eligible_leader_replicas=partition.eligible_leader_replicas,  # Java's admin client falls over a null
+        last_known_elr=partition.last_known_elr,
         offline_replicas=offline(endpoints, partition),
     )
 

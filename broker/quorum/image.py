@@ -62,6 +62,10 @@ class PartitionImage:
     adding_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = 0
     """1 for as long as a leader that was elected uncleanly has not made up its mind."""
+    eligible_leader_replicas: tuple[int, ...] = ()
+    """Out of the ISR, and yet they hold all that was committed: HW has not moved since it fell below its minimum."""
+    last_known_elr: tuple[int, ...] = ()
+    """Of a partition without an ISR: who led last."""
 
     @property
     def reassigned(self) -> bool:
@@ -153,7 +157,7 @@ class Draft:
         self.partition_count = image.partition_count
         self.removed: dict[uuid.UUID, str] = {}  # topics that went, by id
         self._offset = image.offset
-        self._broker_configs = image.broker_configs.copy()
+        self.broker_configs = image.broker_configs.copy()
         self._features = image.features.copy()
         self._security = image.security
         self._security_draft: SecurityDraft | None = None
@@ -224,7 +228,7 @@ class Draft:
             topic_names=self.topic_names.freeze(),
             underscored=self.underscored.freeze(),
             brokers=MappingProxyType(self.brokers),
-            broker_configs=MappingProxyType(self._broker_configs),
+            broker_configs=MappingProxyType(self.broker_configs),
             features=MappingProxyType(self._features),
             security=self._security,
             partition_count=self.partition_count,
@@ -267,29 +271,17 @@ class Draft:
                 removing_replicas=record.removing_replicas,
                 adding_replicas=record.adding_replicas,
                 leader_recovery_state=record.leader_recovery_state,
+                eligible_leader_replicas=record.eligible_leader_replicas,
+                last_known_elr=record.last_known_elr,
             )
         )
         self.partition_count += 1
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
-        """What the record does not name stays; with a leader a leadership begins, also if it is the one before."""
         partitions = self._partitions(record.topic_id)
         if not 0 <= record.partition_id < len(partitions):
             raise ImageError(f"no partition {record.partition_id} of {record.topic_id} is there to be changed")
-        before = partitions[record.partition_id]
-        begins = record.leader != NO_LEADER_CHANGE
-        recovery = record.leader_recovery_state
-        partitions[record.partition_id] = PartitionImage(
-            partition=before.partition,
-            replicas=_or(record.replicas, before.replicas),
-            isr=_or(record.isr, before.isr),
-            leader=record.leader if begins else before.leader,
-            leader_epoch=before.leader_epoch + begins,
-            partition_epoch=before.partition_epoch + 1,
-            removing_replicas=_or(record.removing_replicas, before.removing_replicas),
-            adding_replicas=_or(record.adding_replicas, before.adding_replicas),
-            leader_recovery_state=before.leader_recovery_state if recovery < 0 else recovery,
-        )
+        partitions[record.partition_id] = partition_after(partitions[record.partition_id], record)
 
     def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
         before = self.brokers.get(record.broker_id)
@@ -326,11 +318,30 @@ class Draft:
                 raise ImageError(f"configuration of a topic that does not exist: {record.resource_name!r}")
             self.topics[topic.name] = replace(topic, configs=_with(topic.configs, record))
         elif record.resource_type == RESOURCE_BROKER:
-            configs = _with(self._broker_configs.pop(record.resource_name, {}), record)
+            configs = _with(self.broker_configs.pop(record.resource_name, {}), record)
             if configs:
-                self._broker_configs[record.resource_name] = configs
+                self.broker_configs[record.resource_name] = configs
         else:
             raise ImageError(f"configuration of resource type {record.resource_type} is not known")
+
+
+def partition_after(before: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+    """What the record does not name stays; with a leader a leadership begins, also if it is the one before."""
+    begins = record.leader != NO_LEADER_CHANGE
+    recovery = record.leader_recovery_state
+    return PartitionImage(
+        partition=before.partition,
+        replicas=_or(record.replicas, before.replicas),
+        isr=_or(record.isr, before.isr),
+        leader=record.leader if begins else before.leader,
+        leader_epoch=before.leader_epoch + begins,
+        partition_epoch=before.partition_epoch + 1,
+        removing_replicas=_or(record.removing_replicas, before.removing_replicas),
+        adding_replicas=_or(record.adding_replicas, before.adding_replicas),
+        leader_recovery_state=before.leader_recovery_state if recovery < 0 else recovery,
+        eligible_leader_replicas=_or(record.eligible_leader_replicas, before.eligible_leader_replicas),
+        last_known_elr=_or(record.last_known_elr, before.last_known_elr),
+    )
 
 
 def _or(changed: tuple[int, ...] | None, before: tuple[int, ...]) -> tuple[int, ...]:

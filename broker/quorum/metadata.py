@@ -17,7 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tidemill.broker.config import BROKER_CONFIG, NO_EFFECT
 from tidemill.broker.quorum.image import (
@@ -38,10 +38,15 @@ from tidemill.broker.quorum.leadership import (
     ElectLeaders,
     PartitionResult,
     alter_reassignments,
+    changed,
     elect_leaders,
+    is_unclean,
+    min_in_sync,
 )
+from tidemill.broker.quorum.placement import place
 from tidemill.broker.quorum.records import (
     BrokerEndpoint,
+    BrokerFeature,
     ConfigRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -51,14 +56,19 @@ from tidemill.broker.quorum.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from tidemill.broker.quorum.rules import MIN_IN_SYNC_KEY, Rules
 from tidemill.broker.topic_config import TOPIC_CONFIG, text_of, topic_problems
 from tidemill.core.config import REQUIRED, ConfigError, ConfigTable, ConfigType
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, error_for_code
 from tidemill.core.types import ZERO_UUID
 
+if TYPE_CHECKING:
+    from tidemill.broker.quorum.node_requests import NodeRequest, NodeResponse
+
 __all__ = [
-    "BrokerImage", "ClusterImage", "ImageError", "PartitionImage", "TopicImage", "apply", "apply_batch", "decide",
+    "BrokerImage", "ClusterImage", "ImageError", "PartitionImage", "Rules", "TopicImage", "apply", "apply_batch",
+    "decide",
 ]  # fmt: skip
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
@@ -71,18 +81,6 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _RESERVED_NAMES = frozenset({".", "..", "__cluster_metadata"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What the configuration of the cluster allows and takes as default."""
-
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    delete_topic_enable: bool = True
-    unclean_leader_election_enable: bool = False
-    max_topics: int = 100_000
-    max_partitions: int = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,34 +209,68 @@ class ProducerIdBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker:
-    """A broker process came up."""
+    """A broker process came up.
+
+    One that is to be `fenced` until it has caught up is a member of a cluster of several, and everything is judged; a
+    quorum of one takes itself in at once.
+    """
 
     broker_id: int
     incarnation_id: uuid.UUID
     end_points: tuple[BrokerEndpoint, ...]
     rack: str | None = None
+    fenced: bool = False
+    cluster_id: str = ""
+    features: tuple[BrokerFeature, ...] = ()
+    previous_broker_epoch: int = -1
+    """The epoch of the incarnation whose logs these are, if that one stopped in order; -1 is not known."""
+    loses_nothing: bool = False
+    """An incarnation that does not stop in order leaves all it acknowledged behind (`flush.policy=group`), and these
+    are the logs of one: nobody may say so whose folder was never registered before, for a new disk is empty."""
+    session_live: bool = False
+    """Somebody has been heard of by this id lately, as `sessions` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The epoch that fences earlier incarnations of the broker."""
+    """The epoch that fences earlier incarnations of the broker.
+
+    `unfinished` says that more partitions have to be told of it than go into one decision: the same request has to
+    come again, until it is not, and there is no epoch before.
+    """
 
     broker_epoch: int
+    unfinished: bool = False
+    error: KafkaError | None = None
 
 
 Request: TypeAlias = (
-    CreateTopics
-    | DeleteTopics
-    | CreatePartitions
-    | AlterConfigs
-    | AllocateProducerIds
-    | RegisterBroker
-    | ElectLeaders
-    | AlterReassignments
+    "CreateTopics"
+    " | DeleteTopics"
+    " | CreatePartitions"
+    " | AlterConfigs"
+    " | AllocateProducerIds"
+    " | RegisterBroker"
+    " | ElectLeaders"
+    " | AlterReassignments"
+    " | NodeRequest"
 )
 Response: TypeAlias = (
-    tuple[TopicResult, ...] | tuple[ResourceResult, ...] | tuple[PartitionResult, ...] | ProducerIdBlock | Registration
+    "tuple[TopicResult, ...] | tuple[ResourceResult, ...] | tuple[PartitionResult, ...] | ProducerIdBlock"
+    " | Registration | NodeResponse"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanElection:
+    """A decision that whoever makes it writes to the log of the broker: acknowledged records may be lost by it."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr_before: tuple[int, ...]
+    eligible_before: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +279,7 @@ class Result:
 
     records: tuple[MetadataRecord, ...]
     response: Response
+    unclean: tuple[UncleanElection, ...] = ()
 
 
 def decide(image: ClusterImage, request: Request, rules: Rules) -> Result:
@@ -259,17 +292,39 @@ def decide(image: ClusterImage, request: Request, rules: Rules) -> Result:
         case CreatePartitions():
             return _create_partitions(image, request, rules)
         case AlterConfigs():
-            return _alter_configs(image, request)
+            return _alter_configs(image, request, rules)
         case AllocateProducerIds():
             return _allocate_producer_ids(image, request)
-        case RegisterBroker():
+        case RegisterBroker() if not request.fenced:
             return _register_broker(image, request)
         case ElectLeaders():
-            changes, results = elect_leaders(image, request)
+            changes, results = elect_leaders(image, request, rules)
         case AlterReassignments():
-            unclean = rules.unclean_leader_election_enable
-            changes, results = alter_reassignments(image, request, unclean=unclean)
-    return Result(records=tuple(changes), response=tuple(results))
+            changes, results = alter_reassignments(image, request, rules)
+        case _:  # of a cluster of several: a quorum of one never loads what judges these
+            from tidemill.broker.quorum.node_requests import judge
+
+            return judge(image, request, rules)
+    return Result(records=tuple(changes), response=tuple(results), unclean=unclean_elections(image, changes))
+
+
+def unclean_elections(image: ClusterImage, changes: Iterable[PartitionChangeRecord]) -> tuple[UncleanElection, ...]:
+    """Those among `changes`, which are one for each partition."""
+    found: list[UncleanElection] = []
+    for record in changes:
+        topic = image.topic_by_id(record.topic_id) if record.leader >= 0 else None
+        if topic is not None and is_unclean(before := topic.partitions[record.partition_id], record):
+            found.append(
+                UncleanElection(
+                    topic=topic.name,
+                    partition=record.partition_id,
+                    leader=record.leader,
+                    leader_epoch=before.leader_epoch + 1,
+                    isr_before=before.isr,
+                    eligible_before=before.eligible_leader_replicas,
+                )
+            )
+    return tuple(found)
 
 
 # --- topics
@@ -326,9 +381,12 @@ def _new_topic(image: ClusterImage | Draft, topic: NewTopic, rules: Rules) -> li
         raise _error(ErrorCode.POLICY_VIOLATION, f"the cluster holds max.topics={rules.max_topics} topics already")
     configs = _checked_topic_configs(topic.configs)
     replicas = _chosen_replicas(image, topic, rules)
+    enough = rules.min_in_sync_of_new(configs, image.broker_configs.get("", {}), len(replicas[0]))
+    if enough is not None:
+        configs[MIN_IN_SYNC_KEY] = enough
     return [
         TopicRecord(name=topic.name, topic_id=topic.topic_id),
-        *(_partition_record(topic.topic_id, index, nodes) for index, nodes in enumerate(replicas)),
+        *(_partition_record(image, topic.topic_id, index, nodes) for index, nodes in enumerate(replicas)),
         *(_topic_config(topic.name, name, value) for name, value in configs.items()),
     ]
 
@@ -383,7 +441,7 @@ def _chosen_replicas(image: ClusterImage | Draft, topic: NewTopic, rules: Rules)
         raise _error(ErrorCode.INVALID_PARTITIONS, f"a topic needs at least one partition, not {count}")
     _check_room(image, count, rules)
     factor = rules.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
-    return _placed(image, topic.topic_id, first=0, count=count, factor=factor)
+    return place(image.brokers, topic.topic_id, first=0, count=count, factor=factor)
 
 
 def _check_room(image: ClusterImage | Draft, count: int, rules: Rules) -> None:
@@ -393,25 +451,6 @@ def _check_room(image: ClusterImage | Draft, count: int, rules: Rules) -> None:
             f"{count} more partitions would exceed max.partitions={rules.max_partitions} "
             f"({image.partition_count} exist)",
         )
-
-
-def _placed(
-    image: ClusterImage | Draft, topic_id: uuid.UUID, *, first: int, count: int, factor: int
-) -> list[tuple[int, ...]]:
-    """Leaders round robin over the brokers, from a start that differs by topic; followers are the next ones."""
-    nodes = sorted(node for node, broker in image.brokers.items() if not broker.fenced)
-    if factor < 1:
-        raise _error(ErrorCode.INVALID_REPLICATION_FACTOR, f"a replication factor is at least 1, not {factor}")
-    if factor > len(nodes):
-        raise _error(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {factor} is larger than the number of available brokers, {len(nodes)}",
-        )
-    start = topic_id.int % len(nodes)
-    return [
-        tuple(nodes[(start + index + step) % len(nodes)] for step in range(factor))
-        for index in range(first, first + count)
-    ]
 
 
 def _checked_assignments(image: ClusterImage | Draft, assignments: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
@@ -429,10 +468,15 @@ def _checked_assignments(image: ClusterImage | Draft, assignments: Sequence[Sequ
     return [tuple(nodes) for nodes in assignments]
 
 
-def _partition_record(topic_id: uuid.UUID, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
-    return PartitionRecord(
-        partition_id=index, topic_id=topic_id, replicas=replicas, isr=replicas, leader=replicas[0]
-    )  # fmt: skip
+def _partition_record(
+    image: ClusterImage | Draft, topic_id: uuid.UUID, index: int, replicas: tuple[int, ...]
+) -> PartitionRecord:
+    isr = tuple(node for node in replicas if image.brokers[node].active)
+    if not isr:
+        raise _error(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"none of the brokers {list(replicas)} is there to lead a partition"
+        )
+    return PartitionRecord(partition_id=index, topic_id=topic_id, replicas=replicas, isr=isr, leader=isr[0])
 
 
 def _topic_config(topic: str, name: str, value: str | None) -> ConfigRecord:
@@ -512,7 +556,7 @@ def _more_partitions(image: ClusterImage | Draft, increase: PartitionIncrease, r
     _check_room(image, extra, rules)
     factor = len(topic.partitions[0].replicas)
     if increase.assignments is None:
-        replicas = _placed(image, topic.topic_id, first=first, count=extra, factor=factor)
+        replicas = place(image.brokers, topic.topic_id, first=first, count=extra, factor=factor)
     else:
         if len(increase.assignments) != extra or any(len(nodes) != factor for nodes in increase.assignments):
             raise _error(
@@ -520,13 +564,13 @@ def _more_partitions(image: ClusterImage | Draft, increase: PartitionIncrease, r
                 f"{extra} new partitions with {factor} replicas each need as many assignments",
             )
         replicas = _checked_assignments(image, increase.assignments)
-    return [_partition_record(topic.topic_id, first + index, nodes) for index, nodes in enumerate(replicas)]
+    return [_partition_record(image, topic.topic_id, first + index, nodes) for index, nodes in enumerate(replicas)]
 
 
 # --- settings
 
 
-def _alter_configs(image: ClusterImage, request: AlterConfigs) -> Result:
+def _alter_configs(image: ClusterImage, request: AlterConfigs, rules: Rules) -> Result:
     repeated = _repeated((item.resource_type, item.resource_name) for item in request.resources)
     records: list[MetadataRecord] = []
     results: list[ResourceResult] = []
@@ -540,7 +584,32 @@ def _alter_configs(image: ClusterImage, request: AlterConfigs) -> Result:
         except KafkaError as problem:
             error = problem
         results.append(ResourceResult(resource_type=kind, resource_name=name, error=error))
-    return Result(records=() if request.validate_only else tuple(records), response=tuple(results))
+    if request.validate_only:
+        records = []
+    records += _eligible_no_more(image, records, rules)
+    return Result(records=tuple(records), response=tuple(results))
+
+
+def _eligible_no_more(
+    image: ClusterImage, configs: Sequence[MetadataRecord], rules: Rules
+) -> Iterator[PartitionChangeRecord]:
+    """Who is no eligible leader replica any more, because the ISR is large enough for another min.insync.replicas.
+
+    Its leader moves HW on as soon as it hears of the setting, so this has to be in the same batch.
+    """
+    names = {each.resource_name for each in configs if isinstance(each, ConfigRecord) and each.name == MIN_IN_SYNC_KEY}
+    if not names:
+        return
+    after = apply_batch(image, configs)
+    for topic in (
+        after.topics.values() if "" in names else [after.topics[name] for name in names if name in after.topics]
+    ):
+        for partition in topic.partitions:
+            if partition.eligible_leader_replicas:
+                enough = min_in_sync(after, topic, rules)
+                record = changed(topic, partition, after.brokers, min_in_sync=enough)
+                if record is not None:
+                    yield record
 
 
 def _changed_configs(image: ClusterImage, resource: ResourceChange) -> list[ConfigRecord]:
@@ -653,14 +722,22 @@ def _allocate_producer_ids(image: ClusterImage, request: AllocateProducerIds) ->
 
 
 def _register_broker(image: ClusterImage, request: RegisterBroker) -> Result:
-    record = RegisterBrokerRecord(
+    return Result(
+        records=(registration_record(request, epoch=image.offset),), response=Registration(broker_epoch=image.offset)
+    )
+
+
+def registration_record(request: RegisterBroker, *, epoch: int) -> RegisterBrokerRecord:
+    """What the log is to hold of a new incarnation of a broker."""
+    return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
-        broker_epoch=image.offset,
+        broker_epoch=epoch,
         end_points=request.end_points,
+        features=request.features,
         rack=request.rack,
+        fenced=request.fenced,
     )
-    return Result(records=(record,), response=Registration(broker_epoch=image.offset))
 
 
 def new_leaderships(image: ClusterImage, broker_id: int) -> Iterator[PartitionChangeRecord]:

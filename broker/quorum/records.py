@@ -2,7 +2,8 @@
 
 The value of each record is three unsigned varints (frame version 1, record type, record version) and the fields in
 flexible encoding (compact lengths, tagged fields last), so Kafka's own dump tool reads the log. The table `_LAYOUTS`
-states for each type its number, version and fields in wire order; encoder and decoder walk the same rows.
+states for each type its number, version and fields in wire order; encoder and decoder walk the same rows. Records of
+partitions have a second version, for eligible leader replicas.
 
 Not here: record batches (`tidemill.core.records`) and what a record means (`tidemill.broker.quorum.metadata`).
 """
@@ -83,6 +84,8 @@ class PartitionRecord:
     leader_epoch: int = 0
     partition_epoch: int = 0
     leader_recovery_state: int = 0
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
 
 NO_LEADER = -1
@@ -104,6 +107,8 @@ class PartitionChangeRecord:
     removing_replicas: tuple[int, ...] | None = None
     adding_replicas: tuple[int, ...] | None = None
     leader_recovery_state: int = -1
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,13 +430,13 @@ class _Tagged(NamedTuple):
 def _tagged_struct(cls: type[Any], rows: Sequence[tuple[str, _Type]], tagged: Sequence[_Tagged]) -> _Type:
     """A struct of which a change is tagged: an unknown tag would be a change that is not understood, so it is refused.
 
-    `tagged` is in the order of the tags.
+    `tagged` is in the order of the tags. A row without a name is an array that means nothing here.
     """
     by_tag = {row.tag: row for row in tagged}
 
     def write(out: bytearray, value: Any) -> None:
         for name, kind in rows:
-            kind.write(out, getattr(value, name))
+            kind.write(out, getattr(value, name) if name else ())
         present = [(row, given) for row in tagged if (given := getattr(value, row.name)) != row.absent]
         _put_varint(out, len(present))
         for row, given in present:
@@ -443,6 +448,7 @@ def _tagged_struct(cls: type[Any], rows: Sequence[tuple[str, _Type]], tagged: Se
 
     def read(cursor: Cursor) -> Any:
         fields = {name: kind.read(cursor) for name, kind in rows}
+        fields.pop("", None)
         last = -1
         for _ in range(cursor.varint()):
             tag, size = cursor.varint(), cursor.varint()
@@ -458,24 +464,21 @@ def _tagged_struct(cls: type[Any], rows: Sequence[tuple[str, _Type]], tagged: Se
     return _Type(write, read)
 
 
-_PARTITION = _tagged_struct(
-    PartitionRecord,
-    (("partition_id", _I32), ("topic_id", _UUID), ("replicas", _I32S), ("isr", _I32S), ("removing_replicas", _I32S),
-     ("adding_replicas", _I32S), ("leader", _I32), ("leader_epoch", _I32), ("partition_epoch", _I32)),
-    (_Tagged(0, "leader_recovery_state", _I8, 0),),
+_PARTITION_ROWS = (
+    ("partition_id", _I32), ("topic_id", _UUID), ("replicas", _I32S), ("isr", _I32S), ("removing_replicas", _I32S),
+    ("adding_replicas", _I32S), ("leader", _I32), ("leader_epoch", _I32), ("partition_epoch", _I32),
 )  # fmt: skip
-_CHANGE = _tagged_struct(
-    PartitionChangeRecord,
-    (("partition_id", _I32), ("topic_id", _UUID)),
-    (
-        _Tagged(0, "isr", _I32S, None),
-        _Tagged(1, "leader", _I32, NO_LEADER_CHANGE),
-        _Tagged(2, "replicas", _I32S, None),
-        _Tagged(3, "removing_replicas", _I32S, None),
-        _Tagged(4, "adding_replicas", _I32S, None),
-        _Tagged(5, "leader_recovery_state", _I8, -1),
-    ),
+_PARTITION_TAGS = (_Tagged(0, "leader_recovery_state", _I8, 0),)
+_CHANGE_ROWS = (("partition_id", _I32), ("topic_id", _UUID))
+_CHANGE_TAGS = (
+    _Tagged(0, "isr", _I32S, None),
+    _Tagged(1, "leader", _I32, NO_LEADER_CHANGE),
+    _Tagged(2, "replicas", _I32S, None),
+    _Tagged(3, "removing_replicas", _I32S, None),
+    _Tagged(4, "adding_replicas", _I32S, None),
+    _Tagged(5, "leader_recovery_state", _I8, -1),
 )
+_NO_DIRECTORIES = ("", _array(_UUID))
 _REGISTRATION_CHANGE = _tagged_struct(
     BrokerRegistrationChangeRecord,
     (("broker_id", _I32), ("broker_epoch", _I64)),
@@ -496,10 +499,10 @@ _LAYOUTS: dict[type[MetadataRecord], _Layout] = {
     UnregisterBrokerRecord: _Layout(1, 0, _struct(UnregisterBrokerRecord, (
         ("broker_id", _I32), ("broker_epoch", _I64)))),
     TopicRecord: _Layout(2, 0, _struct(TopicRecord, (("name", _TEXT), ("topic_id", _UUID)))),
-    PartitionRecord: _Layout(3, 0, _PARTITION),
+    PartitionRecord: _Layout(3, 0, _tagged_struct(PartitionRecord, _PARTITION_ROWS, _PARTITION_TAGS)),
     ConfigRecord: _Layout(4, 0, _struct(ConfigRecord, (
         ("resource_type", _I8), ("resource_name", _TEXT), ("name", _TEXT), ("value", _NULLABLE_TEXT)))),
-    PartitionChangeRecord: _Layout(5, 0, _CHANGE),
+    PartitionChangeRecord: _Layout(5, 0, _tagged_struct(PartitionChangeRecord, _CHANGE_ROWS, _CHANGE_TAGS)),
     RemoveTopicRecord: _Layout(9, 0, _struct(RemoveTopicRecord, (("topic_id", _UUID),))),
     DelegationTokenRecord: _Layout(10, 0, _struct(DelegationTokenRecord, (
         ("owner", _TEXT), ("requester", _TEXT), ("renewers", _array(_TEXT)), ("issue_timestamp", _I64),
@@ -521,12 +524,36 @@ _LAYOUTS: dict[type[MetadataRecord], _Layout] = {
         ("name", _TEXT), ("mechanism", _I8)))),
     RemoveDelegationTokenRecord: _Layout(26, 0, _struct(RemoveDelegationTokenRecord, (("token_id", _TEXT),))),
 }  # fmt: skip
-_BY_KEY = {(layout.key, layout.version): layout for layout in _LAYOUTS.values()}
+_WITH_ELR: dict[type[MetadataRecord], _Layout] = {
+    PartitionRecord: _Layout(3, 2, _tagged_struct(
+        PartitionRecord,
+        (*_PARTITION_ROWS, _NO_DIRECTORIES),
+        (*_PARTITION_TAGS, _Tagged(1, "eligible_leader_replicas", _I32S, ()), _Tagged(2, "last_known_elr", _I32S, ())),
+    )),
+    PartitionChangeRecord: _Layout(5, 2, _tagged_struct(
+        PartitionChangeRecord,
+        _CHANGE_ROWS,
+        (*_CHANGE_TAGS, _Tagged(6, "eligible_leader_replicas", _I32S, None), _Tagged(7, "last_known_elr", _I32S, None)),
+    )),
+}  # fmt: skip
+"""What is written only where it has to be, so that a log without it is one that earlier versions read."""
+_BY_KEY = {(layout.key, layout.version): layout for some in (_LAYOUTS, _WITH_ELR) for layout in some.values()}
+
+
+def _layout_of(record: MetadataRecord) -> _Layout:
+    match record:
+        case PartitionRecord() if record.eligible_leader_replicas or record.last_known_elr:
+            return _WITH_ELR[PartitionRecord]
+        case PartitionChangeRecord() if (
+            record.eligible_leader_replicas is not None or record.last_known_elr is not None
+        ):
+            return _WITH_ELR[PartitionChangeRecord]
+    return _LAYOUTS[type(record)]
 
 
 def encode_record(record: MetadataRecord) -> bytes:
     """The value of the log record that holds `record`."""
-    layout = _LAYOUTS[type(record)]
+    layout = _layout_of(record)
     out = bytearray()
     for number in (_FRAME_VERSION, layout.key, layout.version):
         _put_varint(out, number)

@@ -131,6 +131,8 @@ def _record_of_partition(topic_id: UUID, partition: PartitionImage) -> Partition
         removing_replicas=partition.removing_replicas,
         adding_replicas=partition.adding_replicas,
         leader_recovery_state=partition.leader_recovery_state,
+        eligible_leader_replicas=partition.eligible_leader_replicas,
+        last_known_elr=partition.last_known_elr,
     )
 
 

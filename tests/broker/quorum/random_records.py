@@ -141,6 +141,8 @@ def _of_topic(draw: st.DrawFn, image: ClusterImage, _number: int) -> MetadataRec
             removing_replicas=draw(maybe | st.just(())),
             adding_replicas=draw(maybe | st.just(())),
             leader_recovery_state=draw(st.integers(-1, 1)),
+            eligible_leader_replicas=draw(maybe | st.just(())),
+            last_known_elr=draw(maybe | st.just(())),
         )
     nodes = draw(NODES)
     return draw(
@@ -155,6 +157,8 @@ def _of_topic(draw: st.DrawFn, image: ClusterImage, _number: int) -> MetadataRec
                     adding_replicas=nodes[:1],
                     removing_replicas=nodes[1:],
                     leader_recovery_state=count % 2,
+                    eligible_leader_replicas=nodes[2:],
+                    last_known_elr=nodes[3:],
                 ),
                 ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic.name, name="k", value=str(nodes[0])),
                 ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic.name, name="k", value=None),

@@ -14,6 +14,7 @@ from tidemill.broker.quorum.image import (
     PartitionImage,
     TopicImage,
     apply_batch,
+    partition_after,
 )
 from tidemill.broker.quorum.leadership import (
     RECOVERING,
@@ -21,6 +22,7 @@ from tidemill.broker.quorum.leadership import (
     ElectLeaders,
     PartitionResult,
     Reassignment,
+    changed,
     elect,
 )
 from tidemill.broker.quorum.metadata import Rules, decide
@@ -284,3 +286,93 @@ def test_whatever_is_asked_for_a_partition_stays_sound(
         assert found.leader == -1 or found.leader in found.isr
         if code is NONE and target is not None:
             assert set(found.replicas) - set(found.removing_replicas) == set(target)
+
+
+# --- eligible leader replicas
+
+
+def shrunk(before: PartitionImage, isr: tuple[int, ...], *, least: int = 2, **more: Any) -> PartitionImage:
+    """What becomes of a partition when the ISR is to be this one."""
+    image = cluster(before)
+    record = changed(image.topics["t"], before, image.brokers, min_in_sync=least, isr=isr, **more)
+    return before if record is None else partition_after(before, record)
+
+
+def elr(found: PartitionImage) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """ISR, ELR, who led last, leader."""
+    return found.isr, found.eligible_leader_replicas, found.last_known_elr, found.leader
+
+
+FULL = partition((1, 2, 6), (1, 2, 6), 1)
+ONE_LEFT = partition((1, 2, 6), (6,), 6, eligible_leader_replicas=(1,))
+
+
+@pytest.mark.parametrize(
+    ("before", "isr", "more", "after"),
+    [
+        (FULL, (1, 2), {}, ((1, 2), (), (), 1)),
+        (FULL, (2,), {}, ((2,), (1, 6), (), 2)),
+        (FULL, (2,), {"least": 1}, ((2,), (), (), 2)),
+        (FULL, (2,), {"lost": (1,)}, ((2,), (6,), (), 2)),
+        (ONE_LEFT, (6, 2), {}, ((6, 2), (), (), 6)),
+        (ONE_LEFT, (6,), {"least": 1}, ((6,), (), (), 6)),
+        (ONE_LEFT, (), {"lost": (6,)}, ((1,), (), (), 1)),
+        (ONE_LEFT, (), {"lost": (6, 1)}, ((), (), (6,), -1)),
+        (ONE_LEFT, (), {"lost": (6, 1), "least": 1}, ((6,), (), (), 6)),
+    ],
+)
+def test_who_leaves_an_isr_that_is_too_small_stays_eligible(
+    before: PartitionImage, isr: tuple[int, ...], more: dict[str, Any], after: object
+) -> None:
+    assert elr(shrunk(before, isr, **more)) == after
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "eligible", "last", "least", "unclean", "after", "recovery"),
+    [
+        ((FENCED, 2, 1), (), (1, FENCED), (2,), 2, False, ((1,), (FENCED,), (), 1), 0),
+        ((FENCED, 2, 1), (), (FENCED,), (2,), 2, False, ((), (FENCED,), (2,), -1), 0),
+        ((FENCED, 2, 1), (), (FENCED,), (2,), 2, True, ((2,), (), (), 2), RECOVERING),
+        ((1, 2, 6), (), (), (2,), 2, False, ((), (), (2,), -1), 0),
+        ((1, 2, 6), (), (), (2,), 2, True, ((2,), (), (), 2), RECOVERING),
+        ((1, 2, 6), (), (), (2,), 1, False, ((2,), (), (), 2), RECOVERING),
+        ((1, 2, 6), (), (), (FENCED,), 1, False, ((), (), (), -1), 0),
+        ((2,), (), (), (2,), 2, False, ((2,), (), (), 2), RECOVERING),
+        ((FENCED, 2), (FENCED,), (2,), (), 2, False, ((2,), (FENCED,), (), 2), 0),
+    ],
+)
+def test_who_leads_when_nobody_in_sync_can(
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    eligible: tuple[int, ...],
+    last: tuple[int, ...],
+    least: int,
+    unclean: bool,
+    after: object,
+    recovery: int,
+) -> None:
+    before = partition(replicas, isr, -1, eligible_leader_replicas=eligible, last_known_elr=last)
+    found = shrunk(before, isr, least=least, unclean=unclean)
+    assert elr(found) == after
+    assert found.leader_recovery_state == recovery
+    assert found.leader_epoch == before.leader_epoch + (found.leader >= 0)
+
+
+def test_what_may_lose_records_is_told() -> None:
+    image = cluster(
+        partition((1, 2), (), -1, eligible_leader_replicas=(GONE,), last_known_elr=(2,)),
+        partition((1, 2), (), -1, 1, eligible_leader_replicas=(1,)),
+    )
+    result = decide(image, ElectLeaders(partitions=None, unclean=True), Rules())
+    (told,) = result.unclean
+    assert (told.topic, told.partition, told.leader, told.leader_epoch) == ("t", 0, 2, 8)
+    assert (told.isr_before, told.eligible_before) == ((), (GONE,))
+    after = apply_batch(image, result.records).topics["t"].partitions
+    assert [each.leader for each in after] == [2, 1]
+
+
+def test_taking_back_a_move_falls_back_on_who_is_eligible() -> None:
+    before = partition((6, 1, 2), (6,), 6, adding_replicas=(6,), eligible_leader_replicas=(2,))
+    codes, image = move(cluster(before), None)
+    assert codes == [NONE]
+    assert elr(image.topics["t"].partitions[0]) == ((2,), (), (), 2)

@@ -69,6 +69,8 @@ records = st.one_of(
         removing_replicas=st.none() | nodes,
         adding_replicas=st.none() | nodes,
         leader_recovery_state=i8,
+        eligible_leader_replicas=st.none() | nodes,
+        last_known_elr=st.none() | nodes,
     ),
     st.builds(BrokerRegistrationChangeRecord, broker_id=i32, broker_epoch=i64, fenced=i8, in_controlled_shutdown=i8),
     st.builds(FeatureLevelRecord, name=texts, feature_level=i16),
@@ -127,6 +129,8 @@ records = st.one_of(
         leader_epoch=i32,
         partition_epoch=i32,
         leader_recovery_state=i8,
+        eligible_leader_replicas=nodes,
+        last_known_elr=nodes,
     ),
     st.builds(
         ConfigRecord,
@@ -179,6 +183,22 @@ ID = uuid.UUID(bytes=bytes(range(16)))
         (
             PartitionChangeRecord(partition_id=1, topic_id=ID, isr=(1, 2), leader=2, adding_replicas=()),
             kafka.change(1, ID, {0: kafka.int32s((1, 2)), 1: kafka.int32(2), 4: kafka.int32s(())}, version=0),
+        ),
+        (
+            PartitionChangeRecord(
+                partition_id=1, topic_id=ID, isr=(), eligible_leader_replicas=(2, 3), last_known_elr=(2,)
+            ),
+            kafka.change(1, ID, {0: kafka.int32s(()), 6: kafka.int32s((2, 3)), 7: kafka.int32s((2,))}, version=2),
+        ),
+        (
+            PartitionChangeRecord(partition_id=1, topic_id=ID, eligible_leader_replicas=()),
+            kafka.change(1, ID, {6: kafka.int32s(())}, version=2),
+        ),
+        (
+            PartitionRecord(
+                partition_id=1, topic_id=ID, replicas=(1, 2), isr=(1, 2), leader=1, eligible_leader_replicas=(3,)
+            ),
+            kafka.partition(1, ID, (1, 2), version=2)[:-4] + kafka.tagged({1: kafka.int32s((3,))}),
         ),
         (
             BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=7, fenced=-1),
