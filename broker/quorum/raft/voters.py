@@ -65,7 +65,7 @@ class VoterSet:
         return iter(self.voters)
 
     def __contains__(self, node_id: object) -> bool:
-        return any(each.node_id == node_id for each in self.voters)
+        return node_id in [each.node_id for each in self.voters]
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -79,7 +79,10 @@ class VoterSet:
 
     def get(self, node_id: int) -> Voter | None:
         """The voter with this id, or None."""
-        return next((each for each in self.voters if each.node_id == node_id), None)
+        for each in self.voters:
+            if each.node_id == node_id:
+                return each
+        return None
 
     def is_voter(self, node_id: int, directory_id: uuid.UUID = ZERO_UUID) -> bool:
         """Whether the node, with this directory if it is given, is one of them."""
@@ -88,7 +91,7 @@ class VoterSet:
 
     def has_majority(self, node_ids: Iterable[int]) -> bool:
         """Whether the voters among these nodes are more than half of all voters."""
-        return sum(node_id in self for node_id in set(node_ids)) >= self.majority
+        return len(set(node_ids).intersection(self.ids)) >= self.majority
 
     def adding(self, voter: Voter) -> "VoterSet":
         """With one more; raises ValueError if the id is there."""

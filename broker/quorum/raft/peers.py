@@ -1,0 +1,65 @@
+"""What was asked of whom, and who is left alone for a moment
+
+One request at a time for each node: an answer is one to that request, or it is too late and nobody listens. Whoever
+changes role or epoch forgets what it has asked, so that nothing said to what it was is taken by what it is.
+"""
+
+from typing import NamedTuple
+
+from tidemill.broker.quorum.raft.messages import Request
+from tidemill.broker.quorum.raft.settings import QuorumSettings
+
+
+class Asked(NamedTuple):
+    """One request under way."""
+
+    request_id: int
+    node_id: int
+    request: Request
+    sent_ms: int
+
+
+class Peers:
+    """Mutable: the requests under way, and the nodes that are not asked before some time."""
+
+    __slots__ = ("_asked", "_not_before", "_request_id", "_settings")
+
+    def __init__(self, settings: QuorumSettings) -> None:
+        self._settings = settings
+        self._request_id = 0
+        self._asked: dict[int, Asked] = {}
+        self._not_before: dict[int, int] = {}
+
+    def may_ask(self, node_id: int, now_ms: int) -> bool:
+        """Whether nothing is under way there (any more), and nothing failed a moment ago."""
+        asked = self._asked.get(node_id)
+        if asked is not None and now_ms - asked.sent_ms < self._settings.request_timeout_ms:
+            return False
+        return now_ms >= self._not_before.get(node_id, now_ms)
+
+    def sent(self, node_id: int, request: Request, now_ms: int) -> int:
+        """Note a request; returns the id by which its answer is known."""
+        self._request_id += 1
+        self._asked[node_id] = Asked(self._request_id, node_id, request, now_ms)
+        return self._request_id
+
+    def take(self, request_id: int) -> Asked | None:
+        """The request that this is about, which is over now; None if nobody waits for it."""
+        asked = next((each for each in self._asked.values() if each.request_id == request_id), None)
+        if asked is not None:
+            del self._asked[asked.node_id]
+        return asked
+
+    def back_off(self, node_id: int, now_ms: int) -> None:
+        """It did not go well there: wait a little."""
+        self._not_before[node_id] = now_ms + self._settings.retry_backoff_ms
+
+    def forget(self) -> None:
+        """Nothing is waited for any more."""
+        self._asked.clear()
+        self._not_before.clear()
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When somebody may be asked again who may not now."""
+        ends = [each.sent_ms + self._settings.request_timeout_ms for each in self._asked.values()]
+        return min([each for each in (*ends, *self._not_before.values()) if each > now_ms], default=None)

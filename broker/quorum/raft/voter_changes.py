@@ -1,0 +1,41 @@
+"""What another set of voters is asked to be
+
+One voter comes, goes or has moved; which of these may be asked for, and with which of Kafka's errors it is refused.
+When a change may begin at all is the leader's affair.
+"""
+
+from typing import NamedTuple
+
+from tidemill.broker.quorum.raft.messages import AddVoterRequest, ChangeRequest, RemoveVoterRequest
+from tidemill.broker.quorum.raft.voters import VoterSet
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import ZERO_UUID
+
+
+class Refusal(NamedTuple):
+    """Why not."""
+
+    error: ErrorCode
+    message: str
+
+
+def changed_voters(voters: VoterSet, request: ChangeRequest) -> VoterSet | Refusal:
+    """The set that is asked for, which may be the same, or why it cannot be."""
+    if isinstance(request, RemoveVoterRequest):
+        if not voters.is_voter(request.node_id, request.directory_id):
+            return Refusal(ErrorCode.VOTER_NOT_FOUND, f"node {request.node_id} with this directory is no voter")
+        if len(voters) == 1:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"node {request.node_id} is the only voter")
+        return voters.removing(request.node_id)
+    voter = request.voter
+    if not voter.endpoints:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"no address is given of node {voter.node_id}")
+    if isinstance(request, AddVoterRequest):
+        if voter.directory_id == ZERO_UUID:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"no directory is given of node {voter.node_id}")
+        if voter.node_id in voters:
+            return Refusal(ErrorCode.DUPLICATE_VOTER, f"node {voter.node_id} is a voter, or one with its id is")
+        return voters.adding(voter)
+    if not voters.is_voter(voter.node_id, voter.directory_id):
+        return Refusal(ErrorCode.VOTER_NOT_FOUND, f"node {voter.node_id} with this directory is no voter")
+    return voters.updating(voter)
