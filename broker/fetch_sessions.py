@@ -17,7 +17,8 @@ A session's partitions are read in order, and those that brought records go to t
 full fetch begins with another partition each time.
 One that has been read to its end and had nothing to tell is quiet: its log is kept beside it, and as long as that log
 says the same three offsets and the partition is led as it was, there is nothing to read and nothing to say. So a fetch
-of a thousand partitions is a thousand glances and a handful of reads, also after a change of another topic.
+of a thousand partitions is a thousand glances and a handful of reads, also after a change of another topic. A follower
+reads beyond what is committed, so for it the end of the log must be where it was, too.
 
 Pure: `begin` when a request comes, `finish` when it is answered, with the time as an argument.
 """
@@ -89,6 +90,10 @@ class Marks(Protocol):
     def last_stable_offset(self) -> int:
         """As in a response."""
 
+    @property
+    def log_end_offset(self) -> int:
+        """Where a follower has everything."""
+
 
 _NO_SOURCES: Final[Mapping[int, Marks]] = MappingProxyType({})
 
@@ -144,6 +149,27 @@ class _SessionPartition:
             self.quiet_log = self.led_as = None
 
 
+class _Copied(_SessionPartition):
+    """The same for a follower, which sends the epoch of its last record and has all when it is at the end."""
+
+    __slots__ = ()
+
+    def quieten(self, answer: PartitionData, source: Marks | None) -> None:
+        """Be quiet if the follower has all there is in the log of `source`."""
+        led_as = None if source is None else source.image
+        self.quiet_log = self.led_as = None
+        if (
+            source is not None
+            and led_as is not None
+            and self.wanted.partition.fetch_offset == source.log_end_offset
+            and answer.error_code == 0
+            and not answer.records
+            and answer.diverging_epoch.epoch < 0
+        ):
+            self.led_as = led_as
+            self.quiet_log = weakref.ref(source)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Session:
     """Mutable: what is remembered of one client, changed by its requests only."""
@@ -185,6 +211,12 @@ class FetchTurn:
     rules: object = None
     owner: object = None
 
+    def told(self, number: int) -> int:
+        """The high watermark that who asks knows of a wanted partition; 2**63 - 1 if that cannot be told."""
+        if self.session is not None:
+            return self.partitions[number].high_watermark
+        return self.wanted[number].partition.high_watermark
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing that could ever bring records."""
@@ -202,7 +234,7 @@ class FetchTurn:
         before = len(self.wanted)
         if self.session is not None:
             were_quiet = [each for each in self.session.partitions.values() if each.quiet_log is not None]
-            moved = _due(were_quiet)
+            moved = (_due_copied if self.session.privileged else _due)(were_quiet)
             self.partitions += moved
             self.wanted += tuple(each.wanted for each in moved)
         return range(before, len(self.wanted))
@@ -269,7 +301,7 @@ class FetchSessions:
 
     def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> FetchTurn:
         partitions = session.partitions
-        memorable = _take_changes(partitions, request)
+        memorable = _take_changes(partitions, request, _Copied if session.privileged else _SessionPartition)
         self._count(session)
         if not partitions or not memorable or self._partitions > self._partitions_max:
             # Nothing left to remember, or more than should be: answered in full, with session id 0.
@@ -279,7 +311,7 @@ class FetchSessions:
         session.used_ms = now_ms
         self._by_id.move_to_end(session.session_id)
         session.epoch = next_epoch(session.epoch)
-        due = _due(partitions.values())
+        due = (_due_copied if session.privileged else _due)(partitions.values())
         return FetchTurn(
             wanted=tuple(each.wanted for each in due),
             session=session,
@@ -331,8 +363,9 @@ class FetchSessions:
 
     def _create(self, turn: FetchTurn, data: Sequence[PartitionData], now_ms: int, sources: Mapping[int, Marks]) -> int:
         partitions: dict[_Key, _SessionPartition] = {}
+        make = _Copied if turn.privileged else _SessionPartition
         for number, (wanted, answer) in enumerate(zip(turn.wanted, data, strict=True)):
-            partition = partitions[_key(wanted)] = _SessionPartition(wanted)
+            partition = partitions[_key(wanted)] = make(wanted)
             partition.quieten(answer, sources.get(number))
             partition.tell(answer)
         has_room = len(self._by_id) < self._slots or self._evict(turn.privileged, len(partitions), now_ms)
@@ -421,7 +454,18 @@ def _due(partitions: Iterable[_SessionPartition]) -> list[_SessionPartition]:
     return due
 
 
-def _take_changes(partitions: dict[_Key, _SessionPartition], request: FetchRequest) -> bool:
+def _due_copied(partitions: Iterable[_SessionPartition]) -> list[_SessionPartition]:
+    """The same of a follower's session: what it copies goes on beyond the high watermark."""
+    for each in partitions:
+        log = None if each.quiet_log is None else each.quiet_log()
+        if log is not None and log.log_end_offset != each.wanted.partition.fetch_offset:
+            each.quiet_log = None
+    return _due(partitions)
+
+
+def _take_changes(
+    partitions: dict[_Key, _SessionPartition], request: FetchRequest, make: type[_SessionPartition]
+) -> bool:
     """Let the partitions of a session be what the request makes of them; whether they may be remembered.
 
     No names are kept for whoever makes them up.
@@ -432,7 +476,7 @@ def _take_changes(partitions: dict[_Key, _SessionPartition], request: FetchReque
         key = _key(wanted)
         known = partitions.get(key)
         if known is None:
-            partitions[key] = _SessionPartition(wanted)
+            partitions[key] = make(wanted)
         else:
             known.wanted, known.quiet_log = wanted, None
     for topic in request.forgotten_topics_data:

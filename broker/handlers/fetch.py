@@ -25,17 +25,19 @@ Bytes that are not in memory are read by threads first, so a consumer far behind
 The partition that is read first rotates from request to request, or by the session's own order, so that one busy
 partition cannot starve the others.
 With `isolation_level` read_committed the same is returned: there are no transactions, so nothing is unstable.
+
+Not here: what is different where a broker fetches what it copies (`fetch_follower`).
 """
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import ClassVar, cast
 
-from tidemill.broker.authorization import ALLOW_ALL, THE_CLUSTER, Requester, ResourceKind, on_each
+from tidemill.broker.authorization import ALLOW_ALL, Requester, ResourceKind, on_each
 from tidemill.broker.dispatch import BrokerServices, Exchange, Peer, RequestContext, Route
-from tidemill.broker.fetch_sessions import FetchTurn, Wanted, is_follower
+from tidemill.broker.fetch_sessions import FetchTurn, Wanted
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH
 from tidemill.broker.operations import Operation
 from tidemill.broker.partitions import find_replica, find_topic, permitted_topic
@@ -43,7 +45,7 @@ from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.quotas import UNLIMITED
 from tidemill.broker.replication.replica import Replica
 from tidemill.broker.response_errors import error_codes
-from tidemill.core.errors import KafkaError, OffsetOutOfRange, TopicAuthorizationFailed
+from tidemill.core.errors import KafkaError, OffsetOutOfRange
 from tidemill.core.types import ZERO_UUID, new_tuple
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.codec import DecodeError, decode
@@ -76,7 +78,7 @@ Aborted = tuple[AbortedTransaction, ...] | None
 
 
 @dataclass(slots=True, kw_only=True)
-class _Read:
+class Read:
     """What was found of the wanted partitions, by their numbers."""
 
     partitions: dict[int, PartitionData] = field(default_factory=dict)
@@ -97,10 +99,13 @@ class _Read:
             self.copied_bytes += sign * len(records)
 
 
-class _Fetch:
+class Fetch:
     """A request in work: its limits, and what its session makes of it."""
 
     __slots__ = ("broker", "request", "turn", "who")
+
+    parked: "ClassVar[type[Parked]]"
+    to_clients = True
 
     def __init__(self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn, who: Requester) -> None:
         self.broker = broker
@@ -109,20 +114,58 @@ class _Fetch:
         self.who = who
 
     def permitted(self, name: str, topic_id: uuid.UUID) -> TopicImage:
-        """A topic that is read by a consumer who may, or copied by a broker; raises TopicAuthorizationFailed."""
-        broker = self.broker
-        if not is_follower(self.request):
-            return permitted_topic(broker, self.who, Operation.READ, name, topic_id)
-        if not broker.authorizer.allows(self.who, Operation.CLUSTER_ACTION, THE_CLUSTER):
-            raise TopicAuthorizationFailed(f"{self.who.principal} is no broker, and fetches as if it were one")
-        return find_topic(broker, name, topic_id)
+        """A topic that is read by a consumer who may; raises TopicAuthorizationFailed."""
+        return permitted_topic(self.broker, self.who, Operation.READ, name, topic_id)
 
-    def is_enough(self, read: _Read) -> bool:
+    def read(self, read: Read, numbers: Iterable[int], may_block: bool = True) -> None:
+        """Read partitions, some of them perhaps not for the first time."""
+        broker, request, wanted = self.broker, self.request, self.turn.wanted
+        budget = min(request.max_bytes, broker.config.fetch_max_bytes)
+        aborted: Aborted = () if request.isolation_level == READ_COMMITTED else None
+        partitions = read.partitions
+        everybody_may = broker.authorizer is ALLOW_ALL
+        image: TopicImage | None = None
+        topic, topic_id = "", ZERO_UUID
+        for number in numbers:
+            name, its_id, partition = wanted[number]
+            before = partitions.get(number)
+            if before is not None and before.records:
+                read.count(before.records, -1)
+            try:
+                if image is None or its_id is not topic_id or name != topic:  # else that of the one before
+                    image = None
+                    image = find_topic(broker, name, its_id) if everybody_may else self.permitted(name, its_id)
+                    topic, topic_id = name, its_id
+                found = find_replica(broker, image, partition.partition, partition.current_leader_epoch)
+                if (
+                    partition.fetch_offset == found.high_watermark
+                    and partition.last_fetched_epoch < 0
+                    and not found.log.closed
+                ):
+                    read.found[number] = found
+                    partitions[number] = row_of(found, partition.partition, b"", aborted)
+                    continue
+                left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
+                partitions[number] = _read_one(found, partition, number, aborted, left, read, may_block)
+            except KafkaError as error:
+                read.answer_now = True
+                partitions[number] = failed(broker, wanted[number], error)
+
+    def moved(self, read: Read) -> Sequence[int]:
+        """Partitions whose logs have more, or are of no use any more."""
+        partitions = read.partitions
+        return [
+            number
+            for number, found in read.found.items()
+            if found.high_watermark != partitions[number].high_watermark or found.log.closed or not found.machine.leads
+        ]
+
+    def is_enough(self, read: Read) -> bool:
         """Whether the answer is due without waiting."""
         request = self.request
         return read.has(request.min_bytes) or request.max_wait_ms <= 0 or self.turn.is_empty
 
-    def answer(self, read: _Read) -> FetchResponse:
+    def answer(self, read: Read) -> FetchResponse:
         """The answer; asked for once, because the session takes note of what the client is told."""
         wanted, partitions = self.turn.wanted, read.partitions
         data = [partitions[number] for number in range(len(wanted))]
@@ -140,7 +183,7 @@ class _Fetch:
                 rows = []
             row = data[number]
             rows.append(row)
-            if row.records:
+            if row.records and self.to_clients:
                 read.found[number].log.note_read(row.records)
         if rows:
             topics.append(new_tuple(FetchableTopicResponse, (topic, topic_id, tuple(rows))))
@@ -159,14 +202,19 @@ def serve(
 ) -> "FetchResponse | asyncio.Future[FetchResponse]":
     """Read what is there; if that is not enough yet, park."""
     turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms(), broker.authorizer, who.principal)
-    fetch = _Fetch(broker, request, turn, who)
+    if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
+        from tidemill.broker.handlers.fetch_follower import FollowerFetch  # a broker by itself never needs it
+
+        fetch: Fetch = FollowerFetch(broker, request, turn, who)
+    else:
+        fetch = Fetch(broker, request, turn, who)
     read = _read_all(fetch, may_block=False)
     if read.cold:
         return _answer_after_prefetch(fetch, read.cold)
     if fetch.is_enough(read):
         return fetch.answer(read)
     answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
-    _Parked(fetch, read, answer)
+    fetch.parked(fetch, read, answer)
     return answer
 
 
@@ -209,14 +257,14 @@ def _has_error(response: FetchResponse) -> bool:
     return response.error_code != 0
 
 
-def _answer_after_prefetch(fetch: _Fetch, cold: list[Callable[[], None]]) -> "asyncio.Future[FetchResponse]":
+def _answer_after_prefetch(fetch: Fetch, cold: list[Callable[[], None]]) -> "asyncio.Future[FetchResponse]":
     """Let threads read what is not in memory; nobody else waits for the disk meanwhile."""
     answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
     fetch.broker.logs.prefetch(cold).add_done_callback(lambda _done: _go_on(fetch, answer))
     return answer
 
 
-def _go_on(fetch: _Fetch, answer: "asyncio.Future[FetchResponse]") -> None:
+def _go_on(fetch: Fetch, answer: "asyncio.Future[FetchResponse]") -> None:
     if answer.done():
         return
     try:
@@ -225,53 +273,18 @@ def _go_on(fetch: _Fetch, answer: "asyncio.Future[FetchResponse]") -> None:
         if fetch.is_enough(read):
             answer.set_result(fetch.answer(read))
         else:
-            _Parked(fetch, read, answer)
+            fetch.parked(fetch, read, answer)
     except Exception as error:  # called by the loop: the client must hear of it all the same
         answer.set_exception(error)
 
 
-def _read_all(fetch: _Fetch, *, may_block: bool = True) -> _Read:
+def _read_all(fetch: Fetch, *, may_block: bool = True) -> Read:
     """One pass over all partitions, beginning where the turn says."""
     count = len(fetch.turn.wanted)
     first = fetch.turn.first
-    read = _Read()
-    _read_some(fetch, read, (*range(first, count), *range(first)) if first else range(count), may_block)
+    read = Read()
+    fetch.read(read, (*range(first, count), *range(first)) if first else range(count), may_block)
     return read
-
-
-def _read_some(fetch: _Fetch, read: _Read, numbers: Iterable[int], may_block: bool = True) -> None:
-    """Read partitions, some of them perhaps not for the first time."""
-    broker, request, wanted = fetch.broker, fetch.request, fetch.turn.wanted
-    budget = min(request.max_bytes, broker.config.fetch_max_bytes)
-    aborted: Aborted = () if request.isolation_level == READ_COMMITTED else None
-    partitions = read.partitions
-    everybody_may = broker.authorizer is ALLOW_ALL
-    image: TopicImage | None = None
-    topic, topic_id = "", ZERO_UUID
-    for number in numbers:
-        name, its_id, partition = wanted[number]
-        before = partitions.get(number)
-        if before is not None and before.records:
-            read.count(before.records, -1)
-        try:
-            if image is None or its_id is not topic_id or name != topic:  # else that of the one before
-                image = None
-                image = find_topic(broker, name, its_id) if everybody_may else fetch.permitted(name, its_id)
-                topic, topic_id = name, its_id
-            found = find_replica(broker, image, partition.partition, partition.current_leader_epoch)
-            if (
-                partition.fetch_offset == found.high_watermark
-                and partition.last_fetched_epoch < 0
-                and not found.log.closed
-            ):
-                read.found[number] = found
-                partitions[number] = _data(found, partition.partition, b"", aborted)
-                continue
-            left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
-            partitions[number] = _read_one(found, partition, number, aborted, left, read, may_block)
-        except KafkaError as error:
-            read.answer_now = True
-            partitions[number] = _failed(broker, wanted[number], error)
 
 
 def _read_one(
@@ -280,34 +293,35 @@ def _read_one(
     number: int,
     aborted: Aborted,
     left: int,
-    read: _Read,
+    read: Read,
     may_block: bool,
 ) -> PartitionData:
     if partition.last_fetched_epoch >= 0:
-        diverging = _diverging_epoch(found, partition)
+        diverging = diverging_epoch(found, partition)
         if diverging is not None:
             read.answer_now = True
-            return _data(found, partition.partition, b"", aborted, diverging)
+            return row_of(found, partition.partition, b"", aborted, diverging)
     offset = partition.fetch_offset
     records: bytes | memoryview = b""
     if not found.high_watermark < offset <= found.log.log_end_offset:  # else there, not visible yet
         size_bytes = min(partition.partition_max_bytes, left)
         if not may_block and (cold := found.log.cold(offset, size_bytes)) is not None:
             read.cold.append(cold)
-            return _data(found, partition.partition, b"", aborted)
+            return row_of(found, partition.partition, b"", aborted)
         records = found.read(offset, size_bytes, at_least_one=read.size_bytes == 0)
         read.count(records)
     read.found[number] = found
-    return _data(found, partition.partition, records, aborted)
+    return row_of(found, partition.partition, records, aborted)
 
 
-def _data(
+def row_of(
     found: Replica,
     partition: int,
     records: bytes | memoryview,
     aborted: Aborted,
     diverging: EpochEndOffset = _NO_EPOCH,
 ) -> PartitionData:
+    """What is told of a partition in which nothing is wrong."""
     return new_tuple(
         PartitionData,
         (
@@ -326,7 +340,7 @@ def _data(
     )
 
 
-def _diverging_epoch(found: Replica, partition: FetchPartition) -> EpochEndOffset | None:
+def diverging_epoch(found: Replica, partition: FetchPartition) -> EpochEndOffset | None:
     """Where the log of the one who asks ceases to be ours, if it does below the offset asked for (KIP-595).
 
     Raises OffsetOutOfRange if it was written under an epoch that there has not been here: nobody can say where they
@@ -344,7 +358,7 @@ def _diverging_epoch(found: Replica, partition: FetchPartition) -> EpochEndOffse
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
 
-def _failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> PartitionData:
+def failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> PartitionData:
     """An error; one about the offset also says which offsets there are."""
     found = None
     number = wanted.partition.partition
@@ -362,28 +376,28 @@ def _failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> Partit
     )
 
 
-class _Parked:
+class Parked:
     """A fetch that waits for data or for its time to be over; nothing is left of it once `answer` is done.
 
     What was found before it was parked is kept. All partitions have one way to wake it, and a glance at their logs says
     which of them have moved, so that a record for one of a thousand partitions makes it read that one.
     """
 
-    __slots__ = ("_fetch", "_is_woken", "_read", "_replicas", "_timer", "answer")
+    __slots__ = ("_fetch", "_is_woken", "_read", "_timer", "answer", "replicas")
 
-    def __init__(self, fetch: _Fetch, read: _Read, answer: "asyncio.Future[FetchResponse]") -> None:
+    def __init__(self, fetch: Fetch, read: Read, answer: "asyncio.Future[FetchResponse]") -> None:
         self._fetch = fetch
         self._read = read
         self._is_woken = False
         self._timer = asyncio.get_running_loop().call_later(fetch.request.max_wait_ms / 1000, self._finish)
-        self._replicas = [*read.found.values(), *cast(list[Replica], fetch.turn.quiet_logs())]
+        self.replicas = [*read.found.values(), *cast(list[Replica], fetch.turn.quiet_logs())]
         self.answer = answer
         self.answer.add_done_callback(self._leave)
-        wake = self._wake
-        for replica in self._replicas:
+        wake = self.wake
+        for replica in self.replicas:
             replica.wait_for_data(wake)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Something arrived: look once at the end of this turn of the loop, whatever else arrives in it."""
         if not self._is_woken:
             self._is_woken = True
@@ -405,7 +419,7 @@ class _Parked:
         self._is_woken = False
         fetch, read = self._fetch, self._read
         try:
-            _read_some(fetch, read, (*_moved(read), *fetch.turn.want_moved()))
+            fetch.read(read, (*fetch.moved(read), *fetch.turn.want_moved()))
             if read.has(min_bytes):
                 self.answer.set_result(fetch.answer(read))
         except Exception as error:  # called by the loop: the client must hear of it all the same
@@ -413,19 +427,12 @@ class _Parked:
 
     def _leave(self, _answer: "asyncio.Future[FetchResponse]") -> None:
         self._timer.cancel()
-        wake = self._wake
-        for replica in self._replicas:
+        wake = self.wake
+        for replica in self.replicas:
             replica.stop_waiting(wake)
 
 
-def _moved(read: _Read) -> list[int]:
-    """Partitions whose logs have more, or are of no use any more."""
-    partitions = read.partitions
-    return [
-        number
-        for number, found in read.found.items()
-        if found.high_watermark != partitions[number].high_watermark or found.log.closed or not found.machine.leads
-    ]
+Fetch.parked = Parked
 
 
 def error_response(request: FetchRequest, error: KafkaError, api_version: int) -> FetchResponse:

@@ -13,6 +13,8 @@ from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord, decode_records
 
+from .producers import NO_COORDINATOR
+
 _KEY = struct.Struct(">hh")  # version, type
 _VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _VERSION = 0
@@ -24,6 +26,10 @@ class Marker(NamedTuple):
 
     commit: bool
     coordinator_epoch: int
+
+
+UNREADABLE = Marker(commit=False, coordinator_epoch=NO_COORDINATOR)
+"""What one counts as that cannot be read."""
 
 
 def encode(marker: Marker, *, producer_id: int, producer_epoch: int, now_ms: int) -> bytes:
@@ -50,3 +56,14 @@ def decode(view: BatchView) -> Marker | None:
     if value is None or len(value) < _VALUE.size:
         raise CorruptMessage("a transaction marker that does not say which coordinator wrote it")
     return Marker(kind == _COMMIT, _VALUE.unpack_from(value)[1])
+
+
+def decode_any(view: BatchView) -> Marker | None:
+    """The same for a log that has it already: one that cannot be read ends its transaction as an aborted one.
+
+    Else that would never end, and a follower that refused it would wait for ever: its leader has nothing better.
+    """
+    try:
+        return decode(view)
+    except CorruptMessage:
+        return UNREADABLE

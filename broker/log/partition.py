@@ -154,6 +154,7 @@ class PartitionLog:
         self._sparse = not self._active.dense
         self._reported_missing: frozenset[int] = frozenset()  # base offsets of segments, so that each is said once
         self._owner: Callable[[], None] | None = None
+        self.on_append: Callable[[], None] | None = None  # set while somebody waits for more than what is committed
 
     # -- state
 
@@ -291,7 +292,7 @@ class PartitionLog:
         self._check_open()
         self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
         data = bytearray(markers.encode(marker, producer_id=producer_id, producer_epoch=producer_epoch, now_ms=now_ms))
-        base_offset = self.log_end_offset
+        base_offset, leader_epoch = self.log_end_offset, max(leader_epoch, self.epochs.latest)
         stamp(data, 0, base_offset, leader_epoch)
         self._write(data, now_ms, base_offset, now_ms)
         self._note_epoch(leader_epoch, base_offset)
@@ -311,7 +312,7 @@ class PartitionLog:
             raise OffsetOutOfRange(f"{self.topic_partition} ends at {self.log_end_offset}, not at {offset}")
         view = memoryview(data)
         found = check_replicated(data, offset, self.leader_epoch)
-        ended = {at: markers.decode(BatchView(data, at)) for at, batch in found if batch.is_control}  # all, or none
+        ended = {at: markers.decode_any(BatchView(data, at)) for at, batch in found if batch.is_control}
         for at, batch in found:
             self._store_replicated(view[at : at + batch.size_bytes], batch, ended.get(at), now_ms)
 
@@ -369,13 +370,16 @@ class PartitionLog:
             stamp_append_time(data, 0, now_ms)
         elif batch.attributes & TIMESTAMP_TYPE_BIT:
             set_create_time(data)
+        latest_epoch = self.epochs.latest
+        if leader_epoch < latest_epoch:  # no epoch goes back in a log, or no follower could store it
+            leader_epoch = latest_epoch
         stamp(data, 0, base_offset, leader_epoch)
         try:
             self._write(data, max_timestamp, last_offset, now_ms)
         except KafkaStorageError:
             data[:HEADER_BYTES] = pack_header(batch)  # the caller may try again with it
             raise
-        if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
+        if leader_epoch > latest_epoch and self.epochs.assign(leader_epoch, base_offset):
             self._plan.epochs = True
         if idempotent:
             self.producers.update(batch, base_offset, max_timestamp, now_ms)
@@ -441,6 +445,8 @@ class PartitionLog:
         self._bytes_in += size_bytes
         if self._bytes_in - self._bytes_in_before >= HOT_BYTES:
             self._hot_from, self._hot_next, self._bytes_in_before = self._hot_next, log_end_offset, self._bytes_in
+        if self.on_append is not None:
+            self.on_append()
         if self._held_when_durable:
             self.flusher.add(self)
             return
@@ -528,6 +534,11 @@ class PartitionLog:
             raise KafkaStorageError(f"cannot read {self.directory.path}: {error.strerror}") from error
         position = segment.size_bytes if found is None else found[0]
         return LogPosition(offset, segment.base_offset, position, None)
+
+    def segment_start(self, offset: int) -> LogPosition:
+        """The beginning of the segment that has `offset`: nothing has to be read for it."""
+        base = self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
+        return LogPosition(max(base, self.log_start_offset), base, 0, None)
 
     def commit(self, position: LogPosition) -> None:
         """Nothing below this position, which is of an offset that is held, is ever cut off again."""

@@ -44,7 +44,7 @@ from .config import LogConfig
 from .epochs import LeaderEpochs
 from .identity import read_topic_id
 from .index import RELATIVE_OFFSET_MAX, IndexDamaged
-from .producers import NO_COORDINATOR, ProducerStates
+from .producers import ProducerStates
 from .scan import BadBatch, resync
 from .segment import Segment
 from .segment_age import prove_latest
@@ -412,9 +412,9 @@ def _replay(
 
 def _replay_marker(segment: Segment, position: int, batch: BatchHeader, producers: ProducerStates, now_ms: int) -> None:
     try:
-        marker = markers.decode(BatchView(segment.file.read_at(position, batch.size_bytes)))
-    except CorruptMessage:
-        marker = markers.Marker(commit=False, coordinator_epoch=NO_COORDINATOR)  # or its transaction would never end
+        marker = markers.decode_any(BatchView(segment.file.read_at(position, batch.size_bytes)))
+    except CorruptMessage:  # not even a batch
+        marker = markers.UNREADABLE
     if marker is not None:
         producers.end_transaction(batch, batch.base_offset, marker.coordinator_epoch, now_ms)
 

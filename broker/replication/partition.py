@@ -155,8 +155,11 @@ class PartitionMachine:
             raise NotLeaderOrFollower(f"broker {self.node_id} does not lead; {self.leader} does")
 
     def check_in_sync(self, min_in_sync: int) -> None:
-        """Raise NotEnoughReplicas if a batch with acks=all must not even be appended."""
-        if len(self.isr) < min_in_sync:
+        """Raise NotEnoughReplicas if a batch with acks=all must not even be appended.
+
+        More than there are replicas is never demanded, as in Kafka.
+        """
+        if len(self.isr) < min(min_in_sync, len(self.replicas)):
             raise NotEnoughReplicas(f"{len(self.isr)} replicas in sync; min.insync.replicas is {min_in_sync}")
 
     # -- what happens
@@ -181,6 +184,7 @@ class PartitionMachine:
         return self._follow(new_epoch)
 
     def _lead(self, new_epoch: bool, log_end: int, now_ms: int) -> list[Action]:
+        followed = self.role is Role.FOLLOWER
         if new_epoch or self.role is not Role.LEADER:
             self.role, self.leads = Role.LEADER, True
             self._epoch_start = log_end
@@ -194,7 +198,8 @@ class PartitionMachine:
         }
         self._stop_joining(self._maximal)
         self._settle(log_end)
-        return self._refuse_if_too_few()
+        ended: list[Action] = [Follow(leader=NOBODY, leader_epoch=self.leader_epoch)] if followed else []
+        return ended + self._refuse_if_too_few()
 
     def _follow(self, new_epoch: bool) -> list[Action]:
         before, self.role = self.role, Role.FOLLOWER if self.node_id in self.replicas else Role.NONE
@@ -244,7 +249,7 @@ class PartitionMachine:
             caught_up_ms = max(caught_up_ms, now_ms)
         elif before.held >= 0 and offset >= before.end:
             caught_up_ms = max(caught_up_ms, before.fetched_ms)
-        held = max(offset, before.held)
+        held = offset  # also where it is less than before: a copy that was thrown away is no longer counted on
         joining = replica not in self._maximal and caught_up_ms >= 0 and now_ms - caught_up_ms <= self._lag_max_ms
         self._followers[replica] = Progress(
             held, max(broker_epoch, before.broker_epoch), caught_up_ms, now_ms, log_end, joining
@@ -261,6 +266,9 @@ class PartitionMachine:
         """Some time has passed: who does not keep up is asked out, what has not been answered is asked again."""
         if self.role is not Role.LEADER:
             return []
+        for replica, each in self._followers.items():  # of a silent partition nobody fetches anything
+            if each.held == log_end and each.caught_up_ms < now_ms:
+                self._followers[replica] = each._replace(caught_up_ms=now_ms)
         late = {
             replica
             for replica, each in self._followers.items()

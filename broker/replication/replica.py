@@ -9,8 +9,9 @@ Used on the event loop only. Not here: the rules (`partition`), and who asks the
 """
 
 import asyncio
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import structlog
@@ -19,7 +20,7 @@ from tidemill.broker.log.flush_plan import LogPosition
 from tidemill.broker.log.partition import AppendResult, PartitionLog
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.actions import Action, Follow, ProposeIsr, RefuseWaiting, Truncate
-from tidemill.broker.replication.partition import PartitionMachine
+from tidemill.broker.replication.partition import NOBODY, PartitionMachine, Role
 from tidemill.core.errors import CorruptMessage, KafkaError, KafkaStorageError, error_for_code
 from tidemill.core.runtime.disk import ByteBuffer
 
@@ -36,8 +37,10 @@ Outlet: TypeAlias = "Callable[[Replica, Wish], None]"
 
 class _Waiter(NamedTuple):
     offset: int
-    number: int  # so that no two are compared any further
     answer: "asyncio.Future[None]"
+
+
+_offset_of = itemgetter(0)
 
 
 class Replica:
@@ -45,9 +48,9 @@ class Replica:
 
     __slots__ = (
         "__weakref__",
+        "_append_wakes",
         "_cuts",
         "_next_round",
-        "_numbers",
         "_outlet",
         "_waiters",
         "_wakes",
@@ -65,11 +68,11 @@ class Replica:
         self._outlet = outlet
         self._next_round = partition_log.flusher.next_round
         self._wakes: set[Callable[[], None]] = set()
-        self._waiters: list[_Waiter] = []  # by offset
-        self._numbers = 0
+        self._append_wakes: set[Callable[[], None]] = set()
+        self._waiters: list[_Waiter] = []  # by offset, one for each
         self._cuts = partition_log.cuts
         self.high_watermark = -1  # to be read only, as is ...
-        self.visible = LogPosition(-1, 0, 0, None)  # ... where it lies in the log; the first image says it
+        self.visible = LogPosition(-1, 0, 0, None)  # ... where it lies in the log; the first image says both
         partition_log.own(self._log_changed)
 
     # -- what holds now
@@ -161,6 +164,8 @@ class Replica:
         if self.log.closed:
             self._refuse(KafkaStorageError(f"{self.log.topic_partition} is closed"))
             self._wake()
+            if self.machine.role is Role.FOLLOWER:
+                self._outlet(self, Follow(leader=NOBODY, leader_epoch=self.machine.leader_epoch))
             return
         self._cuts = self.log.cuts  # nothing of what goes may be shown while the disk is at it
         self.machine.truncated(self.log.log_end_offset)
@@ -175,7 +180,10 @@ class Replica:
             visible = held if high_watermark == held.offset else self.log.position_of(high_watermark)
         except (CorruptMessage, KafkaStorageError) as error:
             log.error("high watermark stays", partition=str(self.log.topic_partition), reason=str(error))
-            return
+            if self.high_watermark >= 0:
+                return
+            visible = self.log.segment_start(high_watermark)  # what is before the damage, until more is committed
+            high_watermark = visible.offset
         self.visible, self.high_watermark = visible, high_watermark
         self.log.commit(visible)
         self._tell()
@@ -215,18 +223,18 @@ class Replica:
 
     def _acknowledgement(self, last_offset: int) -> "asyncio.Future[None]":
         self.machine.check_leads()
-        for waiter in self._waiters:
-            if waiter.offset == last_offset:
-                return waiter.answer
-        self._numbers += 1
+        waiters = self._waiters
+        place = bisect_left(waiters, last_offset, key=_offset_of)
+        if place < len(waiters) and waiters[place].offset == last_offset:
+            return waiters[place].answer
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        insort(self._waiters, _Waiter(last_offset, self._numbers, answer))
+        waiters.insert(place, _Waiter(last_offset, answer))
         return answer
 
     def _acknowledge(self, high_watermark: int) -> None:
-        waiters = self._waiters
-        count = next((number for number, each in enumerate(waiters) if each.offset >= high_watermark), len(waiters))
-        done, self._waiters = waiters[:count], waiters[count:]
+        count = bisect_left(self._waiters, high_watermark, key=_offset_of)
+        done = self._waiters[:count]
+        del self._waiters[:count]
         for waiter in done:
             if not waiter.answer.done():
                 waiter.answer.set_result(None)
@@ -253,8 +261,21 @@ class Replica:
         self._wakes.add(wake)
 
     def stop_waiting(self, wake: Callable[[], None]) -> None:
-        """Undo `wait_for_data`."""
+        """Undo `wait_for_data` and `wait_for_appends`."""
         self._wakes.discard(wake)
+        if self._append_wakes:
+            self._append_wakes.discard(wake)
+            if not self._append_wakes:
+                self.log.on_append = None
+
+    def wait_for_appends(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever anything is appended, committed or not, until `stop_waiting`: for followers."""
+        self._append_wakes.add(wake)
+        self.log.on_append = self._appended
+
+    def _appended(self) -> None:
+        for wake in tuple(self._append_wakes):
+            wake()
 
     @property
     def waiting(self) -> int:

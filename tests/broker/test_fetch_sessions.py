@@ -336,6 +336,32 @@ def quietened(cache: FetchSessions, logs: dict[int, "Log"], image: ClusterImage 
     return cache.finish(turn, data, 0, sources(logs, image=image)).session_id
 
 
+def test_a_partition_is_quiet_for_a_follower_when_it_has_all_committed_or_not() -> None:
+    cache = sessions()
+    logs = {0: Log(end=5, stable=5, beyond=2), 1: Log(end=5, stable=5, beyond=2)}
+    turn = cache.begin(request({("t", 0): 5, ("t", 1): 7}, **FOLLOWER), 15, 0)
+    assert (turn.told(0), turn.privileged) == (2**63 - 1, True)
+    data = [log.data(number, 9) for number, log in logs.items()]
+    session_id = cache.finish(turn, data, 0, sources(logs)).session_id
+
+    def ask(epoch: int, changed: dict[tuple[str, int], int]) -> list[int]:
+        turn = cache.begin(request(changed, session_id, epoch, **FOLLOWER), 15, 0)
+        assert all(turn.told(number) == 5 for number in range(len(turn.wanted)))
+        asked = [number for _, number in places(turn)]
+        cache.finish(turn, [logs[number].data(number, 9) for number in asked], 0, sources(logs, asked))
+        return asked
+
+    assert ask(1, {}) == [0], "it has been told all that is committed, and there is more"
+    assert ask(2, {("t", 0): 7}) == [0]
+    assert ask(3, {}) == []
+    logs[1].beyond += 1
+    assert ask(4, {}) == [1]
+    assert ask(5, {("t", 1): 8}) == [1]
+    assert ask(6, {}) == []
+    logs[0].end, logs[0].beyond = 6, 1
+    assert ask(7, {}) == [0], "more of it is committed"
+
+
 def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> None:
     cache = sessions()
     logs = {number: Log(end=5, stable=5) for number in range(4)}
@@ -496,10 +522,15 @@ class Log:
     error: int = 0
     led_elsewhere: bool = False  # which the log itself does not know
     image: PartitionImage | None = None
+    beyond: int = 0  # that is not committed
 
     @property
     def high_watermark(self) -> int:
         return self.end
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.end + self.beyond
 
     @property
     def last_stable_offset(self) -> int:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tests.broker.broker_world import WireClient
@@ -31,6 +32,15 @@ async def make_topic(broker: Broker, name: str = "t", partitions: int = 1, **con
     (result,) = await broker.controller.create_topics([NewTopic(name=name, partitions=partitions, configs=settings)])
     assert result.error is None
     return broker.controller.image.topics[name]
+
+
+def out_of_sync(broker: Broker, topic: TopicImage) -> None:
+    """Let every partition of `topic` have a second replica, on a broker that there is not."""
+    for partition in topic.partitions:
+        replica = broker.replicas.get(topic.name, partition.partition)
+        assert replica is not None
+        two = replace(partition, replicas=(broker.node_id, 99), partition_epoch=partition.partition_epoch + 1)
+        replica.assign(two, now_ms=0)
 
 
 def records(*values: bytes, timestamp: int = 1_700_000_000_000, **more: Any) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.broker_world import WireClient, wire_client
-from tests.broker.handlers.data_path import make_topic
+from tests.broker.handlers.data_path import make_topic, out_of_sync
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Exchange, Peer
 from tidemill.broker.handlers.produce_memo import ProduceMemo
@@ -61,7 +61,9 @@ async def one(folder: Path, served: Served | None, policy: str = "os") -> AsyncI
     around = Surroundings(clock=ManualClock(), new_uuid=lambda: uuid.UUID(int=next(numbers) << 64))
     async with open_broker(config, around=around, routes=routes) as broker, wire_client(broker) as client:
         for name, settings in TOPICS.items():
-            await make_topic(broker, name, partitions=2, **settings)
+            topic = await make_topic(broker, name, partitions=2, **settings)
+            if name == "careful":
+                out_of_sync(broker, topic)
         yield broker, client
 
 

@@ -12,6 +12,7 @@ from tests.broker.handlers.data_path import (
     decoded,
     fetch,
     make_topic,
+    out_of_sync,
     produce,
     produce_request,
     records,
@@ -152,6 +153,8 @@ async def test_the_clusters_own_topics_are_not_written_by_clients(tmp_path: Path
 async def test_too_few_replicas(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         topic = await make_topic(broker, min_insync_replicas="2")
+        assert (await produce(client, topic, records(b"a"))).error_code == 0, "more than there are is not demanded"
+        out_of_sync(broker, topic)
         assert (await produce(client, topic, records(b"a"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert (await produce(client, topic, records(b"a"), acks=1)).error_code == 0
 

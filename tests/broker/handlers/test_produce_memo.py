@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, produce_request, records
+from tests.broker.handlers.data_path import (
+    decoded,
+    fetch,
+    make_topic,
+    out_of_sync,
+    produce,
+    produce_request,
+    records,
+)
 from tests.broker.handlers.short_way import PEER, TOPICS, Served, answer_bytes, one
 from tidemill.broker import admission
 from tidemill.broker.handlers import produce_memo, produce_several
@@ -150,6 +158,7 @@ async def test_changed_settings_are_obeyed_at_once(tmp_path: Path, key: str, val
     served = Served()
     async with one(tmp_path, served) as (broker, client):
         topic = broker.controller.image.topics["plain"]
+        out_of_sync(broker, topic)
         batch = records(b"a" * 100, timestamp=1_600_000_000_000)
         assert [(await produce(client, topic, batch)).error_code for _ in range(2)] == [0, 0]
         change = ConfigChange(name=key, op=ConfigOp.SET, value=value)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.broker.log.log_world import batch
-from tidemill.broker.log.markers import Marker, decode, encode
+from tidemill.broker.log.markers import UNREADABLE, Marker, decode, decode_any, encode
 from tidemill.core.errors import CorruptMessage
 from tidemill.core.records.batch import BatchView
 from tidemill.core.records.builder import build_batch
@@ -24,5 +24,11 @@ def test_a_marker_comes_back(marker: Marker) -> None:
 def test_other_control_records_are_no_markers() -> None:
     assert decode(BatchView(build_batch([NewRecord(0, b"\0\0\0\2", b"leader change")], control=True))) is None
     assert decode(BatchView(batch(1))) is None
+
+
+def test_one_that_says_too_little_is_refused_or_counts_as_an_abort() -> None:
+    unreadable = BatchView(build_batch([NewRecord(0, b"\0\0\0\1", b"")], control=True))
     with pytest.raises(CorruptMessage):
-        decode(BatchView(build_batch([NewRecord(0, b"\0\0\0\1", b"")], control=True)))
+        decode(unreadable)
+    assert (decode_any(unreadable), UNREADABLE.commit) == (UNREADABLE, False)
+    assert decode_any(BatchView(batch(1))) is None

@@ -230,17 +230,21 @@ async def test_a_follower_stores_what_its_leader_has() -> None:
         assert [view.base_offset for view in read_all(log)] == [0, 3, 9]
 
 
-async def test_a_marker_that_cannot_be_read_keeps_all_out_that_came_with_it() -> None:
+async def test_a_marker_that_cannot_be_read_is_stored_as_the_leader_has_it_and_ends_its_transaction() -> None:
+    """The leader has nothing better, and whoever refuses it is out of sync for ever."""
     async with opened(SimulatedDisk()) as (_, log):
-        append(log, 3)
+        log.append_at(0, _transactional(7, 0), now_ms=NOW_MS)
+        assert log.producers.first_undecided(0) == 0
+        end = log.log_end_offset
         nothing_said = NewRecord(NOW_MS, struct.pack(">hh", 0, 1), b"")
         marker = bytearray(
             build_batch([nothing_said], producer_id=7, producer_epoch=0, transactional=True, control=True)
         )
-        stamp(marker, 0, 5, 1)
-        with pytest.raises(CorruptMessage):
-            log.append_at(3, replicated(3, 2, 1, producer=(7, 0, 0)) + marker, now_ms=NOW_MS)
-        assert (log.log_end_offset, log.leader_epoch, log.producers.get(7)) == (3, 0, None)
+        stamp(marker, 0, end, 1)
+        log.append_at(end, bytes(marker), now_ms=NOW_MS)
+        assert (log.log_end_offset, log.leader_epoch) == (end + 1, 1)
+        await log.durable(end)
+        assert log.producers.first_undecided(end + 1) is None
 
 
 async def test_transactions_end_by_markers_of_either_kind() -> None:

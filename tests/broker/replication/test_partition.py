@@ -84,9 +84,11 @@ def test_a_checkpoint_beyond_the_log_is_bounded_by_it() -> None:
 def test_one_replica_is_enough_where_there_is_but_one() -> None:
     led = Led((1,), replicas=(1,), min_in_sync=2)
     assert (led.machine.alone, led.machine.high_watermark) == (True, 10)
+    led.machine.check_in_sync(2)  # more than there are is not demanded
+    led.assign(image(isr=(1,), version=1))
+    led.machine.check_in_sync(1)
     with pytest.raises(NotEnoughReplicas, match=r"1 replicas in sync; min\.insync\.replicas is 2"):
         led.machine.check_in_sync(2)
-    led.machine.check_in_sync(1)
 
 
 # --- the high watermark
@@ -190,6 +192,15 @@ def test_a_silent_follower_of_a_silent_partition_stays() -> None:
     assert led.tick(10**6) == []
 
 
+def test_a_follower_of_a_partition_that_was_silent_for_long_has_time_for_what_comes_then() -> None:
+    led = Led((1, 2))
+    led.fetch(2, 10)
+    led.tick(10**6)
+    led.append()
+    assert led.tick(900) == [], "it has not even been asked yet"
+    assert led.tick(200) == [asked((1,))]
+
+
 def test_a_refusal_proves_nothing_so_the_committed_isr_is_asked_for() -> None:
     led = Led((1,))
     led.fetch(2, 10)
@@ -252,6 +263,14 @@ def test_who_leads_no_more_acknowledges_no_more() -> None:
         Follow(leader=-1, leader_epoch=3)
     ]
     assert led.machine.role is Role.NONE
+
+
+def test_a_follower_that_is_elected_follows_nobody() -> None:
+    machine = following()
+    assert machine.assigned(image(leader=2, isr=(1, 2), epoch=4, version=4), log_end=10, now_ms=0) == [
+        Follow(leader=-1, leader_epoch=4)
+    ]
+    assert machine.assigned(image(leader=2, isr=(2,), epoch=5, version=5), log_end=10, now_ms=0) == []
 
 
 # --- a follower

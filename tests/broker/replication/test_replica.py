@@ -8,6 +8,7 @@ import pytest
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch
 from tests.broker.replication.replica_world import image, led
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.markers import Marker
 from tidemill.broker.replication.actions import Follow, ProposeIsr, Truncate
 from tidemill.broker.replication.replica import ACKS_LEADER, Replica
@@ -217,3 +218,60 @@ async def test_what_the_leader_before_had_committed_is_forgotten_with_the_end_th
     append(replica)
     await durable(replica)
     assert (replica.machine.held, replica.high_watermark) == (4, 2)
+
+
+async def test_answers_that_are_waited_for_come_in_whatever_order_they_were_asked_for() -> None:
+    replica = led(world().open(), image(isr=(1, 2), version=1))
+    last = append(replica, 4)
+    waiting = {offset: replica.pending(offset) for offset in (5, last, 1, 3)}
+    again = [replica.pending(offset) for offset in (3, 5)]
+    assert [again[0], again[1]] == [waiting[3], waiting[5]]
+    await durable(replica)
+    fetched(replica, 2, 4)
+    assert [offset for offset, answer in waiting.items() if answer is not None and answer.done()] == [1, 3]
+    fetched(replica, 2, 8)
+    assert all(answer is not None and answer.done() for answer in waiting.values())
+
+
+async def test_what_is_appended_wakes_those_who_copy_it_and_nobody_else() -> None:
+    replica = led(world().open(), image(isr=(1, 2), version=1))
+    woken: list[str] = []
+    follower: Callable[[], None] = lambda: woken.append("follower")  # noqa: E731
+    consumer: Callable[[], None] = lambda: woken.append("consumer")  # noqa: E731
+    replica.wait_for_appends(follower)
+    replica.wait_for_data(consumer)
+    append(replica)
+    assert woken == ["follower"], "nothing is committed yet"
+    replica.stop_waiting(follower)
+    append(replica)
+    assert (woken, replica.log.on_append) == (["follower"], None)
+    await durable(replica)
+    fetched(replica, 2, 2)
+    assert woken == ["follower", "consumer"]
+
+
+async def test_no_epoch_goes_back_in_a_log_whatever_the_image_says() -> None:
+    log = world().open()
+    log.append(batch(1), now_ms=NOW_MS, leader_epoch=5)
+    replica = led(log, image(isr=(1,), epoch=3, version=1))
+    log.append(batch(1), now_ms=NOW_MS, leader_epoch=replica.machine.leader_epoch)
+    log.append_marker(Marker(True, 0), producer_id=7, producer_epoch=0, now_ms=NOW_MS, leader_epoch=3)
+    await durable(replica)
+    assert [view.leader_epoch for view in iter_batches(replica.read(0, 10**6))] == [5, 5, 5]
+
+
+async def test_a_high_watermark_that_lies_in_a_damaged_batch_shows_what_is_before_that() -> None:
+    disk = SimulatedDisk()
+    place = LogWorld(disk.root, LogConfig(segment_bytes=300))
+    log = place.open()
+    for _ in range(8):
+        await log.durable(log.append(batch(2), now_ms=NOW_MS).last_offset)
+    assert len(log.segments) > 2
+    segment = log.segments[1]
+    segment.file.write_at(0, bytes(segment.size_bytes))
+    log = place.open(clean=True)
+    high_watermark = segment.base_offset + 1
+    replica = led(log, image(leader=2, isr=(1, 2), version=1), high_watermark=high_watermark)
+    assert replica.machine.high_watermark == high_watermark
+    assert replica.high_watermark == segment.base_offset == log.committed_offset
+    assert offsets(replica)[0] == 0

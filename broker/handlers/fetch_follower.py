@@ -1,0 +1,152 @@
+"""Fetch (1) by a broker that copies what it is answered with
+
+versions: as `fetch`, whose requests these are when they name a replica; its broker epoch comes with version 15, in a
+tagged field of which the replica's id is part
+
+A follower says with its fetch offset that it holds everything below, in the leader epoch it believes in; that is what
+the high watermark follows from, so it is noted, once for each request, before anything is read. It reads up to the end
+of the log, committed or not. Whoever asks from where its log is not this one is told where they part, and nothing is
+noted of it.
+
+It is answered as soon as there is something to copy or the high watermark is another than the one it knows: without
+that a leader that goes away at a quiet moment leaves followers behind that do not know what was committed.
+
+Only brokers may ask (ClusterAction), and their answers do not count as what clients have fetched.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Sequence
+
+from tidemill.broker.authorization import THE_CLUSTER, Requester
+from tidemill.broker.dispatch import BrokerServices
+from tidemill.broker.fetch_sessions import FetchTurn, Wanted
+from tidemill.broker.handlers.fetch import (
+    COPIED_BYTES_MAX,
+    Fetch,
+    Parked,
+    Read,
+    diverging_epoch,
+    failed,
+    row_of,
+)
+from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_replica, find_topic
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.replication.replica import Replica
+from tidemill.core.errors import InconsistentTopicId, KafkaError, OffsetOutOfRange, TopicAuthorizationFailed
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+
+
+class _ParkedFollower(Parked):
+    """It also wakes for what is appended and not committed."""
+
+    __slots__ = ()
+
+    def __init__(self, fetch: Fetch, read: Read, answer: "asyncio.Future[FetchResponse]") -> None:
+        super().__init__(fetch, read, answer)
+        wake = self.wake
+        for replica in self.replicas:
+            replica.wait_for_appends(wake)
+
+
+class FollowerFetch(Fetch):
+    """A follower's request in work."""
+
+    __slots__ = ("_broker_epoch", "_follower", "_noted")
+
+    parked = _ParkedFollower
+    to_clients = False
+
+    def __init__(self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn, who: Requester) -> None:
+        super().__init__(broker, request, turn, who)
+        state = request.replica_state
+        self._follower = request.replica_id if request.replica_id >= 0 else state.replica_id
+        self._broker_epoch = state.replica_epoch
+        self._noted: set[int] = set()
+
+    def permitted(self, name: str, topic_id: uuid.UUID) -> TopicImage:
+        """A topic, if it is a broker that asks; raises TopicAuthorizationFailed."""
+        if not self.broker.authorizer.allows(self.who, Operation.CLUSTER_ACTION, THE_CLUSTER):
+            raise TopicAuthorizationFailed(f"{self.who.principal} is no broker, and fetches as if it were one")
+        return find_topic(self.broker, name, topic_id)
+
+    def read(self, read: Read, numbers: Iterable[int], may_block: bool = True) -> None:
+        """Note how far the follower holds partitions, and read what it lacks."""
+        wanted, partitions = self.turn.wanted, read.partitions
+        image: TopicImage | None = None
+        topic, topic_id = "", ZERO_UUID
+        for number in numbers:
+            name, its_id, _ = place = wanted[number]
+            before = partitions.get(number)
+            if before is not None and before.records:
+                read.count(before.records, -1)
+            try:
+                if image is None or its_id is not topic_id or name != topic:
+                    image = None
+                    image = self.permitted(name, its_id)
+                    topic, topic_id = name, its_id
+                partitions[number] = self._read_one(read, number, place, image, may_block)
+            except KafkaError as error:
+                read.answer_now = True
+                partitions[number] = failed(self.broker, place, error)
+
+    def _read_one(self, read: Read, number: int, place: Wanted, image: TopicImage, may_block: bool) -> PartitionData:
+        partition = place.partition
+        found = find_replica(self.broker, image, partition.partition, partition.current_leader_epoch)
+        partition_log = found.log
+        if partition_log.topic_id not in (image.topic_id, ZERO_UUID):
+            raise InconsistentTopicId(f"the log of {partition_log.topic_partition} is of another topic of that name")
+        if partition.last_fetched_epoch >= 0:
+            diverging = diverging_epoch(found, partition)
+            if diverging is not None:
+                read.answer_now = True
+                return row_of(found, partition.partition, b"", None, diverging)
+        if number not in self._noted:
+            self._note(found, partition)
+            self._noted.add(number)
+        records: bytes | memoryview = b""
+        room = min(self.request.max_bytes, self.broker.config.fetch_max_bytes) - read.size_bytes
+        left = min(partition.partition_max_bytes, room) if read.copied_bytes < COPIED_BYTES_MAX else 0
+        if partition.fetch_offset < partition_log.log_end_offset:
+            if not may_block and (cold := partition_log.cold(partition.fetch_offset, left)) is not None:
+                read.cold.append(cold)
+                return row_of(found, partition.partition, b"", None)
+            end = partition_log.end_position()
+            records = partition_log.read(partition.fetch_offset, left, end, at_least_one=read.size_bytes == 0)
+            read.count(records)
+        read.found[number] = found
+        if found.high_watermark > self.turn.told(number):
+            read.answer_now = True
+        return row_of(found, partition.partition, records, None)
+
+    def _note(self, found: Replica, partition: FetchPartition) -> None:
+        """The follower holds everything below its offset; raises KafkaError if that cannot be."""
+        partition_log, offset = found.log, partition.fetch_offset
+        if offset < partition_log.log_start_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {partition_log.topic_partition} has been deleted: it begins at "
+                f"{partition_log.log_start_offset}"
+            )
+        actions = found.machine.fetched(
+            self._follower,
+            offset,
+            leader_epoch=partition.current_leader_epoch,
+            log_end=partition_log.log_end_offset,
+            now_ms=int(self.broker.clock.monotonic() * 1000),
+            broker_epoch=self._broker_epoch,
+        )
+        found.take(actions)
+
+    def moved(self, read: Read) -> Sequence[int]:
+        """Partitions with more to copy, another high watermark, or of no use any more."""
+        partitions, wanted = read.partitions, self.turn.wanted
+        return [
+            number
+            for number, found in read.found.items()
+            if found.log_end_offset != wanted[number].partition.fetch_offset
+            or found.high_watermark != partitions[number].high_watermark
+            or found.log.closed
+            or not found.machine.leads
+        ]

@@ -1,0 +1,233 @@
+"""What a follower is answered with, and what its leader learns from being asked"""
+
+import asyncio
+import dataclasses
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.broker_world import WireClient, broker_and_client, wire_client
+from tests.broker.deny_some import DenySome
+from tests.broker.handlers.data_path import fetch, make_topic, produce, produce_request, records
+from tidemill.broker.authorization import THE_CLUSTER, topic_named
+from tidemill.broker.node import Broker
+from tidemill.broker.operations import Operation
+from tidemill.broker.quorum.image import PartitionImage, TopicImage
+from tidemill.broker.replication.replica import Replica
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.records.batch import iter_batches
+from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
+
+OTHER = 77
+OTHER_ID = uuid.UUID(int=4)
+EPOCH_AT = 3
+
+
+def replicated(broker: Broker, topic: TopicImage, partition: int = 0, **more: Any) -> Replica:
+    """Let a partition of `broker` have a follower, in sync if nothing else is said."""
+    replica = broker.replicas.get(topic.name, partition)
+    assert replica is not None
+    assert replica.image is not None
+    both = (broker.node_id, OTHER)
+    image = {"replicas": both, "isr": both, "leader_epoch": EPOCH_AT} | more
+    before = replica.image
+    changed = dataclasses.replace(before, partition_epoch=before.partition_epoch + 1, **image)
+    replica.assign(changed, now_ms=int(broker.clock.monotonic() * 1000))
+    return replica
+
+
+def asked(topic: TopicImage, offsets: Mapping[int, int], version: int = 18, **more: Any) -> FetchRequest:
+    """A follower's request; more is of the request, or of each of its partitions."""
+    by_id = version >= 13
+    named = {name: more.pop(name) for name in list(more) if name in FetchPartition._fields}
+    partition = {"current_leader_epoch": EPOCH_AT, "partition_max_bytes": 1 << 20} | named
+    who = {"replica_state": ReplicaState(replica_id=OTHER, replica_epoch=9)} if version >= 15 else {"replica_id": OTHER}
+    return FetchRequest(
+        topics=(
+            FetchTopic(
+                topic="" if by_id else topic.name,
+                topic_id=topic.topic_id if by_id else ZERO_UUID,
+                partitions=tuple(
+                    FetchPartition(partition=number, fetch_offset=offset, **partition)
+                    for number, offset in offsets.items()
+                ),
+            ),
+        ),
+        **({"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 24} | who | more),
+    )
+
+
+async def copy(client: WireClient, topic: TopicImage, offset: int, version: int = 18, **more: Any) -> PartitionData:
+    """The answer about partition 0."""
+    response = await client.ask(ApiKey.FETCH, version, asked(topic, {0: offset}, version, **more))
+    assert response.error_code == 0
+    data: PartitionData = response.responses[0].partitions[0]
+    return data
+
+
+async def waits(replica: Replica) -> None:
+    """Return once somebody waits for it."""
+    async with asyncio.timeout(30):
+        while not replica.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def offsets(data: PartitionData) -> list[int]:
+    return [view.base_offset for view in iter_batches(data.records or b"")]
+
+
+@pytest.mark.parametrize("version", [4, 9, 12, 14, 15, 18])
+async def test_a_follower_reads_to_the_end_and_its_offset_moves_the_high_watermark(
+    tmp_path: Path, version: int
+) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic)
+        await produce(client, topic, records(b"a"), acks=1)
+        await produce(client, topic, records(b"b"), acks=1)
+        assert replica.high_watermark == 0
+        consumer = await fetch(client, topic, version=version)
+        assert offsets(consumer) == []
+        copied = await copy(client, topic, 0, version)
+        assert (offsets(copied), copied.high_watermark, copied.error_code) == ([0, 1], 0, 0)
+        copied = await copy(client, topic, 1, version)
+        assert (offsets(copied), copied.high_watermark, replica.high_watermark) == ([1], 1, 1)
+        copied = await copy(client, topic, 2, version)
+        assert (offsets(copied), copied.high_watermark) == ([], 2)
+        consumer = await fetch(client, topic, version=version)
+        assert offsets(consumer) == [0, 1]
+        known = replica.machine.progress(OTHER)
+        assert known is not None
+        assert known.broker_epoch == (9 if version >= 15 else -1)
+        assert replica.log.traffic.bytes_out == len(consumer.records or b"")
+
+
+async def test_what_is_appended_wakes_a_follower_before_it_is_committed(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker, partitions=2)
+        replica, _ = replicated(broker, topic), replicated(broker, topic, 1)
+        request = asked(topic, {0: 0, 1: 0}, max_wait_ms=60_000)
+        waiting = asyncio.get_running_loop().create_task(other.ask(ApiKey.FETCH, 18, request))
+        await waits(replica)
+        await produce(client, topic, records(b"a"), acks=1)
+        response = await waiting
+        rows = {row.partition_index: row for row in response.responses[0].partitions}
+        assert (offsets(rows[0]), rows[0].high_watermark) == ([0], 0)
+        assert (replica.waiting, replica.log.on_append) == (0, None)
+
+
+async def test_acks_of_all_wait_for_the_follower(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker)
+        replicated(broker, topic)
+        waiting = asyncio.get_running_loop().create_task(produce(client, topic, records(b"a")))
+        while not offsets(await copy(other, topic, 0)):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert not waiting.done()
+        await copy(other, topic, 1)
+        assert (await waiting).error_code == 0
+
+
+async def test_in_a_session_a_moved_high_watermark_is_told_at_once_and_quiet_partitions_are_not_read(
+    tmp_path: Path,
+) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker, partitions=3)
+        replica, third = replicated(broker, topic), replicated(broker, topic, 2)
+        opened = await other.ask(ApiKey.FETCH, 18, asked(topic, {0: 0, 2: 0}, session_epoch=0))
+        session = {"session_id": opened.session_id, "max_wait_ms": 60_000}
+        assert opened.session_id > 0
+        await produce(client, topic, records(b"a"), acks=1)
+        again = await other.ask(ApiKey.FETCH, 18, asked(topic, {}, session_epoch=1, **session))
+        (row,) = again.responses[0].partitions
+        assert (row.partition_index, offsets(row), row.high_watermark) == (0, [0], 0)
+        told = await other.ask(ApiKey.FETCH, 18, asked(topic, {0: 1}, session_epoch=2, **session))
+        (row,) = told.responses[0].partitions
+        assert (offsets(row), row.high_watermark, replica.high_watermark) == ([], 1, 1)
+        parked = asyncio.get_running_loop().create_task(
+            other.ask(ApiKey.FETCH, 18, asked(topic, {}, session_epoch=3, **session))
+        )
+        await waits(third)
+        await client.ask(ApiKey.PRODUCE, 9, produce_request(topic, {2: records(b"c")}, 9, acks=1))
+        (row,) = (await parked).responses[0].partitions
+        assert (row.partition_index, offsets(row)) == (2, [0])
+
+
+async def test_who_went_another_way_is_told_where_the_ways_part_and_nothing_is_noted(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic, leader_epoch=1)
+        await produce(client, topic, records(b"a", b"b"), acks=1)
+        replicated(broker, topic)
+        await produce(client, topic, records(b"c"), acks=1)
+        data = await copy(client, topic, 3, last_fetched_epoch=1, max_wait_ms=60_000)
+        assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1, 2)
+        assert (replica.high_watermark, offsets(data)) == (0, [])
+        data = await copy(client, topic, 2, last_fetched_epoch=1)
+        assert (data.diverging_epoch.epoch, offsets(data), replica.high_watermark) == (-1, [2], 2)
+
+
+async def test_what_is_wrong_is_told_in_kafkas_words(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic)
+        await produce(client, topic, records(b"a", b"b"), acks=1)
+
+        async def error(offset: int = 0, **more: Any) -> ErrorCode:
+            return ErrorCode((await copy(client, topic, offset, max_wait_ms=60_000, **more)).error_code)
+
+        assert await error(current_leader_epoch=EPOCH_AT - 1) is ErrorCode.FENCED_LEADER_EPOCH
+        assert await error(current_leader_epoch=EPOCH_AT + 1) is ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert await error(3) is ErrorCode.OFFSET_OUT_OF_RANGE
+        stranger = ReplicaState(replica_id=5, replica_epoch=1)
+        assert await error(replica_state=stranger) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await error() is ErrorCode.NONE
+        assert await error(replica_state=ReplicaState(replica_id=OTHER, replica_epoch=8)) is (
+            ErrorCode.STALE_BROKER_EPOCH
+        )
+        unknown = dataclasses.replace(topic, topic_id=OTHER_ID)
+        data = await copy(client, unknown, 0)
+        assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        await copy(client, topic, 2)
+        assert replica.log.advance_log_start(1)
+        data = await copy(client, topic, 0)
+        assert (data.error_code, data.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
+        replica.log.topic_id = OTHER_ID
+        assert await error(2) is ErrorCode.INCONSISTENT_TOPIC_ID
+        replica.log.topic_id = topic.topic_id
+        before = replica.image
+        assert before is not None
+        moved = dataclasses.replace(before, leader=OTHER, leader_epoch=EPOCH_AT + 1, partition_epoch=99)
+        replica.assign(moved, now_ms=0)
+        assert await error(2, current_leader_epoch=EPOCH_AT + 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_leader_that_is_one_no_more_tells_a_follower_that_waits(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic)
+        request = asked(topic, {0: 0}, max_wait_ms=60_000)
+        waiting = asyncio.get_running_loop().create_task(client.ask(ApiKey.FETCH, 18, request))
+        await waits(replica)
+        before: PartitionImage | None = replica.image
+        assert before is not None
+        moved = dataclasses.replace(before, leader=OTHER, leader_epoch=EPOCH_AT + 1, partition_epoch=99)
+        replica.assign(moved, now_ms=0)
+        (row,) = (await waiting).responses[0].partitions
+        assert row.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_only_a_broker_may_ask_as_one(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        replicated(broker, topic)
+        broker.authorizer = DenySome((Operation.CLUSTER_ACTION, THE_CLUSTER))
+        data = await copy(client, topic, 0)
+        assert data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        broker.authorizer = DenySome((Operation.READ, topic_named(topic.name)))
+        assert (await copy(client, topic, 0)).error_code == 0
