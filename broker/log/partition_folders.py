@@ -79,7 +79,9 @@ class PartitionFolders:
         self._forget = forget
         self._undeleted: set[str] = set()  # folders of deleted partitions that still have their names
 
-    def make(self, topic_partitions: Sequence[TopicPartition], topic_id: uuid.UUID) -> list[tuple[Directory, Segment]]:
+    def make(
+        self, topic_partitions: Sequence[TopicPartition], topic_id: uuid.UUID, base_offset: int = 0
+    ) -> list[tuple[Directory, Segment]]:
         """Folders with an empty log each, all of them durable or none there; raises KafkaStorageError."""
         where = f"{self._directory.path}/{topic_partitions[0]}"
         try:
@@ -89,7 +91,7 @@ class PartitionFolders:
             raise KafkaStorageError(f"cannot make {where}: what is there cannot be removed: {error}") from error
         try:
             self._forget(topic_partitions)
-            made = self._make_all(topic_partitions, topic_id)
+            made = self._make_all(topic_partitions, topic_id, base_offset)
             self._directory.sync()
         except OSError as error:
             for topic_partition in topic_partitions:
@@ -97,16 +99,21 @@ class PartitionFolders:
             raise KafkaStorageError(f"cannot make {where}: {error.strerror}") from error
         return made
 
-    def _make_all(self, keys: Sequence[TopicPartition], topic_id: uuid.UUID) -> list[tuple[Directory, Segment]]:
+    def _make_all(
+        self, keys: Sequence[TopicPartition], topic_id: uuid.UUID, base_offset: int
+    ) -> list[tuple[Directory, Segment]]:
+        make = partial(self._make_one, topic_id=topic_id, base_offset=base_offset)
         if len(keys) == 1:
-            return [self._make_one(keys[0], topic_id)]
+            return [make(keys[0])]
         with self._makers() as pool:  # their syncs share the disk's journal
-            return list(pool.map(partial(self._make_one, topic_id=topic_id), keys))
+            return list(pool.map(make, keys))
 
-    def _make_one(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> tuple[Directory, Segment]:
+    def _make_one(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID, base_offset: int
+    ) -> tuple[Directory, Segment]:
         folder = self._directory.subdirectory(str(topic_partition))
         write_topic_id(folder, topic_id)
-        segment = Segment.create(folder, 0)
+        segment = Segment.create(folder, base_offset)
         folder.sync()
         return folder, segment
 

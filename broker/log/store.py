@@ -305,18 +305,45 @@ class LogStore:
                 self._logs.add(made)
                 await turns.give_way()
 
-    def _make(self, keys: Sequence[TopicPartition], topic_id: uuid.UUID, config: LogConfig) -> list[PartitionLog]:
+    def _make(
+        self, keys: Sequence[TopicPartition], topic_id: uuid.UUID, config: LogConfig, base_offset: int = 0
+    ) -> list[PartitionLog]:
         made = []
-        for key, (folder, segment) in zip(keys, self._folders.make(keys, topic_id), strict=True):
+        for key, (folder, segment) in zip(keys, self._folders.make(keys, topic_id, base_offset), strict=True):
             empty = LoadedLog(
                 topic_id=topic_id,
                 segments=[segment],
                 epochs=LeaderEpochs(),
                 producers=ProducerStates(),
-                log_start_offset=0,
+                log_start_offset=base_offset,
             )
             made.append(self._partition(key, folder, config, empty))
         return made
+
+    async def begin_anew(self, partition_log: PartitionLog, offset: int) -> PartitionLog:
+        """Throw a log away and have an empty one in its place, which begins at `offset`.
+
+        The old one is closed. A crash on the way leaves it as it was, or none at all. Raises KafkaStorageError: then
+        it is as it was if it is not closed, else the partition has no log until one is made.
+        """
+        key = partition_log.topic_partition
+        async with self._making:
+            self._refuse_after_failure()
+            if partition_log.closed or partition_log.cutting:
+                raise KafkaStorageError(f"{key} is closed, or its end is being cut off")
+            partition_log.detach()
+            self._logs.remove(partition_log)
+            self.flusher.remove(partition_log)
+            segments = list(partition_log.segments)
+            for part in parts_of(segments, CLOSED_AT_ONCE):
+                await self.flusher.between_rounds(partial(run_all, [segment.close for segment in part]))
+            if (failure := await self._retire([partition_log])) is not None:
+                raise KafkaStorageError(f"cannot throw away {key}: {failure.strerror}") from failure
+            make = partial(self._make, [key], partition_log.topic_id, partition_log.config, offset)
+            (made,) = await asyncio.get_running_loop().run_in_executor(self._threads.files, make)
+            self._logs.add(made)
+            log.info("log begun anew", partition=str(key), log_start_offset=offset, was=partition_log.log_end_offset)
+            return made
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log of a partition, None if it is not stored here."""

@@ -7,12 +7,17 @@ nobody else is there, and nothing is ever wanted.
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.replication.partition import PartitionMachine
 from tidemill.broker.replication.replica import Outlet, Replica, Wish
 from tidemill.core.types import ZERO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    from tidemill.broker.replication.fetcher import ReplicaFetchers, Surrounded, Throttle
+    from tidemill.broker.replication.fetching import FetchSettings
 
 LAG_MAX_MS = 30_000
 """Kafka's replica.lag.time.max.ms."""
@@ -37,8 +42,8 @@ class Replicas:
         self._node_id = node_id
         self._logs = logs
         self._monotonic = monotonic
-        self._outlet = outlet
-        self._lag_max_ms = lag_max_ms
+        self.outlet = outlet  # may be set at any time
+        self.lag_max_ms = lag_max_ms
         self._by_partition: dict[TopicPartition, Replica] = {}
         self._by_topic: dict[str, list[TopicPartition]] = {}
 
@@ -64,7 +69,7 @@ class Replicas:
                     replica.assign(partition, now_ms=now_ms)
             else:
                 replica.assign(partition, now_ms=now_ms)
-                replica.configure(lag_max_ms=self._lag_max_ms)
+                replica.configure(lag_max_ms=self.lag_max_ms)
 
     def tell(self, topic: TopicImage) -> None:
         """Tell the replicas that there are of `topic` how they are led; others have to wait for their logs."""
@@ -83,9 +88,9 @@ class Replicas:
             held=partition_log.held_offset,
             high_watermark=max(high_watermark, partition_log.log_start_offset),
             min_in_sync=partition_log.config.min_insync_replicas,
-            lag_max_ms=self._lag_max_ms,
+            lag_max_ms=self.lag_max_ms,
         )
-        replica = Replica(partition_log, machine, self._outlet)
+        replica = Replica(partition_log, machine, self._wish)
         before = self._by_partition.get(key)
         if before is None:
             self._by_topic.setdefault(key.topic, []).append(key)
@@ -94,7 +99,24 @@ class Replicas:
         self._by_partition[key] = replica
         return replica
 
+    def _wish(self, replica: Replica, wish: Wish) -> None:
+        self.outlet(replica, wish)
+
     def forget(self, topic: str) -> None:
         """The topic is gone; whoever waits for data is woken when its logs are closed."""
         for key in self._by_topic.pop(topic, ()):
             self._by_partition.pop(key).retire()
+
+
+def among_others(
+    around: "Surrounded", settings: "FetchSettings | None" = None, throttle: "Throttle | None" = None
+) -> "ReplicaFetchers":
+    """Let the replicas of a broker that is not the only one have an outlet, before they hear of an image.
+
+    The caller runs what is returned. A broker by itself never comes here and does without all it needs.
+    """
+    from tidemill.broker.replication.fetcher import UNTHROTTLED, ReplicaFetchers
+
+    fetchers = ReplicaFetchers(around, settings=settings, throttle=throttle or UNTHROTTLED)
+    around.replicas.outlet = fetchers.outlet
+    return fetchers

@@ -1,22 +1,49 @@
 """Three replicas of one partition, a controller, and a network that loses, repeats and reorders
 
-The machine is production's; the log is a list of entries with epochs, of which what is not durable goes with a power
-cut, and the controller is the smallest one that keeps Kafka's rules: it elects out of the ISR only, and takes a
-proposal only in the epochs it was made in. Whatever any machine acknowledges is written down and must stay.
+The machines are production's, that of the partition and that of the fetches, and so are the leaders' fetch sessions.
+The log is a list of entries with epochs, of which what is not durable goes with a power cut, and the controller is the
+smallest one that keeps Kafka's rules: it elects out of the ISR only, and takes a proposal only in the epochs it was
+made in. Whatever any machine acknowledges is written down and must stay.
 """
 
 import random
+import struct
+import uuid
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidemill.broker.fetch_sessions import FetchSessions, Marks
 from tidemill.broker.log.epochs import LeaderEpochs
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.actions import Action, Follow, ProposeIsr, RefuseWaiting, Truncate
+from tidemill.broker.replication.fetching import Action as FetchAction
+from tidemill.broker.replication.fetching import (
+    BeginAnew,
+    Copied,
+    FetchSettings,
+    Held,
+    Key,
+    LeaderFetches,
+    Parted,
+)
 from tidemill.broker.replication.partition import Divergence, PartitionMachine, Role
 from tidemill.core.errors import KafkaError
+from tidemill.core.types import TopicPartition
+from tidemill.core.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 
 LAG_MAX_MS = 1000
 NODES = (1, 2, 3)
+KEY = Key(uuid.UUID(int=7), 0)
+NAME = TopicPartition("t", 0)
+SETTINGS = FetchSettings(replica_fetch_backoff_ms=200)
+BY_ID = 17  # the version of the requests
 
 
 class Violation(AssertionError):
@@ -30,25 +57,26 @@ class Entry(NamedTuple):
     number: int
 
 
-class FetchRequest(NamedTuple):
-    """A follower's."""
+_ENTRY = struct.Struct(">ii")
+
+
+def packed(entries: list[Entry]) -> bytes:
+    """As records are: bytes."""
+    return b"".join(_ENTRY.pack(*entry) for entry in entries)
+
+
+class Asked(NamedTuple):
+    """A follower's request, and by which connection it came."""
 
     correlation_id: int
-    offset: int
-    last_epoch: int
-    leader_epoch: int
-    broker_epoch: int
+    request: FetchRequest
 
 
-class FetchAnswer(NamedTuple):
+class Answer(NamedTuple):
     """The leader's."""
 
     correlation_id: int
-    offset: int
-    leader_epoch: int
-    high_watermark: int
-    divergence: Divergence | None
-    entries: tuple[Entry, ...]
+    response: FetchResponse
 
 
 class Refusal(NamedTuple):
@@ -57,7 +85,7 @@ class Refusal(NamedTuple):
     partition_epoch: int
 
 
-Payload = FetchRequest | FetchAnswer | PartitionImage | ProposeIsr | Refusal
+Payload = Asked | Answer | PartitionImage | ProposeIsr | Refusal
 
 
 class Message(NamedTuple):
@@ -68,7 +96,7 @@ class Message(NamedTuple):
     payload: Payload
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Node:
     """Mutable: one broker. `entries[:durable]`, `checkpoint` and the image outlive a crash."""
 
@@ -81,9 +109,26 @@ class Node:
     up: bool = True
     leader: int = -1
     correlation_id: int = 0
-    asked: FetchRequest | None = None
+    asked: int = -1  # the correlation id of the request that is under way
+    fetches: dict[int, LeaderFetches] = field(default_factory=dict)  # by leader
+    sessions: FetchSessions = field(default_factory=lambda: new_sessions(0))
+    image: PartitionImage | None = None  # the last that was told
+    log_start_offset: int = 0
+    closed: bool = False
     waiting: list[tuple[int, int, bool]] = field(default_factory=list)  # offset, minimum then, by the round alone
     shown: dict[int, int] = field(default_factory=dict)  # HW by leader epoch
+
+    @property
+    def high_watermark(self) -> int:
+        return self.machine.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.machine.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return len(self.entries)
 
     def epochs(self, end: int | None = None) -> LeaderEpochs:
         """As the log's own file has them."""
@@ -91,6 +136,12 @@ class Node:
         for offset, entry in enumerate(self.entries[:end]):
             found.assign(entry.epoch, offset)
         return found
+
+
+def new_sessions(slots: int) -> FetchSessions:
+    """Of one life of a broker."""
+    numbers = iter(range(1, 2**31))
+    return FetchSessions(slots, lambda: next(numbers))
 
 
 class ReplicationSimulation:
@@ -103,10 +154,12 @@ class ReplicationSimulation:
         min_in_sync: int = 1,
         nodes: tuple[int, ...] = NODES,
         machine: type[PartitionMachine] = PartitionMachine,
+        fetches: type[LeaderFetches] = LeaderFetches,
     ) -> None:
         self.rng = random.Random(seed)
         self.min_in_sync = min_in_sync
-        self.make = machine
+        self.slots = 100 * (seed // 4 % 2)  # without sessions a repeated request is served as if it were new
+        self.make, self.make_fetches = machine, fetches
         self.now_ms = 1_000
         self.numbers = 0
         self.broker_epochs = 0
@@ -119,6 +172,7 @@ class ReplicationSimulation:
         self.acknowledged: dict[int, Entry] = {}
         self.by_epoch: dict[int, int] = {}  # who has acknowledged in an epoch
         self.acks = self.elections = self.truncations = self.isr_changes = self.refusals = 0
+        self.failures = self.quiet = 0
 
     def machine(self, node_id: int, held: int, high_watermark: int) -> PartitionMachine:
         return self.make(
@@ -128,14 +182,15 @@ class ReplicationSimulation:
     def start(self, node: Node) -> Node:
         self.broker_epochs += 1
         node.broker_epoch, node.up = self.broker_epochs, True
+        node.sessions = new_sessions(self.slots)
         return node
 
     # -- steps
 
     def run(self, steps: int) -> None:
         """So many, with everything judged after each."""
-        for image_for in self.nodes.values():
-            self.take(image_for, image_for.machine.assigned(self.image, log_end=0, now_ms=self.now_ms))
+        for node in self.nodes.values():
+            self.assign(node, self.image)
         for _ in range(steps):
             self.step()
             self.judge()
@@ -149,7 +204,7 @@ class ReplicationSimulation:
             self.now_ms += 50
             self.fence_or_elect(voluntarily=False)
             for node in self.nodes.values():
-                self.take(node, node.machine.assigned(self.image, log_end=len(node.entries), now_ms=self.now_ms))
+                self.assign(node, self.image)
                 self.flush(node)
                 self.ask(node)
                 if number % 5 == 0:
@@ -212,17 +267,21 @@ class ReplicationSimulation:
         node = self.nodes[message.target]
         if not node.up:
             return
-        if isinstance(payload, FetchRequest):
+        if isinstance(payload, Asked):
             self.serve(node, message.source, payload)
-        elif isinstance(payload, FetchAnswer):
-            self.take_answer(node, payload)
+        elif isinstance(payload, Answer):
+            self.take_answer(node, message.source, payload)
         elif isinstance(payload, PartitionImage):
-            self.take(node, node.machine.assigned(payload, log_end=len(node.entries), now_ms=self.now_ms))
+            self.assign(node, payload)
         elif isinstance(payload, Refusal):
             self.refusals += 1
             self.take(node, node.machine.refused(payload.partition_epoch, len(node.entries)))
 
     # -- brokers
+
+    def assign(self, node: Node, image: PartitionImage) -> None:
+        node.image = image
+        self.take(node, node.machine.assigned(image, log_end=len(node.entries), now_ms=self.now_ms))
 
     def take(self, node: Node, actions: list[Action]) -> None:
         for action in actions:
@@ -230,7 +289,7 @@ class ReplicationSimulation:
                 case ProposeIsr():
                     self.send(node.node_id, 0, action)
                 case Follow():
-                    node.leader, node.asked = action.leader, None
+                    self.follow(node, action)
                 case Truncate():
                     self.truncations += 1
                     if action.lost:
@@ -238,9 +297,36 @@ class ReplicationSimulation:
                     del node.entries[action.offset :]
                     node.durable = min(node.durable, action.offset)
                     node.machine.truncated(action.offset)
+                    self.note_held(node)
                 case RefuseWaiting():
                     node.waiting.clear()
         self.acknowledge(node)
+
+    def follow(self, node: Node, action: Follow) -> None:
+        if node.leader != action.leader and node.leader >= 0:
+            node.fetches[node.leader].unfollow(KEY)
+        node.leader = action.leader
+        if action.leader >= 0:
+            fetches = node.fetches.get(action.leader)
+            if fetches is None:
+                fetches = node.fetches[action.leader] = self.make_fetches(node.node_id, SETTINGS)
+            fetches.follow(KEY, NAME, action.leader_epoch)
+            self.note_held(node)
+
+    def note_held(self, node: Node) -> None:
+        """Go on with fetching, unless what was fetched last is not durable yet."""
+        if node.leader >= 0 and node.durable == len(node.entries):
+            self.say_held(node)
+
+    def say_held(self, node: Node) -> None:
+        entries = node.entries
+        held = Held(
+            offset=len(entries),
+            last_epoch=entries[-1].epoch if entries else -1,
+            log_start=0,
+            high_watermark=node.machine.high_watermark,
+        )
+        node.fetches[node.leader].held(KEY, node.machine.leader_epoch, held)
 
     def produce(self, node: Node) -> None:
         if not node.up or not node.machine.leads:
@@ -258,86 +344,134 @@ class ReplicationSimulation:
             node.durable = len(node.entries)
             self.hear_of_flush(node)
             self.acknowledge(node)
+            self.note_held(node)
+            if node.asked < 0:
+                self.ask(node)
 
     def hear_of_flush(self, node: Node) -> None:
         node.machine.stored(node.durable)
 
     def ask(self, node: Node) -> None:
-        if not node.up or node.machine.role is not Role.FOLLOWER or node.leader < 0:
+        """Ask the leader, or give up the connection on which nothing has come for long."""
+        if not node.up or node.leader < 0:
             return
-        held = node.machine.held
-        if held != len(node.entries):
-            return  # what was fetched last is not durable yet
-        node.correlation_id += 1
-        node.asked = FetchRequest(
-            correlation_id=node.correlation_id,
-            offset=held,
-            last_epoch=node.entries[held - 1].epoch if held else -1,
-            leader_epoch=node.machine.leader_epoch,
-            broker_epoch=node.broker_epoch,
-        )
-        self.send(node.node_id, node.leader, node.asked)
+        fetches = node.fetches[node.leader]
+        if node.asked >= 0:
+            if self.rng.random() < 0.5:
+                node.asked = -1
+                self.failures += 1
+                for each in node.fetches.values():
+                    each.failed("nothing comes", self.now_ms)
+            return
+        request = fetches.next_request(self.now_ms, node.broker_epoch)
+        if request is not None:
+            node.correlation_id += 1
+            node.asked = node.correlation_id
+            self.send(node.node_id, node.leader, Asked(node.correlation_id, request))
 
-    def serve(self, node: Node, follower: int, asked: FetchRequest) -> None:
-        machine, end = node.machine, len(node.entries)
+    def serve(self, node: Node, follower: int, asked: Asked) -> None:
+        """As the handler does it, by way of a fetch session."""
         try:
-            machine.check_epoch(asked.leader_epoch)
-            machine.check_leads()
+            turn = node.sessions.begin(asked.request, BY_ID, self.now_ms)
+        except KafkaError as error:
+            self.send(node.node_id, follower, Answer(asked.correlation_id, FetchResponse(error_code=error.code)))
+            return
+        rows: list[PartitionData] = []
+        sources: dict[int, Marks] = {}
+        for number, wanted in enumerate(turn.wanted):
+            rows.append(self.row(node, follower, wanted.partition, asked.request.replica_state.replica_epoch))
+            if not rows[-1].error_code:
+                sources[number] = node
+        session_id, numbers = node.sessions.finish(turn, rows, self.now_ms, sources)
+        self.quiet += len(turn.quiet_logs())
+        told = tuple(rows[number] for number in numbers)
+        topics = (FetchableTopicResponse(topic_id=KEY.topic_id, partitions=told),) if told else ()
+        response = FetchResponse(session_id=session_id, responses=topics)
+        self.send(node.node_id, follower, Answer(asked.correlation_id, response))
+
+    def row(self, node: Node, follower: int, asked: FetchPartition, broker_epoch: int) -> PartitionData:
+        machine, end, offset = node.machine, len(node.entries), asked.fetch_offset
+        try:
+            self.check(node, asked)
             divergence = self.divergence(node, asked)
             if divergence is None:
-                self.take(
-                    node,
-                    machine.fetched(
-                        follower,
-                        asked.offset,
-                        leader_epoch=asked.leader_epoch,
-                        log_end=end,
-                        now_ms=self.now_ms,
-                        broker_epoch=asked.broker_epoch,
-                    ),
-                )
-        except KafkaError:
-            return
-        entries = () if divergence else tuple(node.entries[asked.offset : asked.offset + self.rng.randint(1, 5)])
-        self.send(
-            node.node_id,
-            follower,
-            FetchAnswer(
-                correlation_id=asked.correlation_id,
-                offset=asked.offset,
-                leader_epoch=machine.leader_epoch,
-                high_watermark=machine.high_watermark,
-                divergence=divergence,
-                entries=entries,
-            ),
+                self.note_fetched(node, follower, asked, broker_epoch)
+        except KafkaError as error:
+            return PartitionData(error_code=error.code, high_watermark=-1, records=b"")
+        entries = [] if divergence else node.entries[offset : offset + self.rng.randint(0, 4)]
+        assert offset <= end or divergence
+        return PartitionData(
+            high_watermark=machine.high_watermark,
+            last_stable_offset=machine.high_watermark,
+            log_start_offset=0,
+            diverging_epoch=EpochEndOffset()
+            if divergence is None
+            else EpochEndOffset(epoch=divergence.epoch, end_offset=divergence.end_offset),
+            records=packed(entries),
         )
+
+    def check(self, node: Node, asked: FetchPartition) -> None:
+        """Whether the two mean the same leadership."""
+        node.machine.check_epoch(asked.current_leader_epoch)
+        node.machine.check_leads()
+
+    def note_fetched(self, node: Node, follower: int, asked: FetchPartition, broker_epoch: int) -> None:
+        actions = node.machine.fetched(
+            follower,
+            asked.fetch_offset,
+            leader_epoch=asked.current_leader_epoch,
+            log_end=len(node.entries),
+            now_ms=self.now_ms,
+            broker_epoch=broker_epoch,
+        )
+        self.take(node, actions)
 
     @staticmethod
-    def divergence(node: Node, asked: FetchRequest) -> Divergence | None:
-        if asked.last_epoch < 0:
+    def divergence(node: Node, asked: FetchPartition) -> Divergence | None:
+        if asked.last_fetched_epoch < 0:
             return None
-        epoch, end = node.epochs().end_offset_for(asked.last_epoch, node.machine.leader_epoch, len(node.entries))
-        return None if epoch == asked.last_epoch and end >= asked.offset else Divergence(max(epoch, 0), max(end, 0))
+        last_epoch = asked.last_fetched_epoch
+        epoch, end = node.epochs().end_offset_for(last_epoch, node.machine.leader_epoch, len(node.entries))
+        return None if epoch == last_epoch and end >= asked.fetch_offset else Divergence(max(epoch, 0), max(end, 0))
 
-    def take_answer(self, node: Node, answer: FetchAnswer) -> None:
-        if node.asked is None or answer.correlation_id != node.asked.correlation_id:
+    def take_answer(self, node: Node, leader: int, answer: Answer) -> None:
+        fetches = node.fetches.get(leader)
+        if fetches is None or answer.correlation_id != node.asked:
             return  # of another connection
-        node.asked = None
+        node.asked = -1
+        for action in fetches.answered(answer.response, self.now_ms):
+            self.do(node, leader, action)
+        if node.asked < 0 and self.rng.random() < 0.3:
+            self.ask(node)
+
+    def do(self, node: Node, leader: int, action: FetchAction) -> None:
         machine = node.machine
-        if machine.role is not Role.FOLLOWER or answer.leader_epoch != machine.leader_epoch:
+        if isinstance(action, BeginAnew):
+            raise Violation(f"broker {node.node_id} would throw its log away")
+        if not isinstance(action, Copied | Parted) or not self.still(node, leader, action.leader_epoch):
             return
-        if answer.offset == len(node.entries):
-            node.entries += answer.entries
-        self.take(
-            node,
-            machine.answered(
-                answer.leader_epoch,
-                high_watermark=answer.high_watermark,
-                divergence=answer.divergence,
-                epochs=node.epochs(),
-                log_end=len(node.entries),
-            ),
+        divergence = None
+        if isinstance(action, Parted):
+            divergence = action.divergence
+        elif action.records:
+            if action.offset != len(node.entries):
+                raise Violation(f"broker {node.node_id} is to append at {action.offset}, not at {len(node.entries)}")
+            node.entries += [Entry(*entry) for entry in _ENTRY.iter_unpack(action.records)]
+        actions = machine.answered(
+            action.leader_epoch,
+            high_watermark=action.high_watermark if isinstance(action, Copied) else 0,
+            divergence=divergence,
+            epochs=node.epochs(),
+            log_end=len(node.entries),
         )
+        self.take(node, actions)
+        if isinstance(action, Parted) and not actions:
+            node.fetches[leader].refused(KEY, action.leader_epoch, "nothing to cut", self.now_ms)
+
+    @staticmethod
+    def still(node: Node, leader: int, leader_epoch: int) -> bool:
+        machine = node.machine
+        return machine.role is Role.FOLLOWER and (machine.leader, machine.leader_epoch) == (leader, leader_epoch)
 
     def tick(self, node: Node) -> None:
         if node.up:
@@ -352,7 +486,7 @@ class ReplicationSimulation:
         node.waiting.clear()
 
     def restart(self, node: Node) -> None:
-        node.leader, node.asked = -1, None
+        node.leader, node.asked, node.fetches = -1, -1, {}
         self.network = [each for each in self.network if (each.source, each.target) != (0, node.node_id)]
         node.machine = self.machine(node.node_id, node.durable, node.checkpoint)
         self.start(node)

@@ -17,6 +17,7 @@ import pytest
 from tests.sim.replication import NODES, Node, ReplicationSimulation, Violation, final_state
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.actions import Action, ProposeIsr, Truncate
+from tidemill.broker.replication.fetching import Action as FetchAction
 from tidemill.broker.replication.partition import PartitionMachine, Role
 
 RUNS = int(os.environ.get("TIDEMILL_SIM_RUNS", "240"))
@@ -55,9 +56,12 @@ def test_what_is_acknowledged_is_held_by_every_member_of_the_isr(share: int) -> 
             truncations=world.truncations,
             isr_changes=world.isr_changes,
             refusals=world.refusals,
+            failures=world.failures,
+            quiet=world.quiet,
         )
     if RUNS >= 240:
-        assert min(seen[name] for name in ("acks", "elections", "truncations", "isr_changes")) > RUNS / SHARES / 3, seen
+        often = ("acks", "elections", "truncations", "isr_changes", "failures", "quiet")
+        assert min(seen[name] for name in often) > RUNS / SHARES / 3, seen
 
 
 @pytest.mark.parametrize("nodes", [(1,), (1, 2)])
@@ -150,9 +154,47 @@ class TakesOldDecisions(PartitionMachine):
         return super().assigned(image, log_end=log_end, now_ms=now_ms)
 
 
+class FetchesBeyondWhatItHolds(ReplicationSimulation):
+    """A follower asks for what comes next as soon as it has written what came before."""
+
+    def note_held(self, node: Node) -> None:
+        if node.leader >= 0:
+            self.say_held(node)
+
+    def do(self, node: Node, leader: int, action: FetchAction) -> None:
+        super().do(node, leader, action)
+        self.note_held(node)
+
+
+class TakesTheLeadersWordForItsOwnLog(PartitionMachine):
+    """A follower takes a high watermark for true before it knows that its log is that leader's."""
+
+    def answered(self, leader_epoch: int, *, high_watermark: int, **named: Any) -> list[Action]:
+        actions = super().answered(self.leader_epoch, high_watermark=high_watermark, **named)
+        if self.role is Role.FOLLOWER:
+            self.high_watermark = max(self.high_watermark, min(high_watermark, named["log_end"]))
+        return actions
+
+
+class GoesByWhatItHasAskedFor(PartitionMachine):
+    """A smaller ISR counts from the moment it is asked for: who was left out may be elected all the same."""
+
+    def tick(self, now_ms: int, log_end: int) -> list[Action]:
+        actions = super().tick(now_ms, log_end)
+        for action in actions:
+            if isinstance(action, ProposeIsr):
+                held = [self.progress(each) for each in action.isr if each != self.node_id]
+                least = min([self.held, *(each.held for each in held if each is not None)])
+                self.high_watermark = max(self.high_watermark, least)
+        return actions
+
+
 @pytest.mark.parametrize(
     ("simulation", "machine"),
     [
+        (FetchesBeyondWhatItHolds, PartitionMachine),
+        (ReplicationSimulation, TakesTheLeadersWordForItsOwnLog),
+        (ReplicationSimulation, GoesByWhatItHasAskedFor),
         (AcknowledgesFromMemory, PartitionMachine),
         (WaitsForTheRoundOnly, PartitionMachine),
         (ReplicationSimulation, CommittedIsrOnly),

@@ -482,3 +482,28 @@ async def test_a_checkpoint_that_is_late_takes_nothing_back_of_what_closing_wrot
     assert (found.log_start_offset, found.log_end_offset) == (2, 3)
     assert read_offsets(disk.root, RECOVERY_POINTS) == {log.topic_partition: 3}
     await again.close()
+
+
+async def test_a_log_that_is_begun_anew_is_empty_and_begins_further_on(store: LogStore, clock: ManualClock) -> None:
+    log = store.create("t", TOPIC_ID, 0, SMALL)
+    await fill(log, 12)
+    await store.checkpoint()
+    again = await store.begin_anew(log, 40)
+    assert (log.closed, store.get("t", 0) is again) == (True, True)
+    assert (again.log_start_offset, again.held_offset, again.log_end_offset, again.leader_epoch) == (40, 40, 40, -1)
+    with pytest.raises(KafkaStorageError, match="closed"):
+        await store.begin_anew(log, 50)
+    await fill(again, 2)
+    assert [view.base_offset for view in read_all(again)] == [40, 41]
+    store = await reopened(store, clock)
+    found = store.get("t", 0)
+    assert found is not None
+    assert (found.topic_id, found.log_start_offset, found.log_end_offset) == (TOPIC_ID, 40, 42)
+    await store.close()
+
+
+async def test_a_log_that_is_begun_anew_while_its_topic_is_deleted_is_not_there(store: LogStore) -> None:
+    log = store.create("t", TOPIC_ID, 0, SMALL)
+    anew = asyncio.gather(store.begin_anew(log, 40), store.delete("t"))
+    made, _ = await anew
+    assert (made.closed, store.partitions()) == (True, [])

@@ -1,0 +1,434 @@
+"""What a follower fetches from one leader, and when
+
+Pure. There is one of these for each leader that somebody here follows. It says what the next request is, and what is
+to be done with an answer; whoever does that tells how far each partition is held then.
+
+* One request is under way at a time, as a fetch session wants it. The next one waits until what the last one brought is
+  held: an offset in a request is the follower's word for everything below it, and a request without those partitions
+  might wait at the leader for half a second while producers wait for them.
+* A partition that cannot be fetched (the leader says no, its records are damaged, its log is being cut) is left out, by
+  itself, for a while that grows with each failure in a row. A leader that cannot be reached is left alone in the same
+  way. Either is told once, and its end once.
+* What an answer says about a partition that has changed meanwhile (another leader epoch, another offset) means nothing.
+
+In a session (KIP-227) only what differs from the request before is sent, so that a thousand quiet partitions cost
+nothing. Without one, or after any doubt about it, everything is sent.
+
+Not here: the log, the high watermark and where it is cut (`partition`), connections (`fetcher`).
+"""
+
+import enum
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from tidemill.broker.replication.partition import Divergence
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.types import TopicPartition
+from tidemill.core.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+EPOCH_MAX: Final = 2**31 - 1
+BACKOFF_FIRST_MS: Final = 50
+"""After the first failure in a row, doubled with each; the leader has mostly just not heard of the image yet."""
+
+
+class Key(NamedTuple):
+    """A partition as requests name it."""
+
+    topic_id: uuid.UUID
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """How much is asked for at once, in bytes, and how long is waited, in milliseconds.
+
+    The names are those of Kafka's settings: replica.fetch.max.bytes is of a partition, replica.fetch.backoff.ms the
+    longest pause after failures.
+    """
+
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 2**20
+    replica_fetch_response_max_bytes: int = 10 * 2**20
+    replica_fetch_backoff_ms: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Where a partition stands: everything below `offset` is held, and there the log ends.
+
+    `last_epoch` is the leader epoch of the last record, -1 if there is none.
+    """
+
+    offset: int
+    last_epoch: int
+    log_start: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """The leader has answered: append `records`, if any, at `offset`, and take note of the rest.
+
+    If there were records, the partition waits for `held` or `refused`.
+    """
+
+    key: Key
+    leader_epoch: int
+    offset: int
+    records: bytes | bytearray | memoryview
+    high_watermark: int
+    log_start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parted:
+    """The log is not the leader's from some point on: find it, cut there, and tell where the log is `held` then."""
+
+    key: Key
+    leader_epoch: int
+    divergence: Divergence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginAnew:
+    """The leader has deleted what comes next: have an empty log that begins at `offset`, then say it is `held`."""
+
+    key: Key
+    leader_epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Something has begun to go wrong, or no longer does: then there is no `reason`.
+
+    About the leader if no partition is named.
+    """
+
+    partition: TopicPartition | None
+    reason: str
+
+
+Action: TypeAlias = Copied | Parted | BeginAnew | Report
+
+
+class Stage(enum.Enum):
+    """What a partition waits for."""
+
+    STORING = "storing"  # for the disk; everybody waits for that
+    AWAY = "away"  # for its log to be cut or begun anew
+    RESTING = "resting"  # until some time is over
+    READY = "ready"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Followed:
+    """Mutable: one partition."""
+
+    name: TopicPartition
+    leader_epoch: int
+    stage: Stage = Stage.STORING
+    row: FetchPartition | None = None  # what is asked of it
+    failures: int = 0  # in a row
+    until_ms: int = 0  # it rests
+    trouble: str = ""  # that was told
+
+
+_EXPECTED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.STALE_BROKER_EPOCH,
+    }
+)
+"""One of the two has not heard of the image yet that the other goes by; it is told when it does not end."""
+
+_TOLD_FROM: Final = 6  # failures in a row of what is expected: some three seconds
+
+_SESSION_OVER: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class LeaderFetches:
+    """Mutable: everything that is followed at one leader. Its methods are the events."""
+
+    def __init__(self, replica_id: int, settings: FetchSettings) -> None:
+        self._replica_id = replica_id
+        self._settings = settings
+        self._followed: dict[Key, _Followed] = {}
+        self._ready: dict[Key, FetchPartition] = {}
+        self._asked: dict[Key, FetchPartition] = {}  # as the leader knows them, from the last request or the session
+        self._changed: set[Key] = set()  # of these two
+        self._storing: set[Key] = set()
+        self._resting: set[Key] = set()
+        self._session_id = 0
+        self._session_epoch = 0  # of the next request; 0 sends everything
+        self._under_way = False
+        self._failures = 0  # of the leader, in a row
+        self._not_before_ms = 0
+        self._trouble = ""
+
+    # -- what holds now
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def stage(self, key: Key) -> Stage | None:
+        """What a partition waits for, None if it is not followed here."""
+        followed = self._followed.get(key)
+        return None if followed is None else followed.stage
+
+    @property
+    def ready(self) -> Collection[Key]:
+        """The partitions that the next request is about."""
+        return self._ready.keys()
+
+    def next_deadline_ms(self) -> int | None:
+        """When `next_request` may say something else than now if nothing happens; None for never."""
+        if self._under_way or self._storing:
+            return None
+        ends = [self._followed[key].until_ms for key in self._resting]
+        if self._ready:
+            ends.append(self._not_before_ms)
+        return min(ends, default=None)
+
+    # -- what happens
+
+    def follow(self, key: Key, name: TopicPartition, leader_epoch: int) -> None:
+        """Begin with a partition, or again in a newer leader epoch, as soon as it is told how far it is `held`."""
+        before = self._followed.get(key)
+        self._followed[key] = followed = _Followed(name=name, leader_epoch=leader_epoch)
+        if before is not None:
+            followed.trouble = before.trouble
+        self._enter(key, followed, Stage.STORING)
+
+    def away(self, key: Key) -> None:
+        """The log of a partition is being cut or begun anew: nobody waits for it until it is `held`."""
+        followed = self._followed.get(key)
+        if followed is not None:
+            self._enter(key, followed, Stage.AWAY)
+
+    def unfollow(self, key: Key) -> None:
+        """End with a partition."""
+        followed = self._followed.pop(key, None)
+        if followed is not None:
+            self._leave(key)
+
+    def held(self, key: Key, leader_epoch: int, held: Held) -> list[Action]:
+        """Everything that was fetched of a partition, and all else in its log, is held."""
+        followed = self._followed.get(key)
+        if followed is None or followed.leader_epoch != leader_epoch:
+            return []
+        followed.row = FetchPartition(
+            partition=key.partition,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=held.offset,
+            last_fetched_epoch=held.last_epoch,
+            log_start_offset=held.log_start,
+            partition_max_bytes=self._settings.replica_fetch_max_bytes,
+            high_watermark=held.high_watermark,
+        )
+        if followed.stage is Stage.RESTING:
+            return []
+        self._enter(key, followed, Stage.READY)
+        followed.failures = 0
+        return self._over(followed)
+
+    def refused(self, key: Key, leader_epoch: int, reason: str, now_ms: int) -> list[Action]:
+        """What came for a partition cannot be stored, or done; it is asked for again after a pause."""
+        followed = self._followed.get(key)
+        if followed is None or followed.leader_epoch != leader_epoch or followed.row is None:
+            return []
+        return self._rest(key, followed, reason, now_ms)
+
+    def hold_back(self, key: Key, until_ms: int) -> None:
+        """Leave out a partition that is throttled."""
+        followed = self._followed.get(key)
+        if followed is not None and followed.stage is Stage.READY:
+            followed.until_ms = until_ms
+            self._enter(key, followed, Stage.RESTING)
+
+    def rested(self, now_ms: int) -> None:
+        """Partitions whose pauses are over are ready again."""
+        for key in [key for key in self._resting if self._followed[key].until_ms <= now_ms]:
+            self._enter(key, self._followed[key], Stage.READY)
+
+    def next_request(self, now_ms: int, broker_epoch: int) -> FetchRequest | None:
+        """What to ask now; None if there is nothing to ask, or not yet. One that is returned is under way."""
+        self.rested(now_ms)
+        if self._under_way or self._storing or not self._ready or now_ms < self._not_before_ms:
+            return None
+        self._under_way = True
+        if self._session_epoch == 0:
+            rows, forgotten = dict(self._ready), list[Key]()
+            self._asked = rows
+        else:
+            rows = {key: self._ready[key] for key in self._changed if key in self._ready}
+            forgotten = [key for key in self._changed if key not in self._ready and key in self._asked]
+            self._asked |= rows
+            for key in forgotten:
+                del self._asked[key]
+        self._changed.clear()
+        settings = self._settings
+        return FetchRequest(
+            replica_id=-1,
+            replica_state=ReplicaState(replica_id=self._replica_id, replica_epoch=broker_epoch),
+            max_wait_ms=settings.replica_fetch_wait_max_ms,
+            min_bytes=settings.replica_fetch_min_bytes,
+            max_bytes=settings.replica_fetch_response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=_topics(rows),
+            forgotten_topics_data=tuple(
+                ForgottenTopic(topic_id=key.topic_id, partitions=(key.partition,)) for key in forgotten
+            ),
+        )
+
+    def failed(self, reason: str, now_ms: int) -> list[Action]:
+        """No answer will come: the leader cannot be reached, or what it says cannot be read."""
+        self._under_way = False
+        self._end_session()
+        self._failures += 1
+        self._not_before_ms = now_ms + self._pause_ms(self._failures)
+        if self._trouble:
+            return []
+        self._trouble = reason
+        return [Report(partition=None, reason=reason)]
+
+    def answered(self, response: FetchResponse, now_ms: int) -> list[Action]:
+        """The leader has answered the request that was under way."""
+        if response.error_code:
+            code = _code(response.error_code)
+            if code in _SESSION_OVER and self._session_epoch:
+                self._under_way = False
+                self._end_session()
+                return []
+            return self.failed(f"it refuses to be fetched from: {code.name}", now_ms)
+        self._under_way = False
+        actions: list[Action] = [Report(partition=None, reason="")] if self._trouble else []
+        self._trouble, self._failures = "", 0
+        for topic in response.responses:
+            for row in topic.partitions:
+                actions += self._take(Key(topic.topic_id, row.partition_index), row, now_ms)
+        self._session_id = response.session_id
+        if response.session_id:
+            self._session_epoch = 1 if self._session_epoch >= EPOCH_MAX else self._session_epoch + 1
+        else:
+            self._end_session()
+        return actions
+
+    # -- the rules
+
+    def _take(self, key: Key, row: PartitionData, now_ms: int) -> list[Action]:
+        followed = self._followed.get(key)
+        if followed is None or followed.stage is not Stage.READY or followed.row is not self._asked.get(key):
+            return []  # of something that was asked before
+        assert followed.row is not None
+        if row.error_code:
+            return self._take_error(key, followed, row, now_ms)
+        epoch = followed.leader_epoch
+        if row.diverging_epoch.epoch >= 0:
+            self._enter(key, followed, Stage.AWAY)
+            divergence = Divergence(row.diverging_epoch.epoch, row.diverging_epoch.end_offset)
+            return [Parted(key=key, leader_epoch=epoch, divergence=divergence)]
+        records = row.records or b""
+        copied = Copied(
+            key=key,
+            leader_epoch=epoch,
+            offset=followed.row.fetch_offset,
+            records=records,
+            high_watermark=row.high_watermark,
+            log_start=row.log_start_offset,
+        )
+        if len(records):
+            self._enter(key, followed, Stage.STORING)
+            return [copied]
+        followed.failures = 0
+        return [copied, *self._over(followed)]
+
+    def _take_error(self, key: Key, followed: _Followed, row: PartitionData, now_ms: int) -> list[Action]:
+        assert followed.row is not None
+        code, offset = _code(row.error_code), followed.row.fetch_offset
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset > offset:
+            self._enter(key, followed, Stage.AWAY)
+            return [BeginAnew(key=key, leader_epoch=followed.leader_epoch, offset=row.log_start_offset)]
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset >= 0 and followed.row.last_fetched_epoch < 0:
+            self._enter(key, followed, Stage.AWAY)  # an empty log that begins beyond the leader's end
+            return [BeginAnew(key=key, leader_epoch=followed.leader_epoch, offset=row.log_start_offset)]
+        told = code not in _EXPECTED or followed.failures + 1 >= _TOLD_FROM
+        return self._rest(key, followed, f"the leader answers {code.name} at offset {offset}" if told else "", now_ms)
+
+    def _rest(self, key: Key, followed: _Followed, reason: str, now_ms: int) -> list[Action]:
+        followed.failures += 1
+        followed.until_ms = now_ms + self._pause_ms(followed.failures)
+        self._enter(key, followed, Stage.RESTING)
+        if not reason or followed.trouble:
+            return []
+        followed.trouble = reason
+        return [Report(partition=followed.name, reason=reason)]
+
+    @staticmethod
+    def _over(followed: _Followed) -> list[Action]:
+        """It goes on, which is told if its trouble was."""
+        if not followed.trouble:
+            return []
+        followed.trouble = ""
+        return [Report(partition=followed.name, reason="")]
+
+    def _pause_ms(self, failures: int) -> int:
+        return min(self._settings.replica_fetch_backoff_ms, BACKOFF_FIRST_MS << min(failures - 1, 16))
+
+    def _end_session(self) -> None:
+        self._session_epoch = 0  # with the old id, so that the leader forgets it
+        self._asked = {}
+
+    def _enter(self, key: Key, followed: _Followed, stage: Stage) -> None:
+        self._leave(key)
+        followed.stage = stage
+        if stage is Stage.STORING:
+            self._storing.add(key)
+        elif stage is Stage.RESTING:
+            self._resting.add(key)
+        elif stage is Stage.READY:
+            assert followed.row is not None
+            self._ready[key] = followed.row
+
+    def _leave(self, key: Key) -> None:
+        self._storing.discard(key)
+        self._resting.discard(key)
+        self._ready.pop(key, None)
+        self._changed.add(key)
+
+
+def _topics(rows: dict[Key, FetchPartition]) -> tuple[FetchTopic, ...]:
+    topics: dict[uuid.UUID, list[FetchPartition]] = {}
+    for key, row in rows.items():
+        topics.setdefault(key.topic_id, []).append(row)
+    return tuple(FetchTopic(topic_id=topic_id, partitions=tuple(found)) for topic_id, found in topics.items())
+
+
+def _code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,249 @@
+"""Brokers that copy from one another, over sockets"""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.broker.handlers.data_path import records
+from tests.broker.replication.cluster_world import Cluster, Member, cluster_of, until
+from tidemill.broker.replication.fetcher import UNTHROTTLED
+from tidemill.broker.replication.replica import Replica
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import stamp
+
+
+def same(*members: Member, held: int | None = None) -> bool:
+    """Whether their logs are the same, ends and high watermarks too."""
+    first = members[0].replica.log
+    if held is not None and first.log_end_offset != held:
+        return False
+    return all(
+        (each.replica.log.log_end_offset, each.replica.high_watermark) == (first.log_end_offset,) * 2
+        and each.values == members[0].values
+        for each in members
+    )
+
+
+async def in_step(cluster: Cluster, *nodes: int, held: int | None = None) -> None:
+    members = [cluster.members[node_id] for node_id in nodes or cluster.members]
+    await until(lambda: same(*members, held=held), f"the same log on {nodes}")
+
+
+async def test_followers_copy_and_acks_of_all_wait_for_them(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path) as cluster:
+        leader = cluster.members[1]
+        for number in range(5):
+            await leader.produce(b"%d" % number)
+        assert all(member.replica.log.held_offset == 5 for member in cluster.members.values())
+        await in_step(cluster, held=5)
+        progress = leader.replica.machine.progress(2)
+        assert progress is not None
+        assert progress.broker_epoch == cluster.epochs[2]
+
+
+async def test_a_leader_that_dies_is_followed_by_another_and_comes_back_as_a_follower(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path) as cluster:
+        one, two, _ = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        await one.stop()
+        cluster.decide(leader=2, isr=(2, 3))
+        await two.produce(b"b")
+        await in_step(cluster, 2, 3, held=2)
+        await one.start()
+        cluster.tell(one)
+        await until(lambda: 1 in cluster.partition.isr, "asked in again")
+        await two.produce(b"c")
+        await in_step(cluster, held=3)
+        assert one.values == [b"a", b"b", b"c"]
+
+
+async def test_logs_that_part_are_cut_where_their_epochs_do(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path) as cluster:
+        one, two, three = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        cluster.decide(isr=(1, 2))
+        await three.stop()
+        await two.stop()
+        await one.produce(b"lost", b"too", acks=1)
+        await one.stop()
+        await two.start()
+        cluster.decide(leader=2, isr=(2,))
+        await two.produce(b"b")
+        await one.start()
+        cluster.tell(one)
+        await until(lambda: set(cluster.partition.isr) == {1, 2}, "asked in again")
+        await three.start()
+        cluster.tell(three)
+        await until(lambda: set(cluster.partition.isr) == {1, 2, 3}, "asked in again")
+        await two.produce(b"c")
+        await in_step(cluster, held=3)
+        assert one.values == [b"a", b"b", b"c"]
+        assert one.replica.log.epochs.entries() == two.replica.log.epochs.entries()
+
+
+async def test_what_the_leader_has_deleted_is_not_copied_any_more(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        await two.stop()
+        cluster.decide(isr=(1,))
+        for value in (b"b", b"c", b"d"):
+            await one.produce(value)
+        await one.broker.logs.delete_records(one.replica.log, 3)
+        await two.start()
+        cluster.tell(two)
+        await until(lambda: 2 in cluster.partition.isr, "asked in again")
+        assert (two.values, two.replica.log.log_start_offset) == ([b"d"], 3)
+        await one.produce(b"e")
+        await in_step(cluster, held=5)
+        await one.broker.logs.delete_records(one.replica.log, 4)
+        await one.produce(b"f")
+        await until(lambda: two.replica.log.log_start_offset == 4, "the log start is followed")
+        await two.stop()
+        await two.start()
+        assert two.replica.log.log_end_offset == 6
+
+
+async def test_a_follower_that_does_not_keep_up_is_asked_out_and_in_again(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await two.stop()
+        await one.produce(b"b")
+        assert cluster.partition.isr == (1,)
+        cluster.refusing = True
+        await two.start()
+        cluster.tell(two)
+        await until(lambda: two.replica.log.held_offset == 2, "copied")
+        await asyncio.sleep(0.05)
+        assert cluster.partition.isr == (1,)
+        cluster.refusing = False
+        await one.produce(b"c")
+        await until(lambda: cluster.partition.isr == (1, 2), "asked in")
+
+
+async def test_damaged_batches_are_not_stored_and_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        log, stores, failures = two.replica.log, two.replica.log.append_at, list[str]()
+
+        def damaged(offset: int, data: memoryview, *, now_ms: int) -> None:
+            if len(failures) < 2:
+                data = memoryview(bytes(data[:-1]) + b"?")
+            try:
+                stores(offset, data, now_ms=now_ms)
+            except CorruptMessage as error:
+                failures.append(str(error))
+                raise
+
+        monkeypatch.setattr(log, "append_at", damaged)
+        await one.produce(b"b")
+        assert len(failures) == 2
+        await in_step(cluster, held=2)
+
+
+async def test_a_damaged_copy_is_fetched_anew_when_nobody_counts_on_it(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2, segment_bytes="1048576") as cluster:
+        one, two = cluster.members.values()
+        for number in range(4):
+            await one.produce(b"%d" % number)
+        await in_step(cluster)
+        await two.stop()
+        cluster.decide(isr=(1,))
+        (path,) = (tmp_path / "2" / "t-0").glob("*.log")
+        whole = path.read_bytes()
+        path.write_bytes(whole[:80] + b"????" + whole[84:])
+        (tmp_path / "2" / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        (tmp_path / "2" / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 4\n")
+        for index in (tmp_path / "2" / "t-0").glob("*index"):
+            index.unlink()
+        await two.start()
+        damaged = two.replica
+        assert any(segment.damaged for segment in damaged.log.segments)
+        cluster.tell(two)
+        await until(lambda: 2 in cluster.partition.isr, "asked in again")
+        assert damaged.closed and two.values == [b"0", b"1", b"2", b"3"]
+        await one.produce(b"4")
+        await in_step(cluster, held=5)
+
+
+async def test_a_deleted_topic_is_followed_no_more(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        assert list(two.fetchers.followed.values()) == [1]
+        await one.broker.logs.delete("t")
+        one.broker.replicas.forget("t")
+        await two.broker.logs.delete("t")
+        two.broker.replicas.forget("t")
+        await until(lambda: two.fetchers.followed == {}, "given up")
+
+
+class Slow:
+    """Nothing may be copied until it is allowed."""
+
+    def __init__(self) -> None:
+        self.allowed = False
+        self.noted = 0
+
+    def pause_ms(self, _replica: Replica) -> int:
+        return 0 if self.allowed else 20
+
+    def note(self, _replica: Replica, size_bytes: int) -> None:
+        self.noted += size_bytes
+
+
+async def test_what_is_throttled_waits(tmp_path: Path) -> None:
+    slow = Slow()
+    async with cluster_of(tmp_path, 2, isr=(1,), throttle=slow) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await asyncio.sleep(0.1)
+        assert two.replica.log.log_end_offset == 0
+        slow.allowed = True
+        await until(lambda: two.replica.log.held_offset == 1, "copied")
+        assert slow.noted > 0
+        assert UNTHROTTLED.pause_ms(two.replica) == 0
+
+
+async def test_an_elected_follower_goes_on_where_it_is(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path) as cluster:
+        one, two, three = cluster.members.values()
+        for leader in (two, three, one, two):
+            cluster.decide(leader=leader.node_id)
+            await leader.produce(b"by %d" % leader.node_id)
+        await in_step(cluster, held=4)
+        assert one.values == [b"by 2", b"by 3", b"by 1", b"by 2"]
+        assert [epoch for epoch, _ in one.replica.log.epochs.entries()] == [2, 3, 4, 5]
+
+
+async def test_a_batch_without_an_epoch_of_its_own_is_no_reason_to_stop(tmp_path: Path) -> None:
+    """What this broker appended as a leader in an epoch nobody else knows goes, whatever the disk has of it."""
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        await two.stop()
+        await two.start()
+        alone = bytearray(records(b"x"))
+        stamp(alone, 0, 1, 5)
+        two.replica.log.append_at(1, bytes(alone), now_ms=0)
+        cluster.topic = dataclasses.replace(
+            cluster.topic,
+            partitions=(dataclasses.replace(cluster.partition, leader_epoch=8, partition_epoch=50, isr=(1,)),),
+        )
+        cluster.tell(one)
+        cluster.tell(two)
+        await one.produce(b"b")
+        await in_step(cluster, held=2)
+        assert two.values == [b"a", b"b"]
