@@ -24,9 +24,6 @@ from tidemill.broker.quorum.metadata import Result
 from tidemill.broker.quorum.records import PartitionChangeRecord
 from tidemill.broker.quorum.rules import Rules
 
-ELECTIONS_MAX: Final = 10_000
-"""Leaders that one decision moves."""
-
 MOVES_MAX: Final = 10_000
 """Partitions in one of the requests that a plan is carried out by."""
 
@@ -66,12 +63,12 @@ def elect_preferred(image: ClusterImage, _request: ElectPreferred, rules: Rules)
         if node in pair[1].isr
     ]
     records: list[PartitionChangeRecord] = []
-    for topic, partition in due[:ELECTIONS_MAX]:
+    for topic, partition in due[: rules.changes_max]:
         enough = min_in_sync(image, topic, rules)
         record = changed(topic, partition, image.brokers, min_in_sync=enough, preferred=True)
         if record is not None:
             records.append(record)
-    response = BalanceResult(elected=len(records), unfinished=len(due) > ELECTIONS_MAX)
+    response = BalanceResult(elected=len(records), unfinished=len(due) > rules.changes_max)
     return Result(records=tuple(records), response=response)
 
 

@@ -6,9 +6,9 @@ that is about to stop in order leads nothing from the first heartbeat that says 
 
 Whatever happens to a broker, `mended` draws the conclusion for partitions: whoever is not active leaves the ISR and
 leads no more, and what has no leader gets one if somebody may be. It looks at the state alone and not at what
-happened, so it can be asked again at any time. One decision changes at most `CHANGES_MAX` partitions; where there are
-more it is `unfinished`, and whoever asked asks `MendPartitions` until it is not. Nothing that was promised hangs on the
-time between: a broker that is fenced and still in an ISR holds HW back.
+happened, so it can be asked again at any time. One decision changes at most `Rules.changes_max` partitions; where there
+are more it is `unfinished`, and whoever asked asks `MendPartitions` until it is not. Nothing that was promised hangs on
+the time between: a broker that is fenced and still in an ISR holds HW back.
 
 An incarnation that cannot say that the one before it stopped in order, or that nothing is lost by it (`loses_nothing`),
 may lack what was acknowledged. It leaves ISR and ELR of all partitions before its registration holds (KIP-966): a
@@ -42,9 +42,6 @@ from tidemill.broker.quorum.records import (
 from tidemill.broker.quorum.rules import Rules
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, StaleBrokerEpoch, error_for_code
-
-CHANGES_MAX: Final = 10_000
-"""Partitions that one decision changes: 0.5 MB of log, as much as the controller writes at once."""
 
 FENCE: Final = 1
 UNFENCE: Final = -1
@@ -128,7 +125,6 @@ def mended(
     rules: Rules,
     *,
     lost: Collection[int] = (),
-    changes_max: int = CHANGES_MAX,
 ) -> Mending:
     """What becomes of partitions with these `brokers`; those in `lost` may lack what they have acknowledged."""
     active = frozenset(node for node, broker in brokers.items() if broker.active)
@@ -141,13 +137,13 @@ def mended(
             due += _losing(topic, lost, due)
         if not due:
             continue
-        if len(changes) >= changes_max:
+        if len(changes) >= rules.changes_max:
             unfinished = True
             break
         unclean = rules.may_lose(topic.configs, defaults)
         enough = rules.min_in_sync(topic.configs, defaults)
         for partition in due:
-            if len(changes) > changes_max:
+            if len(changes) > rules.changes_max:
                 break
             if not lost and _must_wait(partition, active, unclean=unclean):
                 continue
@@ -155,8 +151,8 @@ def mended(
             record = changed(topic, partition, brokers, min_in_sync=enough, isr=isr, lost=lost, unclean=unclean)
             if record is not None:
                 changes.append(record)
-    if len(changes) > changes_max:
-        del changes[changes_max:]
+    if len(changes) > rules.changes_max:
+        del changes[rules.changes_max :]
         unfinished = True
     return Mending(tuple(changes), unclean_elections(image, changes), unfinished)
 

@@ -167,6 +167,6 @@ def granted(
     recovers = before.leader_recovery_state == RECOVERING and proposal.leader_recovery_state == RECOVERED
     return replace(
         record,
-        isr=proposal.isr if record.isr is None else record.isr,
+        isr=before.isr if record.isr is None else record.isr,
         leader_recovery_state=RECOVERED if recovers else record.leader_recovery_state,
     )

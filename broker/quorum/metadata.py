@@ -586,11 +586,11 @@ def _alter_configs(image: ClusterImage, request: AlterConfigs, rules: Rules) -> 
         results.append(ResourceResult(resource_type=kind, resource_name=name, error=error))
     if request.validate_only:
         records = []
-    records += _eligible_no_more(image, records, rules)
+    records += eligible_no_more(image, records, rules)
     return Result(records=tuple(records), response=tuple(results))
 
 
-def _eligible_no_more(
+def eligible_no_more(
     image: ClusterImage, configs: Sequence[MetadataRecord], rules: Rules
 ) -> Iterator[PartitionChangeRecord]:
     """Who is no eligible leader replica any more, because the ISR is large enough for another min.insync.replicas.

@@ -13,7 +13,6 @@ from tidemill.broker.quorum.brokers import (
     MendPartitions,
     UnregisterBroker,
     Unregistration,
-    mended,
 )
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage, apply, apply_batch
 from tidemill.broker.quorum.metadata import (
@@ -276,24 +275,23 @@ def test_a_new_topic_is_held_by_who_is_away_and_in_sync_without_it() -> None:
 
 
 def test_many_partitions_are_mended_bit_by_bit() -> None:
-    cluster = Cluster(1, 2)
+    cluster = Cluster(1, 2, rules=Rules(cluster_id="c", changes_max=4))
     cluster.create(*[(1, 2)] * 10)
-    fenced = apply_batch(cluster.image, ())
-    brokers = dict(fenced.brokers)
-    del brokers[1]
-    mending = mended(fenced, brokers, RULES, changes_max=4)
-    assert (len(mending.changes), mending.unfinished) == (4, True)
-    rest = mended(apply_batch(fenced, mending.changes), brokers, RULES, changes_max=6)
-    assert (len(rest.changes), rest.unfinished) == (6, False)
+    assert cluster.fence(1) == Mended(fenced=(1,), unfinished=True)
+    assert len(cluster.last.records) == 5
+    assert cluster.ask(MendPartitions(), Mended) == Mended(unfinished=True)
     assert cluster.ask(MendPartitions(), Mended) == Mended()
+    assert all(cluster.state(number)[:2] == (2, (2,)) for number in range(10))
+    assert cluster.ask(MendPartitions(), Mended) == Mended()
+    assert cluster.last.records == ()
 
 
-def test_a_registration_waits_until_all_partitions_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(1, 2)
+def test_a_registration_waits_until_all_partitions_know() -> None:
+    cluster = Cluster(1, 2, rules=Rules(cluster_id="c", changes_max=4))
     cluster.create(*[(1, 2)] * 10)
-    monkeypatch.setattr(mended, "__kwdefaults__", {"lost": (), "changes_max": 4})
     epoch = cluster.image.brokers[1].epoch
-    seen = [cluster.register(1, 2) for _ in range(3)]
-    assert [each.unfinished for each in seen] == [True, True, False]
-    assert cluster.image.brokers[1].epoch == seen[-1].broker_epoch > epoch
+    assert [cluster.register(1, 2).unfinished for _ in range(2)] == [True, True]
+    assert (cluster.image.brokers[1].epoch, cluster.image.brokers[1].fenced) == (epoch, True)
+    registered = cluster.register(1, 2)
+    assert (registered.unfinished, registered.broker_epoch > epoch) == (False, True)
     assert all(cluster.state(number)[:2] == (2, (2,)) for number in range(10))

@@ -152,3 +152,10 @@ def test_a_reassignment_ends_with_the_isr_that_has_all() -> None:
     assert code(result) == ErrorCode.NEW_LEADER_ELECTED
     assert (partition.replicas, partition.isr, partition.leader) == ((2, 3), (2, 3), 2)
     assert not partition.reassigned
+
+
+def test_a_reassignment_ends_with_the_isr_that_it_leaves() -> None:
+    image = cluster(replicas=(1, 2, 3), isr=(1,), adding_replicas=(1,), removing_replicas=(2, 3))
+    (result,), image = ask(image, proposal(1, 2, 3))
+    partition = image.topics["t"].partitions[0]
+    assert (code(result), partition.replicas, partition.isr) == (0, (1,), (1,))
