@@ -341,8 +341,9 @@ class MetadataStore:
         if offset >= self.offset_end:
             return self.offset_end
         floor = max(self.high_watermark, self.log_start_offset, self.snapshot.offset_end if self.snapshot else 0)
-        number = self._number_of_segment(max(offset, self.log_start_offset))
-        position, end = self._segments[number].batch_at(max(offset, self.log_start_offset))
+        if offset >= floor:
+            number = self._number_of_segment(offset)
+            position, end = self._segments[number].batch_at(offset)
         if offset < floor or end < floor:
             raise TruncationRefused(
                 f"the metadata log was to end at offset {offset}, but all below {floor} is committed"
@@ -560,6 +561,8 @@ class MetadataStore:
             standing = incoming.verify()
             if self.offset_end >= which.offset_end:
                 self.truncate(which.offset_end - 1)  # or a start that finds it damaged would take one log for the other
+            elif self.durable_end != self.offset_end:
+                self.sync()  # an end that is torn below another segment would pass for damage
             segment, room_end = self._begin_segment(which.offset_end)
         except OSError as error:
             incoming.discard()
