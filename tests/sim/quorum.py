@@ -435,7 +435,8 @@ class QuorumSimulation:
         """When a message arrives: never, once or twice."""
         if self.is_cut(source, target) or (not self.healed and self.rng.random() < self.drop):
             return []
-        delays = [self.spread(self.delay)]
+        late = not self.healed and self.rng.random() < self.repeat
+        delays = [self.spread(self.delay * (30 if late else 1))]
         if not self.healed and self.rng.random() < self.repeat:
             delays.append(self.spread(self.delay * 10))
         return delays

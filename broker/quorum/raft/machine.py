@@ -509,10 +509,14 @@ class QuorumMachine(Member):
         consistent = self.election.leader_id in (NOBODY, leader_id)
         if epoch > self.epoch or (searching and consistent):
             self._become_follower(epoch, leader_id, endpoints)
+        elif self._role is Role.FOLLOWER and consistent and endpoints:
+            self._leader_endpoints = endpoints
 
     def _answered(self, asked: Asked, response: Response) -> None:
         before = self._changes
-        self._hear_of(response.epoch, response.leader_id, response.leader_endpoints)
+        granted = isinstance(response, VoteResponse) and response.granted and self._is_of_now(response)
+        if not granted:  # who grants has not heard of the leader that it names for as long as this one
+            self._hear_of(response.epoch, response.leader_id, response.leader_endpoints)
         if self._changes != before:
             return
         if response.error != ErrorCode.NONE or not self._is_of_now(response):

@@ -85,7 +85,7 @@ class Member:
         self.node_id = node_id
         self.directory_id = directory_id
         self.election = election
-        self.high_watermark = log.log_start_offset
+        self.high_watermark = log.log_start_offset  # snapshots are of what is committed
         self._cluster_id = cluster_id
         self._log = log
         self._settings = settings

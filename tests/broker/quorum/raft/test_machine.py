@@ -153,6 +153,22 @@ def test_who_loses_an_election_tries_again_later() -> None:
     assert len(world.sent(VoteRequest, world.wait(2))) == 2
 
 
+def test_who_grants_does_not_speak_for_the_leader_that_is_gone() -> None:
+    world = follower()
+    world.wait(2_000)
+    request_id, _ = world.sent(VoteRequest)[3]
+    world.answer(request_id, VoteResponse(epoch=3, leader_id=2, granted=True))
+    assert world.machine.role is Role.CANDIDATE
+
+
+def test_a_leader_may_move() -> None:
+    world = follower()
+    moved = (VoterEndpoint("CONTROLLER", "new", 1),)
+    world.ask(begin(2, 3, leader_endpoints=moved))
+    fetched(world, high_watermark=0)
+    assert of(Send, world.said)[-1].endpoints == moved
+
+
 def test_answers_to_a_pre_vote_elect_nobody() -> None:
     world = Lone(1, 2, 3)
     world.wait(1_000)
