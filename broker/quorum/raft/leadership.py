@@ -167,7 +167,9 @@ class Leadership:
     def is_caught_up(self, voter: Voter, since_ms: int) -> bool:
         """Whether a replica had all there was at some moment since."""
         found = self.replicas.get(voter.node_id)
-        return found is not None and found.directory_id == voter.directory_id and found.caught_up_ms >= since_ms
+        if found is None or found.directory_id != voter.directory_id or found.caught_up_ms == NEVER:
+            return False
+        return found.caught_up_ms >= since_ms
 
     def may_be_proposed(self, change: VoterChange, since_ms: int) -> bool:
         """Whether a change can go into the log: a voter that is added has caught up first."""

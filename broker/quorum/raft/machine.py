@@ -123,7 +123,7 @@ class QuorumMachine(Member):
                 self._storing = False
             case AppendRefused():
                 self._storing = False
-                self._peers.back_off(self.leader_id, self._now)
+                self._peers.back_off(self.leader_id, self._now, self._settings.fetch_wait_max_ms)
             case VotersChanged():
                 self._take_voters(event)
             case SnapshotInstalled():
@@ -132,7 +132,7 @@ class QuorumMachine(Member):
                 self.high_watermark = max(self.high_watermark, event.snapshot_id.offset_end)
             case SnapshotRefused():
                 self._download, self._storing = None, False
-                self._peers.back_off(self.leader_id, self._now)
+                self._peers.back_off(self.leader_id, self._now, self._settings.fetch_wait_max_ms)
             case Resign():
                 if self._leadership is not None and not self._is_alone:
                     self._resign(event.successor)

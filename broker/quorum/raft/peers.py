@@ -50,9 +50,9 @@ class Peers:
             del self._asked[asked.node_id]
         return asked
 
-    def back_off(self, node_id: int, now_ms: int) -> None:
-        """It did not go well there: wait a little."""
-        self._not_before[node_id] = now_ms + self._settings.retry_backoff_ms
+    def back_off(self, node_id: int, now_ms: int, for_ms: int | None = None) -> None:
+        """It did not go well there: wait a little, or so long."""
+        self._not_before[node_id] = now_ms + (self._settings.retry_backoff_ms if for_ms is None else for_ms)
 
     def forget(self) -> None:
         """Nothing is waited for any more."""

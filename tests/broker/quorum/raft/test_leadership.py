@@ -80,6 +80,8 @@ def test_who_has_caught_up() -> None:
     assert leadership.is_caught_up(voter(4), 4)
     assert not leadership.is_caught_up(voter(4), 5)
     assert not leadership.is_caught_up(voter(5), 0)
+    leadership.heard_of(fetch(6, 0), log_end=20, now_ms=3)
+    assert not leadership.is_caught_up(voter(6), -500)  # never is not long ago, on a clock that has just begun
 
 
 def test_a_snapshot_on_its_way_is_a_sign_of_life_and_of_nothing_else() -> None:

@@ -290,7 +290,7 @@ def test_what_cannot_be_stored_is_fetched_again_a_moment_later() -> None:
     answer = FetchResponse(epoch=3, leader_id=2, records=records, high_watermark=0)
     world.machine.step(Answered(request_id=request_id, response=answer), world.now_ms)  # and the log refuses it
     assert not of(Send, world.tell(AppendRefused()))
-    assert world.sent(FetchRequest, world.wait(20))[2][1].offset == 0
+    assert world.sent(FetchRequest, world.wait(500))[2][1].offset == 0
 
 
 def test_a_leader_that_is_silent_is_looked_for() -> None:
@@ -388,7 +388,7 @@ def test_a_snapshot_that_is_refused_is_asked_for_again() -> None:
     chunk = FetchSnapshotResponse(epoch=3, leader_id=2, snapshot_id=snapshot_id, size=2, position=0, data=b"ab")
     assert of(InstallSnapshot, world.answer(request_id, chunk))
     assert not of(Send, world.tell(SnapshotRefused(snapshot_id=snapshot_id)))
-    assert world.sent(FetchRequest, world.wait(20))
+    assert world.sent(FetchRequest, world.wait(500))
 
 
 def test_observers_look_for_a_leader_and_never_stand_for_election() -> None:

@@ -31,6 +31,9 @@ def test_after_a_failure_there_is_a_pause() -> None:
     assert peers.next_deadline_ms(100) == 120
     assert peers.may_ask(2, 120)
     assert peers.next_deadline_ms(120) is None
+    peers.back_off(2, 200, 500)
+    assert not peers.may_ask(2, 699)
+    assert peers.may_ask(2, 700)
 
 
 def test_what_is_forgotten_is_not_heard() -> None:
