@@ -24,7 +24,7 @@ from tidemill.broker.quorum.metadata import Result
 from tidemill.broker.quorum.records import PartitionChangeRecord
 from tidemill.broker.quorum.rules import Rules
 
-MOVES_MAX: Final = 10_000
+MOVES_MAX: Final = 2_000
 """Partitions in one of the requests that a plan is carried out by."""
 
 

@@ -33,8 +33,8 @@ class Rules:
     """What the file says of min.insync.replicas; None if it says nothing."""
     cluster_id: str = ""
     """Brokers of other clusters are refused; empty is not known, and none is."""
-    changes_max: int = 10_000
-    """Partitions that one decision about brokers changes: 0.5 MB of log, as much as the controller writes at once."""
+    changes_max: int = 2_000
+    """Partitions that one decision about brokers changes: some 30 ms that others wait, 0.1 MB of log."""
     leader_imbalance_percentage: int = 10
     """Of the partitions that prefer a broker, so many may be led by others before they are taken back to it."""
 
