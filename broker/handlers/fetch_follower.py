@@ -11,7 +11,8 @@ noted of it.
 It is answered as soon as there is something to copy or the high watermark is another than the one it knows: without
 that a leader that goes away at a quiet moment leaves followers behind that do not know what was committed.
 
-Only brokers may ask (ClusterAction), and their answers do not count as what clients have fetched.
+Only brokers may ask (ClusterAction), and their answers do not count as what clients have fetched. One that is not in
+sync may be throttled: it is answered without records then, after its `max_wait_ms`.
 """
 
 import asyncio
@@ -109,13 +110,14 @@ class FollowerFetch(Fetch):
         records: bytes | memoryview = b""
         room = min(self.request.max_bytes, self.broker.config.fetch_max_bytes) - read.size_bytes
         left = min(partition.partition_max_bytes, room) if read.copied_bytes < COPIED_BYTES_MAX else 0
-        if partition.fetch_offset < partition_log.log_end_offset:
+        if partition.fetch_offset < partition_log.log_end_offset and not self._must_wait(found):
             if not may_block and (cold := partition_log.cold(partition.fetch_offset, left)) is not None:
                 read.cold.append(cold)
                 return row_of(found, partition.partition, b"", None)
             end = partition_log.end_position()
             records = partition_log.read(partition.fetch_offset, left, end, at_least_one=read.size_bytes == 0)
             read.count(records)
+            self._sent(found, len(records))
         read.found[number] = found
         if found.high_watermark > self.turn.told(number):
             read.answer_now = True
@@ -134,10 +136,25 @@ class FollowerFetch(Fetch):
             offset,
             leader_epoch=partition.current_leader_epoch,
             log_end=partition_log.log_end_offset,
-            now_ms=int(self.broker.clock.monotonic() * 1000),
+            now_ms=self._now_ms(),
             broker_epoch=self._broker_epoch,
         )
         found.take(actions)
+
+    def _must_wait(self, found: Replica) -> bool:
+        """Whether it is being moved, and more of it has been sent than should be."""
+        throttle = self.broker.replicas.leader_throttle
+        if throttle is None or self._follower in found.machine.isr:
+            return False
+        return throttle.pause_ms(*found.log.topic_partition, self._now_ms()) > 0
+
+    def _sent(self, found: Replica, size_bytes: int) -> None:
+        throttle = self.broker.replicas.leader_throttle
+        if throttle is not None and self._follower not in found.machine.isr:
+            throttle.note(*found.log.topic_partition, size_bytes, self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self.broker.clock.monotonic() * 1000)
 
     def moved(self, read: Read) -> Sequence[int]:
         """Partitions with more to copy, another high watermark, or of no use any more."""

@@ -18,7 +18,7 @@ Started only where there is somebody to follow. Not here: who decides about an I
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 from weakref import WeakSet
 
 import structlog
@@ -41,6 +41,7 @@ from tidemill.broker.replication.fetching import (
 from tidemill.broker.replication.partition import NOBODY, Role
 from tidemill.broker.replication.replica import Replica, Wish
 from tidemill.broker.replication.replicas import Replicas
+from tidemill.broker.replication.throttle import UNTHROTTLED, Throttle
 from tidemill.core.client.connection import Address, Connection, ConnectionFailed
 from tidemill.core.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 from tidemill.core.runtime.clock import Clock
@@ -59,30 +60,6 @@ AGAIN_S = 1.0
 AlterPartition: TypeAlias = Callable[[Replica, ProposeIsr], Awaitable[bool]]
 """Asks the controller for an ISR. False says that it was refused for good; KafkaError and ConnectionError that nobody
 knows, and then it is asked again. What is granted is heard of by the image."""
-
-
-class Throttle(Protocol):
-    """How fast replicas may be copied that are being moved."""
-
-    def pause_ms(self, replica: Replica) -> int:
-        """For how long nothing of it may be fetched; 0 for those that are not throttled."""
-
-    def note(self, replica: Replica, size_bytes: int) -> None:
-        """So much of it was fetched."""
-
-
-class Unthrottled:
-    """Everything is copied as fast as it can be."""
-
-    def pause_ms(self, _replica: Replica) -> int:
-        """Never."""
-        return 0
-
-    def note(self, _replica: Replica, _size_bytes: int) -> None:
-        """It makes no difference."""
-
-
-UNTHROTTLED = Unthrottled()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +90,18 @@ class ReplicaFetchers:
     """All fetching of one broker; `outlet` is to be that of its replicas, and `run` has to be running."""
 
     def __init__(
-        self, around: Surrounded, *, settings: FetchSettings | None = None, throttle: Throttle = UNTHROTTLED
+        self, around: Surrounded, *, settings: FetchSettings | None = None, throttle: Throttle | None = None
     ) -> None:
         self.around = around
         self.settings = settings or FetchSettings()
-        self.throttle = throttle
+        self.throttle = throttle or UNTHROTTLED
         self._leaders: dict[int, _Leader] = {}
         self._followed: dict[Replica, _Leader] = {}
         self._asking: dict[Replica, ProposeIsr] = {}
         self.counted_on: WeakSet[Replica] = WeakSet()  # some leader has been told how far they are held
         self._due: list[Coroutine[None, None, None]] = []  # before there is a group
         self._group: asyncio.TaskGroup | None = None
+        self._over = False
 
     async def run(self) -> None:
         """Fetch, and look after those who follow, until cancelled."""
@@ -135,7 +113,7 @@ class ReplicaFetchers:
                 self._due.clear()
                 await self._tick_for_ever()
         finally:
-            self._group = None
+            self._group, self._over = None, True
 
     @property
     def followed(self) -> dict[Replica, int]:
@@ -144,10 +122,12 @@ class ReplicaFetchers:
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Have that done beside everything else."""
-        if self._group is None:
-            self._due.append(work)
-        else:
+        if self._group is not None:
             self._group.create_task(work)
+        elif self._over:
+            work.close()
+        else:
+            self._due.append(work)
 
     def now_ms(self) -> int:
         """Of the clock that never goes back."""
@@ -392,6 +372,8 @@ class _Leader:
 
     async def _wait(self) -> None:
         due_ms = self._machine.next_deadline_ms()
+        if not len(self._machine):
+            self._close()
         if due_ms is None:
             await self._woken.wait()
             return
@@ -408,8 +390,9 @@ class _Leader:
         now_ms = self._fetchers.now_ms()
         self._machine.rested(now_ms)
         for key in list(self._machine.ready):
-            pause_ms = throttle.pause_ms(self._replicas[key])
-            if pause_ms > 0:
+            replica = self._replicas[key]
+            pause_ms = throttle.pause_ms(*replica.log.topic_partition, now_ms)
+            if pause_ms > 0 and self._fetchers.around.node_id not in replica.machine.isr:
                 self._machine.hold_back(key, now_ms + pause_ms)
 
     # -- answers
@@ -448,7 +431,9 @@ class _Leader:
             except KafkaError as error:
                 self._refuse(replica, copied.leader_epoch, f"cannot store what the leader sends: {error}")
                 return
-            self._fetchers.throttle.note(replica, len(copied.records))
+            throttle = self._fetchers.throttle
+            if throttle is not UNTHROTTLED and self._fetchers.around.node_id not in replica.machine.isr:
+                throttle.note(*partition_log.topic_partition, len(copied.records), self._fetchers.now_ms())
         replica.take(
             replica.machine.answered(
                 copied.leader_epoch,

@@ -16,8 +16,9 @@ from tidemill.broker.replication.replica import Outlet, Replica, Wish
 from tidemill.core.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
-    from tidemill.broker.replication.fetcher import ReplicaFetchers, Surrounded, Throttle
+    from tidemill.broker.replication.fetcher import ReplicaFetchers, Surrounded
     from tidemill.broker.replication.fetching import FetchSettings
+    from tidemill.broker.replication.throttle import Throttle
 
 LAG_MAX_MS = 30_000
 """Kafka's replica.lag.time.max.ms."""
@@ -44,6 +45,7 @@ class Replicas:
         self._monotonic = monotonic
         self.outlet = outlet  # may be set at any time
         self.lag_max_ms = lag_max_ms
+        self.leader_throttle: Throttle | None = None  # of what followers that are not in sync are sent
         self._by_partition: dict[TopicPartition, Replica] = {}
         self._by_topic: dict[str, list[TopicPartition]] = {}
 
@@ -115,8 +117,8 @@ def among_others(
 
     The caller runs what is returned. A broker by itself never comes here and does without all it needs.
     """
-    from tidemill.broker.replication.fetcher import UNTHROTTLED, ReplicaFetchers
+    from tidemill.broker.replication.fetcher import ReplicaFetchers
 
-    fetchers = ReplicaFetchers(around, settings=settings, throttle=throttle or UNTHROTTLED)
+    fetchers = ReplicaFetchers(around, settings=settings, throttle=throttle)
     around.replicas.outlet = fetchers.outlet
     return fetchers

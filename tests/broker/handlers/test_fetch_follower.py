@@ -17,6 +17,7 @@ from tidemill.broker.node import Broker
 from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
 from tidemill.broker.replication.replica import Replica
+from tidemill.broker.replication.throttle import RateThrottle
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.types import ZERO_UUID
@@ -220,6 +221,19 @@ async def test_a_leader_that_is_one_no_more_tells_a_follower_that_waits(tmp_path
         replica.assign(moved, now_ms=0)
         (row,) = (await waiting).responses[0].partitions
         assert row.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_who_is_not_in_sync_may_be_throttled(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        replicated(broker, topic, isr=(broker.node_id,))
+        await produce(client, topic, records(b"a"), acks=1)
+        rate = [1]
+        broker.replicas.leader_throttle = RateThrottle(lambda: rate[0], lambda name, number: (name, number) == ("t", 0))
+        assert offsets(await copy(client, topic, 0)) == [0]
+        assert offsets(await copy(client, topic, 0)) == [], "for a minute, at a byte a second"
+        replicated(broker, topic)
+        assert offsets(await copy(client, topic, 0)) == [0], "what is in sync is waited for"
 
 
 async def test_only_a_broker_may_ask_as_one(tmp_path: Path) -> None:

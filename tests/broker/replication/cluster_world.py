@@ -1,7 +1,8 @@
 """Several whole brokers in one event loop, who copy from one another what an image made by hand says
 
 Each is a node of its own, with its own metadata, in which the topic has the same id because chance is the same
-everywhere. What the controller of a real cluster would decide is decided here, and told to the replicas.
+everywhere. What the controller of a real cluster would decide is decided here, and told to the replicas. Until it is,
+who starts again is a node by itself to whom all it has is committed, so it may cut off more than that afterwards.
 """
 
 import asyncio
@@ -18,10 +19,11 @@ from tidemill.broker.config import BrokerConfig
 from tidemill.broker.node import Broker, open_broker
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
 from tidemill.broker.replication.actions import ProposeIsr
-from tidemill.broker.replication.fetcher import UNTHROTTLED, ReplicaFetchers, Surrounded, Throttle
+from tidemill.broker.replication.fetcher import ReplicaFetchers, Surrounded
 from tidemill.broker.replication.fetching import FetchSettings
 from tidemill.broker.replication.replica import Replica
 from tidemill.broker.replication.replicas import among_others
+from tidemill.broker.replication.throttle import UNTHROTTLED, Throttle
 from tidemill.broker.surroundings import Surroundings
 from tidemill.core.client.connection import Address
 from tidemill.core.records.batch import iter_batches

@@ -1,0 +1,71 @@
+"""Throttling of replicas that are being moved
+
+Whoever moves partitions to other brokers names the replicas that may be copied at a limited rate only, so that the
+clients keep their share of disk and network (`leader.` and `follower.replication.throttled.replicas` of a topic, the
+rates are a broker's). What is in sync is never held up: consumers and producers wait for it.
+
+A rate is kept by waiting: each piece puts the moment off at which the next one may follow. So pieces are as large as
+without, and what was not used is not saved up. Pure; time is an argument.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+UNLIMITED_BYTES = 2**63 - 1
+"""Kafka's default of both rates."""
+
+EVERYBODY = "*"
+
+
+class Throttle(Protocol):
+    """How fast replicas may be copied that are being moved."""
+
+    def pause_ms(self, topic: str, number: int, now_ms: int) -> int:
+        """For how long nothing of partition `number` of a topic may be copied; 0 for what is not throttled."""
+
+    def note(self, topic: str, number: int, size_bytes: int, now_ms: int) -> None:
+        """So much of it was copied."""
+
+
+class Unthrottled:
+    """Everything is copied as fast as it can be."""
+
+    def pause_ms(self, _topic: str, _number: int, _now_ms: int) -> int:
+        """Never."""
+        return 0
+
+    def note(self, _topic: str, _number: int, _size_bytes: int, _now_ms: int) -> None:
+        """It makes no difference."""
+
+
+UNTHROTTLED = Unthrottled()
+
+
+class RateThrottle:
+    """All throttled replicas of one broker together, at a rate that may change."""
+
+    def __init__(self, bytes_per_s: Callable[[], int], is_throttled: Callable[[str, int], bool]) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._is_throttled = is_throttled
+        self._free_ms = 0.0  # when the next piece may follow
+
+    def pause_ms(self, topic: str, number: int, now_ms: int) -> int:
+        """Until what was copied so far has taken its time."""
+        if self._free_ms <= now_ms or not self._is_throttled(topic, number):
+            return 0
+        return int(self._free_ms - now_ms) + 1
+
+    def note(self, topic: str, number: int, size_bytes: int, now_ms: int) -> None:
+        """Put off the next piece."""
+        rate = self._bytes_per_s()
+        if rate < UNLIMITED_BYTES and self._is_throttled(topic, number):
+            self._free_ms = max(self._free_ms, now_ms) + size_bytes * 1000 / max(rate, 1)
+
+
+def names_replica(listed: Sequence[str], partition: int, broker: int) -> bool:
+    """Whether a topic's list of throttled replicas (`partition:broker`, or one `*` for all) has that one.
+
+    >>> names_replica(["0:1", "1:2"], 1, 2), names_replica(["*"], 7, 3), names_replica([], 0, 1)
+    (True, True, False)
+    """
+    return EVERYBODY in listed or f"{partition}:{broker}" in listed

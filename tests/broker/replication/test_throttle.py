@@ -1,0 +1,31 @@
+"""What is being moved is copied at a limited rate, and nothing else"""
+
+from tidemill.broker.replication.throttle import UNLIMITED_BYTES, UNTHROTTLED, RateThrottle, names_replica
+
+
+def test_a_rate_is_kept_by_waiting() -> None:
+    rate = [1000]
+    throttle = RateThrottle(lambda: rate[0], lambda topic, number: (topic, number) == ("t", 0))
+    assert throttle.pause_ms("t", 0, 50) == 0
+    throttle.note("t", 0, 500, 50)
+    throttle.note("t", 0, 500, 60)
+    throttle.note("t", 1, 10**9, 60)
+    assert (throttle.pause_ms("t", 0, 60), throttle.pause_ms("t", 1, 60)) == (991, 0), "a second from the first on"
+    assert throttle.pause_ms("t", 0, 1051) == 0
+    throttle.note("t", 0, 100, 60_000)
+    assert throttle.pause_ms("t", 0, 60_000) == 101, "what was not used is not saved up"
+    rate[0] = UNLIMITED_BYTES
+    throttle.note("t", 0, 10**12, 70_000)
+    assert throttle.pause_ms("t", 0, 70_000) == 0
+
+
+def test_without_one_nobody_waits() -> None:
+    UNTHROTTLED.note("t", 0, 10**12, 0)
+    assert UNTHROTTLED.pause_ms("t", 0, 0) == 0
+
+
+def test_replicas_are_named_one_by_one_or_all_at_once() -> None:
+    assert names_replica(["0:1", "1:2"], 1, 2)
+    assert not names_replica(["0:1", "1:2"], 1, 1)
+    assert not names_replica(["11:2"], 1, 2)
+    assert names_replica(["*"], 5, 9)
