@@ -35,6 +35,7 @@ from tidemill.broker.quorum.raft.actions import (
 from tidemill.broker.quorum.raft.election import ElectionState
 from tidemill.broker.quorum.raft.events import (
     Answered,
+    AppendRefused,
     Event,
     Failed,
     LogChanged,
@@ -377,6 +378,10 @@ class QuorumSimulation:
     def append_fetched(self, host: Host, action: Append) -> None:
         if action.offset != host.log.offset_end:
             raise Violation(f"node {host.node_id} appends at {action.offset}, and its end is {host.log.offset_end}")
+        if not self.healed and self.rng.random() < 0.02:
+            self.seen["appends refused"] += 1
+            host.events.append(AppendRefused())  # the disk is full, or the bytes were damaged on their way
+            return
         for entry in decode(action.records):
             offset = host.log.append(entry)
             if self.written.get((entry.epoch, offset)) != entry:

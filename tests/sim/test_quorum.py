@@ -53,7 +53,7 @@ def test_what_is_committed_stays_and_a_leader_is_found(share: int) -> None:
         seen.update(run(seed).seen)
     if RUNS >= 120:
         often = ("elections", "leaders", "power cuts", "kills", "cuts", "sets of voters", "changes NONE", "snapshots")
-        now_and_then = ("truncations", "snapshots installed", "wipes")
+        now_and_then = ("truncations", "snapshots installed", "wipes", "appends refused")
         assert min(seen[name] for name in often) > RUNS / SHARES / 8, seen
         assert min(seen[name] for name in now_and_then) > RUNS / SHARES / 20, seen
 
