@@ -32,14 +32,18 @@ from tidemill.broker.quorum.leadership import AlterReassignments, ElectLeaders, 
 from tidemill.broker.quorum.metadata import (
     AlterConfigs,
     ConfigChange,
+    CreatePartitions,
     CreateTopics,
+    DeleteTopics,
     NewTopic,
+    PartitionIncrease,
     RegisterBroker,
     Registration,
     Request,
     ResourceChange,
     Response,
     Rules,
+    TopicRef,
     decide,
 )
 from tidemill.broker.quorum.records import MetadataRecord, decode_record, encode_record
@@ -289,6 +293,11 @@ class BrokersSimulation:
             self.ask(ElectLeaders(partitions=None, unclean=True))
         elif roll < 0.8:
             self.ask(UnregisterBroker(broker_id=rng.choice(NODES)))
+        elif roll < 0.84:
+            self.ask(CreatePartitions(topics=(PartitionIncrease(name=topic.name, count=rng.randint(2, 3)),)))
+        elif roll < 0.88:
+            self.ask(DeleteTopics(topics=(TopicRef(name=topic.name),)))
+            self.create()
         else:
             self.alter_min_in_sync(topic)
 
@@ -319,6 +328,12 @@ class BrokersSimulation:
 
     def somewhere(self, node: Node | None, *, leads: bool) -> Where:
         """Any partition; for a broker one that it believes to lead, or to follow, if there is any."""
+        while not self.image.topics:
+            self.beat(self.rng.choice(list(self.nodes.values())))
+            self.now_ms += 1_000
+            self.start(self.rng.choice(list(self.nodes.values())))
+            self.look()
+            self.create()
         every = [
             Where(topic.topic_id, partition.partition)
             for topic in self.image.topics.values()
@@ -340,6 +355,8 @@ class BrokersSimulation:
         if not node.up:
             return
         node.seen = len(self.images) - 1 if newest else self.rng.randrange(node.seen, len(self.images))
+        if self.images[node.seen].offset <= node.epoch:
+            return  # this may be older than the logs are
         for topic in self.images[node.seen].topics.values():
             for partition in topic.partitions:
                 if node.node_id not in partition.replicas:  # its log goes
@@ -439,8 +456,9 @@ class BrokersSimulation:
             return
         for topic in self.image.topics.values():
             earlier = before.topics.get(topic.name)
+            known = earlier.partitions if earlier is not None else ()
             for partition in topic.partitions:
-                old = earlier.partitions[partition.partition] if earlier is not None else None
+                old = known[partition.partition] if partition.partition < len(known) else None
                 if partition is old:
                     continue
                 where = Where(topic.topic_id, partition.partition)

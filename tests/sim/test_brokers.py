@@ -43,8 +43,11 @@ def test_whoever_may_lead_holds_all_that_was_acknowledged(share: int) -> None:
     for seed in range(FIRST_SEED + share, FIRST_SEED + RUNS, SHARES):
         seen.update(run(seed).counts)
     if RUNS >= 60:
-        names = ("acknowledged", "AlterPartition", "AlterReassignments", "FenceBrokers", "ElectPreferred", "stopped",
-                 "cut", "unclean", "AlterConfigs", "UnregisterBroker", "unfinished")  # fmt: skip
+        names = (
+            "acknowledged", "cut", "stopped", "unclean", "unfinished", "AlterConfigs", "AlterPartition",
+            "AlterReassignments", "CreatePartitions", "DeleteTopics", "ElectPreferred", "FenceBrokers",
+            "UnregisterBroker",
+        )  # fmt: skip
         assert min(seen[name] for name in names) > RUNS / SHARES / 10, seen
 
 
