@@ -143,6 +143,7 @@ class _Followed:
     failures: int = 0  # in a row
     until_ms: int = 0  # it rests
     trouble: str = ""  # that was told
+    known: int = 0  # the high watermark that the leader has told last
 
 
 _EXPECTED: Final = frozenset(
@@ -246,7 +247,7 @@ class LeaderFetches:
             last_fetched_epoch=held.last_epoch,
             log_start_offset=held.log_start,
             partition_max_bytes=self._settings.replica_fetch_max_bytes,
-            high_watermark=held.high_watermark,
+            high_watermark=max(held.high_watermark, followed.known),
         )
         if followed.stage is Stage.RESTING:
             return []
@@ -351,6 +352,7 @@ class LeaderFetches:
             self._enter(key, followed, Stage.AWAY)
             divergence = Divergence(row.diverging_epoch.epoch, row.diverging_epoch.end_offset)
             return [Parted(key=key, leader_epoch=epoch, divergence=divergence)]
+        followed.known = row.high_watermark
         records = row.records or b""
         copied = Copied(
             key=key,
@@ -364,6 +366,9 @@ class LeaderFetches:
             self._enter(key, followed, Stage.STORING)
             return [copied]
         followed.failures = 0
+        if followed.row.high_watermark < row.high_watermark:  # without a session the leader has no other way to know
+            known = followed.row._replace(high_watermark=row.high_watermark)
+            followed.row = self._ready[key] = self._asked[key] = known
         return [copied, *self._over(followed)]
 
     def _take_error(self, key: Key, followed: _Followed, row: PartitionData, now_ms: int) -> list[Action]:

@@ -36,10 +36,11 @@ PATIENCE_S = 60  # on a machine that is busy with other things
 class Member:
     """One broker, and what it fetches with."""
 
-    def __init__(self, cluster: "Cluster", node_id: int, throttle: Throttle) -> None:
+    def __init__(self, cluster: "Cluster", node_id: int, throttle: Throttle, sessions: int) -> None:
         self.cluster = cluster
         self.node_id = node_id
         self.throttle = throttle
+        self.sessions = sessions
         self.stack = AsyncExitStack()
         self.broker: Broker
         self.client: WireClient
@@ -52,6 +53,7 @@ class Member:
             "log.dirs": str(self.cluster.folder / str(self.node_id)),
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "replica.lag.time.max.ms": "500",
+            "max.incremental.fetch.session.cache.slots": str(self.sessions),
         }
         ids = itertools.count(1)
         around = Surroundings(new_uuid=lambda: uuid.UUID(int=next(ids)))
@@ -166,14 +168,20 @@ async def until(condition: Callable[[], bool], what: str = "") -> None:
 
 @asynccontextmanager
 async def cluster_of(
-    folder: Path, count: int = 3, *, isr: tuple[int, ...] = (), throttle: Throttle = UNTHROTTLED, **configs: str
+    folder: Path,
+    count: int = 3,
+    *,
+    isr: tuple[int, ...] = (),
+    throttle: Throttle = UNTHROTTLED,
+    sessions: int = 100,
+    **configs: str,
 ) -> AsyncIterator[Cluster]:
     """So many brokers with a replica each of topic `t`, which the first one leads."""
     cluster = Cluster(folder)
     nodes = tuple(range(1, count + 1))
     try:
         for node_id in nodes:
-            member = cluster.members[node_id] = Member(cluster, node_id, throttle)
+            member = cluster.members[node_id] = Member(cluster, node_id, throttle, sessions)
             await member.start()
             made = await make_topic(member.broker, **configs)
             cluster.topic = made

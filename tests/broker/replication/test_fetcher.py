@@ -8,8 +8,10 @@ import pytest
 
 from tests.broker.handlers.data_path import records
 from tests.broker.replication.cluster_world import Cluster, Member, cluster_of, until
+from tidemill.broker.replication.fetching import Action, LeaderFetches
 from tidemill.core.errors import CorruptMessage
 from tidemill.core.records.batch import stamp
+from tidemill.core.wire.messages.fetch import FetchResponse
 
 
 def same(*members: Member, held: int | None = None) -> bool:
@@ -39,6 +41,30 @@ async def test_followers_copy_and_acks_of_all_wait_for_them(tmp_path: Path) -> N
         progress = leader.replica.machine.progress(2)
         assert progress is not None
         assert progress.broker_epoch == cluster.epochs[2]
+
+
+@pytest.mark.parametrize("sessions", [0, 100])
+async def test_who_has_everything_waits_at_the_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: int
+) -> None:
+    answers: list[int] = []
+    answered = LeaderFetches.answered
+
+    def counted(machine: LeaderFetches, response: FetchResponse, now_ms: int) -> list[Action]:
+        answers.append(now_ms)
+        return answered(machine, response, now_ms)
+
+    monkeypatch.setattr(LeaderFetches, "answered", counted)
+    async with cluster_of(tmp_path, 2, sessions=sessions) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        await until(lambda: two.replica.high_watermark == 1, "told what is committed")
+        begun_ms, count = two.fetchers.now_ms(), len(answers)
+        await asyncio.sleep(0.5)
+        assert len(answers) - count <= 3 + (two.fetchers.now_ms() - begun_ms) / 100, (
+            "each waits for a tenth of a second"
+        )
 
 
 async def test_a_leader_that_dies_is_followed_by_another_and_comes_back_as_a_follower(tmp_path: Path) -> None:

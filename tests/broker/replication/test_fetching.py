@@ -177,6 +177,30 @@ def test_without_a_session_everything_is_sent_each_time() -> None:
         assert world.answer({A: row(A), B: row(B)}) == [copied(A), copied(B)]
 
 
+def test_a_leader_is_told_which_high_watermark_it_has_told() -> None:
+    """It answers at once while that is another than its own."""
+    world = World(A)
+
+    def told() -> int:
+        request = world.ask()
+        assert request is not None
+        return request.topics[0].partitions[0].high_watermark
+
+    assert told() == 0
+    world.answer({A: row(A, high_watermark=3)})
+    assert told() == 3
+    world.answer({A: row(A, b"abc", high_watermark=6)})
+    world.held(A, 6)
+    assert told() == 6
+    world.answer({A: row(A, high_watermark=6)}, session_id=4)
+    assert asked(world.ask()) == {}, "a session knows it"
+    world.answer({A: row(A, high_watermark=8)}, session_id=4)
+    assert asked(world.ask()) == {}
+    assert world.answer({A: row(A, b"more", high_watermark=8)}, session_id=4) == [
+        copied(A, b"more", 6, high_watermark=8)
+    ]
+
+
 def test_what_is_throttled_is_left_out_for_a_while() -> None:
     world = World(A, B)
     world.machine.hold_back(A, world.now_ms + 200)
