@@ -122,7 +122,7 @@ class _Asked:
 
 
 class Controller:
-    """Of one node, by itself unless it is a `member` of a quorum of several.
+    """Of one node, by itself unless it is to `join` a quorum of several.
 
     `still_there` is asked, in a worker thread, which of the removed topics may still have files; `executor` does what
     waits for the disk.
@@ -141,7 +141,7 @@ class Controller:
         still_there: Callable[[Mapping[uuid.UUID, str]], Collection[uuid.UUID]] = lambda removed: removed,
         executor: Executor | None = None,
         directory_id: uuid.UUID = ZERO_UUID,
-        member: Member | None = None,
+        join: Callable[["Controller"], Member] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -152,7 +152,8 @@ class Controller:
         self._on_failure = on_failure
         self._still_there = still_there
         self._thread = DiskThread(executor)
-        self._member = member or Alone(
+        self._join = join
+        self._member: Member = Alone(
             store, clock=clock, node_id=node_id, thread=self._thread, directory_id=directory_id
         )
         self._image = self._speculative = self._told = ClusterImage()
@@ -185,6 +186,11 @@ class Controller:
         return self._store.offset_end
 
     @property
+    def member(self) -> Member:
+        """This node's place in the quorum; among several once the log is loaded."""
+        return self._member
+
+    @property
     def leads(self) -> bool:
         """Whether this node decides."""
         return self._member.leads
@@ -194,18 +200,25 @@ class Controller:
         return replace(self._member.state(), high_watermark=self._image.offset)
 
     def load(self) -> None:
-        """Replay the metadata log; raises MetadataCorruptError."""
+        """Replay the metadata log; raises MetadataCorruptError.
+
+        Among several only what is in the snapshot is known to be committed; the rest is followed.
+        """
         draft = Draft(ClusterImage())
-        loaded = self._store.load(draft.apply_all)
+        several = self._join is not None
+        loaded = self._store.load(draft.apply_all, committed_end=0 if several else None)
         if loaded.torn_bytes:
             log.warning("cut an unfinished write off the metadata log", torn_bytes=loaded.torn_bytes)
         for sentence in loaded.damaged:
             log.error("went back to an older snapshot and the log behind it", reason=sentence)
-        self._image, self._removed = draft.freeze(self._store.offset_end), draft.removed
+        end = self._store.log_start_offset if several else self._store.offset_end
+        self._image, self._removed = draft.freeze(end), draft.removed
         self._speculative = self._told = self._image
         self._keep_room()
         if loaded.damaged:
             self._snapshot_wanted.set()
+        if self._join is not None:
+            self._member = self._join(self)
 
     def begin_leaderships(self) -> int:
         """Give every partition that this node leads a new leader epoch; returns how many there are.
@@ -318,6 +331,22 @@ class Controller:
         self._keep_room()
         self._show(ImageDelta.between(before, self._image))
 
+    def begin_anew(self, batches: Iterable[Sequence[MetadataRecord]], offset_end: int) -> None:
+        """Take in a snapshot of another's, which is all that there is up to `offset_end`."""
+        draft = Draft(ClusterImage())
+        for records in batches:
+            draft.apply_all(records)
+        before, self._image = self._image, draft.freeze(offset_end)
+        delta = ImageDelta.between(before, self._image)
+        self._removed = {
+            **self._removed,
+            **draft.removed,
+            **{before.topics[name].topic_id: name for name in delta.gone},
+        }
+        self._speculative = self._image
+        self._keep_room()
+        self._show(delta)
+
     def _resign(self, batch: Sequence[_Asked], error: KafkaError) -> None:
         """Another decides by now: what is true of `batch` and of what was decided on it, its log says."""
         undone = [*batch, *self._decided, *self._alone]
@@ -405,16 +434,17 @@ class Controller:
 
     async def _write_batch(self, batch: Sequence[_Asked]) -> None:
         records = [record for asked in batch for record in asked.records]
+        end = self._image.offset
         if records:
             try:
-                await self._member.commit(records)
+                end = await self._member.commit(records)
             except (MetadataStoreError, MetadataUnwritable) as error:
                 self._take_back(batch, error)
                 return
             except NotController as error:
                 self._resign(batch, error)
                 return
-        self._publish(batch)
+        self._publish(batch, end)
 
     def _take_back(self, batch: Sequence[_Asked], error: MetadataStoreError | MetadataUnwritable) -> None:
         """Nothing of `batch` is in the log, so nothing of it, or of what was decided on it, holds."""
@@ -438,10 +468,16 @@ class Controller:
             log.error("metadata change refused", reason=str(error))
             self._settle(asked, error_for_code(code, str(error)))
 
-    def _publish(self, batch: Sequence[_Asked]) -> None:
-        before, self._image = self._image, batch[-1].image
+    def _publish(self, batch: Sequence[_Asked], offset_end: int) -> None:
+        before, image = self._image, batch[-1].image
+        if image.offset != offset_end:  # the quorum has written something about itself in between
+            image = replace(image, offset=offset_end)
+            if self._speculative is batch[-1].image:
+                self._speculative = image
+        self._image = image
         for asked in batch:
             self._removed.update(asked.removed)
+            asked.image = image
         self._keep_room()
         if self._image is not before:
             self._show(ImageDelta.between(before, self._image))
@@ -518,7 +554,7 @@ class Controller:
                     self._on_failure(error)
 
     async def _write_snapshot(self) -> None:
-        async with self._turn:
+        async with self._turn, self._member.still():
             if self._snapshot_is_current():
                 return  # wanted once more while the last was being written
             which = await self._thread.run(self._store.roll)

@@ -7,6 +7,7 @@ decides, takes its decisions, and tells when they are committed. On a node by it
 Not here: what is decided (`controller`), and elections.
 """
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,12 +53,15 @@ class Member(Protocol):
     def leader_id(self) -> int:
         """The node that leads as far as is known here, -1 if none does."""
 
-    async def commit(self, records: Sequence[MetadataRecord]) -> None:
-        """Return when `records` are committed as one batch; one call at a time.
+    async def commit(self, records: Sequence[MetadataRecord]) -> int:
+        """Return when `records` are committed as one batch, the offset behind them; one call at a time.
 
         Raises MetadataStoreError and MetadataUnwritable when nothing of them is in the log, and NotController when
         another leads by now: then they may be committed all the same.
         """
+
+    def still(self) -> asyncio.Lock:
+        """Held, it keeps the files of the log as they are, except for what the holder of it does."""
 
     def state(self) -> QuorumState:
         """Who agrees, and how far each is."""
@@ -76,11 +80,17 @@ class Alone:
         self._clock = clock
         self._thread = thread
         self._directory_id = directory_id
+        self._turn = asyncio.Lock()
 
-    async def commit(self, records: Sequence[MetadataRecord]) -> None:
+    async def commit(self, records: Sequence[MetadataRecord]) -> int:
         """Return when `records` are on the disk; raises MetadataStoreError, MetadataUnwritable."""
-        self._store.append(records, self._clock.now_ms())
+        end = self._store.append(records, self._clock.now_ms())
         await self._thread.run(self._store.sync)
+        return end
+
+    def still(self) -> asyncio.Lock:
+        """Nobody else writes: who commits nothing meanwhile needs no more."""
+        return self._turn
 
     def state(self) -> QuorumState:
         """This node alone: it is always caught up. What is being written counts once it is on the disk."""

@@ -685,10 +685,18 @@ class Several:
         self.given: list[list[MetadataRecord]] = []
         self.outcome: asyncio.Future[None] | None = None
 
-    async def commit(self, records: Sequence[MetadataRecord]) -> None:
+        self.end = 2
+        self._turn = asyncio.Lock()
+
+    async def commit(self, records: Sequence[MetadataRecord]) -> int:
         self.given.append(list(records))
         self.outcome = asyncio.get_running_loop().create_future()
         await self.outcome
+        self.end += len(records)
+        return self.end
+
+    def still(self) -> asyncio.Lock:
+        return self._turn
 
     def state(self) -> QuorumState:
         return QuorumState(leader_id=self.leader_id, leader_epoch=4, high_watermark=0, voters=())
@@ -701,7 +709,7 @@ class Several:
 
 @asynccontextmanager
 async def among_several(member: Several) -> AsyncIterator[Controller]:
-    controller = make(SimulatedDisk(), uuid.uuid4, member=member)
+    controller = make(SimulatedDisk(), uuid.uuid4, join=lambda _controller: member)
     register = RegisterBrokerRecord(
         broker_id=1, incarnation_id=uuid.UUID(int=1), broker_epoch=0, end_points=(ENDPOINT,)
     )  # fmt: skip

@@ -1,0 +1,126 @@
+"""Several controllers that agree, with their real logs: who decides, what survives, what a full disk means"""
+
+import asyncio
+
+import pytest
+
+from tests.broker.quorum.quorum_stage import Stage
+from tidemill.broker.quorum.metadata import TopicRef
+from tidemill.core.errors import NotController
+
+SEEDS = range(5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_decides_and_all_know(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        for number in range(5):
+            assert (await leader.create(f"t{number}")).error is None
+        await stage.agree()
+        assert [node.controller.leads for node in stage.nodes.values()].count(True) == 1
+        for other in stage.others(leader):
+            assert sorted(other.controller.image.topics) == [f"t{number}" for number in range(5)]
+            with pytest.raises(NotController, match=f"node {leader.node_id} is the active controller"):
+                await other.create("elsewhere")
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("power", [False, True])
+def test_what_was_answered_survives_its_leader(seed: int, power: bool) -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        for number in range(3):
+            await leader.create(f"before{number}")
+        await leader.end(power=power)
+        others = stage.others(leader)
+        second = await stage.leader(others)
+        assert len(second.controller.image.topics) == 3
+        await second.create("after")
+        await leader.start()
+        await stage.agree()
+        assert len(leader.controller.image.topics) == 4
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_of_them_lose_power_and_nothing_is_lost(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        await asyncio.gather(*(leader.create(f"t{number}") for number in range(20)))
+        for node in stage.nodes.values():
+            await node.end(power=True)
+        await stage.start()
+        again = await stage.leader()
+        assert len(again.controller.image.topics) == 20
+        await again.create("one more")
+        await stage.agree()
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_that_is_cut_off_decides_nothing_and_another_does(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        others = stage.others(leader)
+        stage.wires.apart = {frozenset((leader.host, each.host)) for each in others}
+        lost = asyncio.ensure_future(leader.create("lost"))
+        second = await stage.leader(others)
+        assert (await second.create("kept")).error is None
+        with pytest.raises(NotController):
+            await lost
+        stage.wires.apart = set()
+        await stage.agree()
+        assert list(leader.controller.image.topics) == ["kept"]
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_is_far_behind_gets_a_snapshot(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        late = stage.others(leader)[0]
+        await late.end()
+        for number in range(40):
+            await leader.create(f"t{number}")
+        assert leader.store.log_start_offset > late.store.offset_end
+        gone = await leader.controller.delete_topics([TopicRef(name="t7")])
+        await late.start()
+        await stage.agree()
+        assert late.store.log_start_offset > 0
+        assert len(late.controller.image.topics) == 39
+        assert gone[0].topic_id in leader.controller.removed_topic_ids
+        await late.end(power=True)
+        await late.start()
+        await stage.agree()
+
+    Stage(seed, snapshot_bytes=1500).run(course)
+
+
+def test_a_quorum_of_one_needs_nobody() -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        await leader.create("t")
+        await leader.end(power=True)
+        await leader.start()
+        await stage.leader()
+        assert list(leader.controller.image.topics) == ["t"]
+
+    Stage(3, nodes=1).run(course)
