@@ -107,9 +107,7 @@ class Leave:
 
 Action: TypeAlias = Register | Heartbeat | Leave
 
-FOR_GOOD = frozenset(
-    {ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION}
-)
+FOR_GOOD = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION})
 """Refusals of a registration that no time mends."""
 
 
