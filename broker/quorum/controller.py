@@ -58,6 +58,7 @@ from tidemill.broker.quorum.metadata import (
     Rules,
     TopicRef,
     TopicResult,
+    UncleanElection,
     decide,
     new_leaderships,
     with_topic_ids,
@@ -119,6 +120,7 @@ class _Asked:
     response: Response = ()
     image: ClusterImage = field(default_factory=ClusterImage)
     removed: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    unclean: Sequence[UncleanElection] = ()
 
 
 class Controller:
@@ -307,6 +309,10 @@ class Controller:
         )
         return cast(Registration, await self._commit(request)).broker_epoch
 
+    async def decide(self, request: Request) -> Response:
+        """The response to what another node asks for, once it is committed; raises KafkaError."""
+        return await self._commit(request)
+
     def close(self) -> None:
         """Give the metadata log back."""
         self._store.close()
@@ -398,6 +404,7 @@ class Controller:
         """Let the speculative image be what the request makes of it; if that fails it stays as it is."""
         result = decide(self._speculative, asked.request, self._rules)
         asked.records, asked.response, asked.removed = result.records, result.response, {}
+        asked.unclean = result.unclean
         if result.records:
             draft = Draft(self._speculative)
             draft.apply_all(result.records)
@@ -478,6 +485,16 @@ class Controller:
         for asked in batch:
             self._removed.update(asked.removed)
             asked.image = image
+            for each in asked.unclean:
+                log.error(
+                    "unclean leader election: records that were acknowledged may be lost",
+                    topic=each.topic,
+                    partition=each.partition,
+                    leader=each.leader,
+                    leader_epoch=each.leader_epoch,
+                    isr_before=each.isr_before,
+                    eligible_before=each.eligible_before,
+                )
         self._keep_room()
         if self._image is not before:
             self._show(ImageDelta.between(before, self._image))
