@@ -9,10 +9,15 @@ from contextlib import suppress
 from structlog.testing import capture_logs
 
 from tests.sim.disk import SimulatedDisk
+from tidemill.broker.quorum.active import ActiveController
+from tidemill.broker.quorum.broker_life import BrokerIdentity, BrokerLife
+from tidemill.broker.quorum.channel import ControllerChannel
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
+from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.disk_thread import DiskThread
 from tidemill.broker.quorum.elected import Elected, Identity
 from tidemill.broker.quorum.election_state import ElectionStateFile
+from tidemill.broker.quorum.lifecycle import LifeSettings
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicResult
 from tidemill.broker.quorum.raft.settings import QuorumSettings
 from tidemill.broker.quorum.raft.voters import VoterEndpoint, VoterSet, parse_voters
@@ -110,6 +115,8 @@ class Node:
         self.store: MetadataStore
         self.member: Elected
         self.controller: Controller
+        self.active: ActiveController
+        self.channel: ControllerChannel
 
     async def start(self, *, voters: VoterSet | None = None) -> None:
         """Come up with what the disk has."""
@@ -143,7 +150,7 @@ class Node:
         self.controller = Controller(
             store,
             clock=stage.clock,
-            rules=Rules(),
+            rules=Rules(cluster_id=CLUSTER),
             node_id=self.node_id,
             new_uuid=lambda: uuid.UUID(int=stage.rng.getrandbits(128), version=4),
             join=join,
@@ -153,8 +160,10 @@ class Node:
         self.controller.load()
         assert isinstance(self.controller.member, Elected)
         self.member = self.controller.member
-        await wire.serve(address, self.member.serve)
-        work = (self.member.run, self.controller.run, self.controller.keep_snapshots)
+        self.active = ActiveController(self.controller, self.member.serve, clock=stage.clock)
+        self.channel = ControllerChannel(self.member, wire, self.active.serve)
+        await wire.serve(address, self.active.serve)
+        work = (self.member.run, self.controller.run, self.controller.keep_snapshots, self.active.run)
         self._work = [asyncio.ensure_future(self._keep(each)) for each in work]
 
     async def _keep(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -187,6 +196,36 @@ class Node:
         return result
 
 
+class Member:
+    """A broker on a node: it goes by what the node's controller knows."""
+
+    def __init__(self, stage: "Stage", node: Node, broker_id: int, cluster_id: str) -> None:
+        self.node = node
+        self.life = BrokerLife(
+            node.channel,
+            BrokerIdentity(
+                broker_id=broker_id,
+                cluster_id=cluster_id,
+                incarnation_id=uuid.UUID(int=stage.rng.getrandbits(128)),
+                end_points=(BrokerEndpoint(name="PLAINTEXT", host=f"broker-{broker_id}", port=9092),),
+                loses_nothing=True,
+            ),
+            clock=stage.clock,
+            settings=LifeSettings(),
+        )
+        self.running = asyncio.ensure_future(self.life.run())
+        node.controller.watch(self._taken)
+        self.life.metadata_taken(node.controller.image.offset)
+
+    def _taken(self, delta: ImageDelta) -> None:
+        self.life.metadata_taken(delta.after.offset)
+
+    async def end(self) -> None:
+        """Be killed, with its node."""
+        self.running.cancel()
+        await self.node.end()
+
+
 class Clock:
     """The stage's."""
 
@@ -210,6 +249,7 @@ class Stage:
         self.snapshot_bytes = snapshot_bytes
         self.wires = Wires(random.Random(self.rng.getrandbits(64)))
         self.voters = parse_voters(",".join(f"{each}@node-{each}:{PORT}" for each in range(1, nodes + 1)))
+        self.members: list[Member] = []
         self.nodes = {each: Node(self, each) for each in range(1, nodes + 1)}
 
     def run(self, course: Callable[["Stage"], Awaitable[None]]) -> None:
@@ -217,6 +257,8 @@ class Stage:
 
         async def play() -> None:
             await course(self)
+            for member in self.members:
+                member.running.cancel()
             for node in self.nodes.values():
                 if node.failure is not None:
                     raise node.failure
@@ -238,6 +280,12 @@ class Stage:
                     if node.controller.leads:
                         return node
                 await asyncio.sleep(0.01)
+
+    async def join(self, node: Node, *, like: int | None = None, cluster_id: str = CLUSTER) -> Member:
+        """A broker on `node`; `like` is the id that it says it has."""
+        member = Member(self, node, node.node_id if like is None else like, cluster_id)
+        self.members.append(member)
+        return member
 
     def others(self, than: Node) -> list[Node]:
         """All nodes but one."""

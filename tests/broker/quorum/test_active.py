@@ -1,0 +1,136 @@
+"""Brokers and the active controller of a cluster: all that they say to each other goes through Kafka's bytes"""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.broker.quorum.quorum_stage import CLUSTER, Member, Stage
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage
+from tidemill.broker.quorum.lifecycle import Stage as LifeStage
+from tidemill.broker.quorum.metadata import NewTopic
+
+SEEDS = range(3)
+
+
+async def until(true: Callable[[], object], seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def image(stage: Stage) -> ClusterImage:
+    """As the active controller has it."""
+    return next(node.controller.image for node in stage.nodes.values() if node.controller.leads)
+
+
+def partition(stage: Stage, name: str = "t") -> PartitionImage:
+    return image(stage).topics[name].partitions[0]
+
+
+async def everyone(stage: Stage) -> list[Member]:
+    """All nodes with their brokers, active."""
+    await stage.start()
+    members = [await stage.join(node) for node in stage.nodes.values()]
+    await until(lambda: all(each.life.machine.stage is LifeStage.RUNNING for each in members))
+    return members
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_brokers_register_and_lead_when_they_have_caught_up(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        members = await everyone(stage)
+        assert sorted(image(stage).brokers) == [1, 2, 3]
+        assert not any(broker.fenced for broker in image(stage).brokers.values())
+        epochs = {member.life.broker_epoch for member in members}
+        assert len(epochs) == 3
+        leader = await stage.leader()
+        (created,) = await leader.controller.create_topics([NewTopic(name="t", partitions=3, replication_factor=3)])
+        assert created.error is None
+        assert {each.leader for each in image(stage).topics["t"].partitions} == {1, 2, 3}
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_is_not_heard_of_is_fenced_and_others_lead(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        members = await everyone(stage)
+        leader = await stage.leader()
+        await leader.controller.create_topics([NewTopic(name="t", partitions=1, replication_factor=3)])
+        before = partition(stage)
+        lost = members[before.leader - 1]
+        await lost.end()
+        began_s = stage.loop.time()
+        await until(lambda: any(node.controller.leads for node in stage.nodes.values() if node is not lost.node))
+        await until(lambda: partition(stage).leader not in (before.leader, -1))
+        assert stage.loop.time() - began_s < 20
+        after = partition(stage)
+        assert before.leader not in after.isr
+        assert after.leader_epoch > before.leader_epoch
+        await lost.node.start()
+        again = await stage.join(lost.node)
+        await until(lambda: again.life.machine.stage is LifeStage.RUNNING)
+        assert again.life.broker_epoch > lost.life.broker_epoch
+
+    Stage(seed).run(course)
+
+
+def test_one_that_stops_in_order_leads_nothing_before_it_goes() -> None:
+    async def course(stage: Stage) -> None:
+        members = await everyone(stage)
+        leader = await stage.leader()
+        await leader.controller.create_topics([NewTopic(name="t", partitions=6, replication_factor=3)])
+        gone = next(member for member in members if member.node is not leader)
+        began_s = stage.loop.time()
+        gone.life.stop()
+        assert await gone.running is None
+        assert stage.loop.time() - began_s < 10
+        assert all(each.leader != gone.node.node_id for each in image(stage).topics["t"].partitions)
+
+    Stage(2).run(course)
+
+
+def test_a_second_broker_with_an_id_that_is_taken_is_told_what_to_do() -> None:
+    async def course(stage: Stage) -> None:
+        members = await everyone(stage)
+        twin = await stage.join(members[0].node, like=members[1].node.node_id)
+        reason = await twin.running
+        assert reason is not None
+        assert "give each broker an id of its own" in reason
+        assert members[1].life.machine.stage is LifeStage.RUNNING
+
+    Stage(1).run(course)
+
+
+def test_a_broker_of_another_cluster_is_told_so_at_once() -> None:
+    async def course(stage: Stage) -> None:
+        await everyone(stage)
+        stranger = await stage.join(stage.nodes[1], like=9, cluster_id=f"not-{CLUSTER}")
+        began_s = stage.loop.time()
+        reason = await stranger.running
+        assert reason is not None
+        assert "of another cluster" in reason
+        assert stage.loop.time() - began_s < 5
+
+    Stage(1).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_brokers_outlive_their_controllers_for_a_while(seed: int) -> None:
+    """While nobody decides nobody is fenced, and who decides next gives everybody a session first."""
+
+    async def course(stage: Stage) -> None:
+        members = await everyone(stage)
+        leader = await stage.leader()
+        epochs = {member.node.node_id: member.life.broker_epoch for member in members}
+        await leader.end(power=True)
+        await stage.leader(stage.others(leader))
+        await leader.start()
+        await asyncio.sleep(5)
+        for member in members:
+            if member.node is not leader:
+                assert member.life.broker_epoch == epochs[member.node.node_id]
+                assert not image(stage).brokers[member.node.node_id].fenced
+
+    Stage(seed).run(course)
