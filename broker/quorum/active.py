@@ -111,6 +111,8 @@ class ActiveController:
             live = self._sessions.is_live(message.broker_id, self._now_ms())
             done = await self._controller.decide(registration_from_wire(message, session_live=live))
             assert isinstance(done, Registration)
+            if done.error is not None:
+                raise done.error
             if not done.unfinished:
                 break
         self._sessions.heard(message.broker_id, done.broker_epoch, self._now_ms())

@@ -156,6 +156,10 @@ class BrokerLife:
         except KafkaError as error:
             self._put(Failed(error=error.code, message=_WORDS.get(error.code, str(error))))
             return
+        except Exception as error:  # a bug: whatever it is, the machine has to hear that there is no answer
+            log.exception("a request to the active controller failed")
+            self._put(Failed(error=ErrorCode.UNKNOWN_SERVER_ERROR, message=f"{type(error).__name__}: {error}"))
+            return
         self._put(_outcome(answer))
 
     def _request(self, action: Register | Heartbeat) -> Message:

@@ -36,7 +36,7 @@ class Controller:
 
     async def call(self, address: Address, request: Message, *, timeout_s: float) -> Message:
         assert address == WHERE
-        assert timeout_s <= REQUEST_TIMEOUT_S
+        assert timeout_s <= REQUEST_TIMEOUT_S + 0.001
         await asyncio.sleep(0.01)
         self.asked.append(request)
         answer = self.registration if isinstance(request, BrokerRegistrationRequest) else self.heartbeat
@@ -104,6 +104,20 @@ def test_a_controller_that_cannot_be_reached_is_tried_again_and_named() -> None:
         assert reason == "the active controller: controller:1: not reachable"
         assert 59 < asyncio.get_running_loop().time() < 61
         assert len(controller.asked) > 50
+
+    play(course)
+
+
+def test_a_bug_on_the_way_is_no_answer_and_stops_nothing() -> None:
+    async def course(controller: Controller, life: BrokerLife, stages: list[Stage]) -> None:
+        controller.heartbeat = ZeroDivisionError("a bug")
+        running = asyncio.ensure_future(life.run())
+        await asyncio.sleep(5)
+        assert life.machine.trouble == "ZeroDivisionError: a bug"
+        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
+        await asyncio.sleep(5)
+        assert life.machine.stage is Stage.RUNNING
+        running.cancel()
 
     play(course)
 

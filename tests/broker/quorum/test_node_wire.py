@@ -23,9 +23,8 @@ from tidemill.broker.quorum.records import BrokerEndpoint, BrokerFeature
 from tidemill.broker.quorum.transport import decode_call, encode_call
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import FencedLeaderEpoch, StaleBrokerEpoch
-from tidemill.core.wire.messages.alter_partition import AlterPartitionRequest
+from tidemill.core.wire.messages.alter_partition import AlterPartitionRequest, TopicData
 from tidemill.core.wire.messages.alter_partition import PartitionData as Wanted
-from tidemill.core.wire.messages.alter_partition import TopicData
 from tidemill.core.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tidemill.core.wire.messages.broker_registration import BrokerRegistrationRequest
 
