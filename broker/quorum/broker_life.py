@@ -112,19 +112,18 @@ class BrokerLife:
 
     async def run(self) -> str | None:
         """Be a member of the cluster; returns None after a stop in order, else why it was driven out."""
-        try:
+        async with asyncio.TaskGroup() as tasks:
             while True:
                 event = await self._next_event()
                 before = self.machine.stage
                 for action in self.machine.step(event, self._now_ms()):
                     if isinstance(action, Leave):
                         self._tell(before)
+                        if self._asking is not None:
+                            self._asking.cancel()
                         return action.reason
-                    self._asking = asyncio.ensure_future(self._ask(action))
+                    self._asking = tasks.create_task(self._ask(action))
                 self._tell(before)
-        finally:
-            if self._asking is not None:
-                self._asking.cancel()
 
     def _tell(self, before: Stage) -> None:
         if self.machine.stage is not before:
@@ -154,7 +153,8 @@ class BrokerLife:
             self._put(Failed(error=ErrorCode.NETWORK_EXCEPTION, message=f"the active controller: {error}"))
             return
         except KafkaError as error:
-            self._put(Failed(error=error.code, message=_WORDS.get(error.code, str(error))))
+            code = ErrorCode(error.code)
+            self._put(Failed(error=code, message=_WORDS.get(code, str(error))))
             return
         except Exception as error:  # a bug: whatever it is, the machine has to hear that there is no answer
             log.exception("a request to the active controller failed")

@@ -194,7 +194,7 @@ class Elected:
         self._incoming: IncomingSnapshot | None = None
         self._asked: dict[int, asyncio.Future[Response]] = {}
         self._tokens = 0
-        self._sent: set[asyncio.Task[None]] = set()
+        self._tasks: asyncio.TaskGroup
         self._applied = store.log_start_offset
         self._active_in = -1  # the epoch in which this node decides
         self._committing: tuple[int, asyncio.Future[None]] | None = None
@@ -322,12 +322,12 @@ class Elected:
         """Take part in the quorum until cancelled; raises CommittedDataLost."""
         self._put(Tick())
         try:
-            while True:
-                event = await self._next_event()
-                await self._take(event)
+            async with asyncio.TaskGroup() as self._tasks:
+                while True:
+                    await self._take(await self._next_event())
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
         finally:
-            for task in self._sent:
-                task.cancel()
             self._stop_deciding()
 
     def _now_ms(self) -> int:
@@ -368,7 +368,7 @@ class Elected:
                 await self._thread.run(lambda: self._election.store(action.state))
                 log.info("epoch of the metadata quorum", epoch=action.state.epoch, leader=action.state.leader_id)
             case Send():
-                self._send(action)
+                self._tasks.create_task(self._ask(action))
             case Reply():
                 self._answer(action.token, action.response)
             case ReplyWithRecords():
@@ -403,11 +403,6 @@ class Elected:
             waiting.set_result(response)
 
     # -- asking
-
-    def _send(self, action: Send) -> None:
-        task = asyncio.ensure_future(self._ask(action))
-        self._sent.add(task)
-        task.add_done_callback(self._sent.discard)
 
     async def _ask(self, action: Send) -> None:
         timeout_s = (self._settings.request_timeout_ms + self._settings.fetch_wait_max_ms) / 1000
