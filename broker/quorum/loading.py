@@ -157,6 +157,8 @@ class LogLoader:
         self.segments.append(segment)
         data = segment.file.read_at(0, segment.file.size())
         last = end = 0
+        plain = self.committed_end is None and base >= self.start
+        epoch = self.epochs.latest
         for view, after in sound_batches(data):
             if view.base_offset != self.offset_end:
                 if later or (
@@ -165,7 +167,11 @@ class LogLoader:
                     raise self._corrupt(base, end, f"offset {view.base_offset} follows {self.offset_end}")
                 break  # torn in the middle of its offset, which no CRC covers
             try:
-                self._hear(view)
+                if plain and view.leader_epoch == epoch and not view.is_control:  # as nearly all are
+                    self.take(decode_batch(view))
+                else:
+                    self._hear(view)
+                    epoch = self.epochs.latest
             except MetadataFormatError as error:
                 raise self._corrupt(base, end, str(error)) from None
             self.offset_end = view.last_offset + 1
