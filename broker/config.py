@@ -73,7 +73,7 @@ _IDENTITY = (
     _list(
         "process.roles",
         ("broker", "controller"),
-        "Roles of this process; one node always has both.",
+        "Roles of this process: both, since there is only one node.",
         valid=one_of("broker", "controller"),
     ),
     _list(
@@ -439,6 +439,18 @@ def _canonical(name: str) -> str:
 
 
 def _refusals(raw: Mapping[str, str]) -> Iterable[str]:
+    voters = [each for each in raw.get("controller.quorum.voters", "").split(",") if each.strip()]
+    if len(voters) > 1:
+        yield (
+            f"Configuration 'controller.quorum.voters' names {len(voters)} controllers: clusters of several nodes "
+            "cannot be started yet, and each node would be a cluster of its own; name this node only, or nobody"
+        )
+    roles = {each.strip() for each in raw.get("process.roles", "broker,controller").split(",")}
+    if len(roles) == 1:
+        yield (
+            f"Configuration 'process.roles' is {', '.join(roles)} only: a node without the other role cannot be "
+            "started yet; leave it out, or write broker,controller"
+        )
     for name in raw:
         for prefix, reason in _REFUSED_PREFIXES.items():
             if name.startswith(prefix):
