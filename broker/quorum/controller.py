@@ -574,7 +574,8 @@ class Controller:
         async with self._turn, self._member.still():
             if self._snapshot_is_current():
                 return  # wanted once more while the last was being written
-            which = await self._thread.run(self._store.roll)
+            end = self._image.offset  # among several the log may go on, and have to be cut
+            which = await self._thread.run(lambda: self._store.roll(end))
             image, removed = self._image, dict(self._removed)
         self._snapshot_from_ms = now_ms = self._clock.now_ms()
 
