@@ -329,9 +329,10 @@ class BrokersSimulation:
     def somewhere(self, node: Node | None, *, leads: bool) -> Where:
         """Any partition; for a broker one that it believes to lead, or to follow, if there is any."""
         while not self.image.topics:
-            self.beat(self.rng.choice(list(self.nodes.values())))
-            self.now_ms += 1_000
-            self.start(self.rng.choice(list(self.nodes.values())))
+            anybody = self.rng.choice(list(self.nodes.values()))
+            self.start(anybody)
+            self.take_in(anybody, newest=True)
+            self.beat(anybody)
             self.look()
             self.create()
         every = [
