@@ -199,7 +199,7 @@ class PartitionMachine:
         self._stop_joining(self._maximal)
         self._settle(log_end)
         ended: list[Action] = [Follow(leader=NOBODY, leader_epoch=self.leader_epoch)] if followed else []
-        return ended + self._refuse_if_too_few()
+        return ended + self._refuse_if_too_few() + self.ask_in(log_end)
 
     def _follow(self, new_epoch: bool) -> list[Action]:
         before, self.role = self.role, Role.FOLLOWER if self.node_id in self.replicas else Role.NONE
@@ -215,16 +215,29 @@ class PartitionMachine:
             actions.append(Follow(leader=leader, leader_epoch=self.leader_epoch))
         return actions
 
-    def stored(self, held: int) -> None:
-        """This broker holds everything below `held` now."""
+    def stored(self, held: int) -> bool:
+        """This broker holds everything below `held` now; returns whether somebody may be asked in because of that."""
         self.held = held
         if self.alone:  # what `_advance` comes to then; this is heard of with each batch
             if held > self.high_watermark:
                 self.high_watermark = held
         elif self.role is Role.LEADER:
             self._advance()
+            return self._proposal is None and self._next_to_join() is not None
         elif self.role is Role.FOLLOWER:
             self._take_high_watermark()
+        return False
+
+    def ask_in(self, log_end: int) -> list[Action]:
+        """Ask for an ISR with the next follower that may join; its own fetches may be over when it may."""
+        replica = self._next_to_join()
+        if self.role is not Role.LEADER or self._proposal is not None or replica is None:
+            return []
+        return self._propose((*self.isr, replica), log_end)
+
+    def _next_to_join(self) -> int | None:
+        waiting = ((replica, each.held) for replica, each in self._followers.items() if each.joining)
+        return next((replica for replica, held in waiting if self._may_join(held)), None)
 
     def fetched(
         self, replica: int, offset: int, *, leader_epoch: int, log_end: int, now_ms: int, broker_epoch: int = UNKNOWN
@@ -267,8 +280,9 @@ class PartitionMachine:
         if self.role is not Role.LEADER:
             return []
         for replica, each in self._followers.items():  # of a silent partition nobody fetches anything
-            if each.held == log_end and each.caught_up_ms < now_ms:
-                self._followers[replica] = each._replace(caught_up_ms=now_ms)
+            if each.held == log_end:
+                current = max(each.caught_up_ms, now_ms)
+                self._followers[replica] = each._replace(caught_up_ms=current, joining=replica not in self._maximal)
         late = {
             replica
             for replica, each in self._followers.items()
@@ -279,7 +293,7 @@ class PartitionMachine:
         if self._proposal is not None:
             return [self._proposal]
         staying = tuple(replica for replica in self.isr if replica not in late)
-        return self._propose(staying, log_end) if len(staying) < len(self.isr) else []
+        return self._propose(staying, log_end) if len(staying) < len(self.isr) else self.ask_in(log_end)
 
     def refused(self, partition_epoch: int, log_end: int) -> list[Action]:
         """The controller does not grant what was asked for in that partition epoch."""

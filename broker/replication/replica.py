@@ -150,7 +150,7 @@ class Replica:
             return
         held = partition_log.held
         offset = held.offset
-        machine.stored(offset)
+        somebody_may_join = machine.stored(offset)
         if machine.high_watermark != offset:
             self._show(machine.high_watermark)
         elif offset != self.high_watermark:
@@ -158,6 +158,8 @@ class Replica:
             partition_log.committed = held  # `commit` in place: with each batch, a call counts
             if self._wakes or self._waiters:
                 self._tell()
+        if somebody_may_join:
+            self.take(machine.ask_in(partition_log.log_end_offset))
 
     def _lost(self) -> None:
         """The log is closed or shorter than it was."""

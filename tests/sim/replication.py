@@ -349,7 +349,8 @@ class ReplicationSimulation:
                 self.ask(node)
 
     def hear_of_flush(self, node: Node) -> None:
-        node.machine.stored(node.durable)
+        if node.machine.stored(node.durable):
+            self.take(node, node.machine.ask_in(len(node.entries)))
 
     def ask(self, node: Node) -> None:
         """Ask the leader, or give up the connection on which nothing has come for long."""

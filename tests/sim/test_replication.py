@@ -100,9 +100,10 @@ class WaitsForTheRoundOnly(ReplicationSimulation):
 class CommittedIsrOnly(PartitionMachine):
     """HW goes ahead of those that have been asked in and may be members already."""
 
-    def stored(self, held: int) -> None:
-        super().stored(held)
+    def stored(self, held: int) -> bool:
+        somebody_may_join = super().stored(held)
         self.go_ahead()
+        return somebody_may_join
 
     def fetched(self, *args: Any, **named: Any) -> list[Action]:
         actions = super().fetched(*args, **named)

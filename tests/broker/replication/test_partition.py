@@ -338,3 +338,39 @@ def test_a_cut_below_what_was_committed_is_told() -> None:
     assert answer(machine, 0, Divergence(1, 7)) == [Truncate(offset=7, lost=3)]
     machine.truncated(7)
     assert (machine.high_watermark, machine.held) == (7, 7)
+
+
+def test_a_follower_that_was_at_the_end_before_the_leader_held_it_is_asked_in_all_the_same() -> None:
+    """It has fetched everything, so nothing more comes of it; what it waits for is the leader's own disk."""
+    led = Led(isr=(1,))
+    led.append(durable=False)
+    assert led.fetch(2, led.end) == []
+    assert led.machine.stored(led.end)
+    (asked,) = led.machine.ask_in(led.end)
+    assert isinstance(asked, ProposeIsr)
+    assert asked.isr == (1, 2)
+    assert not led.machine.stored(led.end), "once"
+    assert led.machine.ask_in(led.end) == []
+
+
+def test_one_that_waits_while_another_is_asked_in_comes_next() -> None:
+    led = Led(isr=(1,))
+    (first,) = led.fetch(2, led.end)
+    assert isinstance(first, ProposeIsr)
+    assert led.fetch(3, led.end) == []
+    (second,) = led.assign(image(isr=(1, 2), version=first.partition_epoch + 1))
+    assert isinstance(second, ProposeIsr)
+    assert second.isr == (1, 2, 3)
+
+
+def test_one_that_was_refused_is_asked_in_again_at_the_next_tick() -> None:
+    led = Led(isr=(1,))
+    (first,) = led.fetch(2, led.end)
+    assert isinstance(first, ProposeIsr)
+    (instead,) = led.machine.refused(first.partition_epoch, led.end)
+    assert isinstance(instead, ProposeIsr)
+    assert instead.isr == (1,)
+    assert led.assign(image(isr=(1,), version=first.partition_epoch + 1)) == [], "not at once: it was refused"
+    (again,) = led.tick(500)
+    assert isinstance(again, ProposeIsr)
+    assert again.isr == (1, 2)

@@ -26,7 +26,7 @@ def test_only_records_leave_the_buffer() -> None:
     for schema in SCHEMAS.values():
         for struct in (schema.request, schema.response):
             text = "\n".join(writer_source("write_it", schema.layout(struct, schema.versions.last), set()))
-            has_records = struct.name in ("ProduceRequest", "FetchResponse")
+            has_records = struct.name in ("ProduceRequest", "FetchResponse", "FetchSnapshotResponse")
             assert ("chunks.append(" in text) is has_records
 
 
