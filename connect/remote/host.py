@@ -515,10 +515,10 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
 def _reason(process: _Process) -> str:
     """How a process ended, in a sentence."""
     code = process.process.returncode
+    if code == 0:
+        return "ended by itself"  # be it at the moment it was to be killed: its work was done
     if process.killed_because:
         return f"killed: {process.killed_because}"
-    if code == 0:
-        return "ended by itself"
     if code == EXIT_LOST_WORKER:
         return "ended because it had lost its worker"
     if code is not None and code < 0:

@@ -85,6 +85,25 @@ async def test_a_stuck_task_is_killed_after_its_grace(running: Any, spec: Make, 
     assert "did not stop within its grace period" in exited.reason
 
 
+async def test_a_task_that_ended_in_order_is_not_called_killed_because_it_was_told_of_late(
+    running: Any, spec: Make
+) -> None:
+    await running.start(job(spec, "wait"))
+    started = await running.events.wait(TaskStarted)
+    guardian = parent_of(started.pid)
+    os.kill(guardian, signal.SIGSTOP)  # it sees neither that its task has ended nor that the worker has given up
+    stopping = asyncio.create_task(running.host.stop_task(started.task, 0.5))
+    try:
+        while alive(started.pid):  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.7)
+    finally:
+        os.kill(guardian, signal.SIGCONT)
+    await stopping
+    exited = await running.ended(started.task)
+    assert (exited.returncode, exited.reason) == (0, "ended by itself")
+
+
 async def test_a_task_takes_its_family_with_it(running: Any, spec: Make, tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
     task = await running.start(job(spec, "family", config={"pid.file": str(pid_file)}))
