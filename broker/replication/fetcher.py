@@ -8,9 +8,9 @@ the event loop, which others have between two partitions; then one round of fsyn
 Between an answer and what is done with it the partition may have become something else. So everything looks first
 whether this broker still follows that leader in that epoch, in the same turn of the event loop in which it acts.
 
-A log is thrown away only for a leader that has records, by a replica that is not in sync: when the leader has deleted
-what would come next, and when this copy is damaged. The second only as long as this process has not told anybody how
-far it holds the partition: a leader that has been told may be about to ask it in.
+A log is thrown away only for a leader that has records, by a replica that is neither in sync nor an eligible leader:
+when the leader has deleted what would come next, and when this copy is damaged. The second only as long as this process
+has not told anybody how far it holds the partition: a leader that has been told may be about to ask it in.
 
 Started only where there is somebody to follow. Not here: who decides about an ISR (`AlterPartition`).
 """
@@ -98,7 +98,7 @@ class ReplicaFetchers:
         self._leaders: dict[int, _Leader] = {}
         self._followed: dict[Replica, _Leader] = {}
         self._asking: dict[Replica, ProposeIsr] = {}
-        self.counted_on: WeakSet[Replica] = WeakSet()  # some leader has been told how far they are held
+        self.told_of: WeakSet[Replica] = WeakSet()  # some leader has been told how far they are held
         self._due: list[Coroutine[None, None, None]] = []  # before there is a group
         self._group: asyncio.TaskGroup | None = None
         self._over = False
@@ -278,7 +278,7 @@ class _Leader:
             self._machine.away(key)
         if any(segment.damaged for segment in replica.log.segments):
             log.error("this copy is damaged", partition=str(replica.log.topic_partition), leader=self.node_id)
-            if self._fetchers.around.node_id not in replica.machine.isr and replica not in self._fetchers.counted_on:
+            if not replica.counted_on and replica not in self._fetchers.told_of:
                 self._doubted.add(replica)
         self._fetchers.spawn(self._settle_new(replica, leader_epoch))
 
@@ -306,7 +306,7 @@ class _Leader:
             self._report(self._machine.held(key, leader_epoch, held))
             self._woken.set()
             return
-        self._fetchers.counted_on.add(replica)
+        self._fetchers.told_of.add(replica)
         held = Held(
             offset=partition_log.held_offset,
             last_epoch=partition_log.leader_epoch,
@@ -449,7 +449,7 @@ class _Leader:
     async def _rebuild(self, replica: Replica, copied: Copied) -> None:
         """Have a damaged copy anew, if the leader has something to copy; else what is here is all there is."""
         self._doubted.discard(replica)
-        if self._fetchers.around.node_id in replica.machine.isr or copied.high_watermark <= copied.log_start:
+        if replica.counted_on or copied.high_watermark <= copied.log_start:
             await self._fetchers.settle(replica, copied.leader_epoch)
             return
         log.warning("a damaged copy is thrown away, to be fetched anew", partition=str(replica.log.topic_partition))
@@ -469,8 +469,8 @@ class _Leader:
             self._refuse(replica, parted.leader_epoch, f"the logs part, and nothing is to be cut: {parted.divergence}")
 
     def _begin_anew(self, replica: Replica, begin: BeginAnew) -> None:
-        if self._fetchers.around.node_id in replica.machine.isr and replica.log.size_bytes:
-            reason = f"the leader begins at {begin.offset}, beyond this copy, which is in sync as far as is known"
+        if replica.counted_on and replica.log.size_bytes:
+            reason = f"the leader begins at {begin.offset}, beyond this copy, which may lead as far as is known"
             self._refuse(replica, begin.leader_epoch, reason)
             return
         self._away(replica, begin.leader_epoch, begin.offset)

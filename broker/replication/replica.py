@@ -93,6 +93,12 @@ class Replica:
         return self.machine.leader_epoch if self.machine.leads else -1
 
     @property
+    def counted_on(self) -> bool:
+        """Whether this broker may be made the leader for what it holds, being in the ISR or an eligible leader."""
+        node_id, image = self.machine.node_id, self.image
+        return node_id in self.machine.isr or (image is not None and node_id in image.eligible_leader_replicas)
+
+    @property
     def last_stable_offset(self) -> int:
         """First offset that read-committed consumers do not see: where a transaction began that is not decided yet."""
         high_watermark, producers = self.high_watermark, self.log.producers

@@ -175,6 +175,17 @@ async def test_damaged_batches_are_not_stored_and_asked_for_again(
         await in_step(cluster, held=2)
 
 
+def damage(folder: Path) -> None:
+    """Let the first of four batches of a broker that is down be another, which is found out at its start."""
+    (path,) = (folder / "t-0").glob("*.log")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:80] + b"????" + whole[84:])
+    (folder / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (folder / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 4\n")
+    for index in (folder / "t-0").glob("*index"):
+        index.unlink()
+
+
 async def test_a_damaged_copy_is_fetched_anew_when_nobody_counts_on_it(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 2, segment_bytes="1048576") as cluster:
         one, two = cluster.members.values()
@@ -183,13 +194,7 @@ async def test_a_damaged_copy_is_fetched_anew_when_nobody_counts_on_it(tmp_path:
         await in_step(cluster)
         await two.stop()
         cluster.decide(isr=(1,))
-        (path,) = (tmp_path / "2" / "t-0").glob("*.log")
-        whole = path.read_bytes()
-        path.write_bytes(whole[:80] + b"????" + whole[84:])
-        (tmp_path / "2" / ".kafka_cleanshutdown").unlink(missing_ok=True)
-        (tmp_path / "2" / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 4\n")
-        for index in (tmp_path / "2" / "t-0").glob("*index"):
-            index.unlink()
+        damage(tmp_path / "2")
         await two.start()
         damaged = two.replica
         assert any(segment.damaged for segment in damaged.log.segments)
@@ -198,6 +203,23 @@ async def test_a_damaged_copy_is_fetched_anew_when_nobody_counts_on_it(tmp_path:
         assert damaged.closed and two.values == [b"0", b"1", b"2", b"3"]
         await one.produce(b"4")
         await in_step(cluster, held=5)
+
+
+async def test_a_damaged_copy_is_kept_by_who_may_be_elected_for_what_it_holds(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2, segment_bytes="1048576") as cluster:
+        one, two = cluster.members.values()
+        for number in range(4):
+            await one.produce(b"%d" % number)
+        await in_step(cluster)
+        await two.stop()
+        cluster.decide(isr=(1,), eligible_leader_replicas=(2,))
+        damage(tmp_path / "2")
+        await two.start()
+        damaged = two.replica
+        assert any(segment.damaged for segment in damaged.log.segments)
+        cluster.tell(two)
+        await until(lambda: 2 in cluster.partition.isr, "asked in again")
+        assert two.replica is damaged and damaged.log.log_end_offset == 4
 
 
 async def test_a_deleted_topic_is_followed_no_more(tmp_path: Path) -> None:
