@@ -11,6 +11,8 @@ noted of it.
 It is answered as soon as there is something to copy or the high watermark is another than the one it knows: without
 that a leader that goes away at a quiet moment leaves followers behind that do not know what was committed.
 
+Whoever asks for anything says that it is there, and is asked into an ISR only while the image says that it is active.
+
 Only brokers may ask (ClusterAction), and their answers do not count as what clients have fetched. One that is not in
 sync may be throttled: it is answered without records then, after its `max_wait_ms`.
 """
@@ -34,6 +36,7 @@ from tidemill.broker.handlers.fetch import (
 from tidemill.broker.operations import Operation
 from tidemill.broker.partitions import find_replica, find_topic
 from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.replication.partition import Asking
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import InconsistentTopicId, KafkaError, OffsetOutOfRange, TopicAuthorizationFailed
 from tidemill.core.types import ZERO_UUID
@@ -55,7 +58,7 @@ class _ParkedFollower(Parked):
 class FollowerFetch(Fetch):
     """A follower's request in work."""
 
-    __slots__ = ("_broker_epoch", "_follower", "_noted")
+    __slots__ = ("_broker_epoch", "_follower", "_may_join", "_noted")
 
     parked = _ParkedFollower
     to_clients = False
@@ -66,6 +69,9 @@ class FollowerFetch(Fetch):
         self._follower = request.replica_id if request.replica_id >= 0 else state.replica_id
         self._broker_epoch = state.replica_epoch
         self._noted: set[int] = set()
+        known = broker.controller.image.brokers.get(self._follower)
+        self._may_join = known is None or (known.active and self._broker_epoch in (-1, known.epoch))
+        broker.replicas.asked_by(self._follower, Asking(self._broker_epoch, self._may_join, self._now_ms()))
 
     def permitted(self, name: str, topic_id: uuid.UUID) -> TopicImage:
         """A topic, if it is a broker that asks; raises TopicAuthorizationFailed."""
@@ -138,6 +144,7 @@ class FollowerFetch(Fetch):
             log_end=partition_log.log_end_offset,
             now_ms=self._now_ms(),
             broker_epoch=self._broker_epoch,
+            may_join=self._may_join,
         )
         found.take(actions)
 

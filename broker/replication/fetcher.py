@@ -246,12 +246,18 @@ class ReplicaFetchers:
                 del self._asking[replica]
 
     async def _tick_for_ever(self) -> None:
+        replicas = self.around.replicas
         while True:
-            await asyncio.sleep(self.around.replicas.lag_max_ms / 2000)
+            try:
+                async with asyncio.timeout(replicas.lag_max_ms / 2000):
+                    await replicas.somebody_may_join.wait()
+            except TimeoutError:
+                pass
+            replicas.somebody_may_join.clear()
             turns = Turns(self.around.clock.monotonic)
-            for replica in self.around.replicas:
+            for replica in replicas:
                 if replica.machine.leads and len(replica.machine.replicas) > 1 and not replica.closed:
-                    replica.take(replica.machine.tick(self.now_ms(), replica.log.log_end_offset))
+                    replica.take(replica.machine.tick(self.now_ms(), replica.log.log_end_offset, replicas.asking))
                 await turns.give_way()
 
 

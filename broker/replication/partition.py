@@ -14,6 +14,7 @@ The rules, which are Kafka's unless said otherwise:
 * A follower joins when it holds all below HW, and all that was there when this leadership began. HW waits for one that
   is about to, or it never would; one that has not been at the end for `lag_max_ms` is not waited for and, if it is a
   member, asked out.
+* Who is fenced, about to stop or gone is not asked in: each refusal would end in a record of the metadata (KIP-841).
 * A refusal by the controller does not prove that the question is nowhere under way any more. Those who were asked in
   stay counted until the partition epoch has moved on, which asking for the committed ISR makes it do.
 * A follower cuts its log where its epochs part from the leader's, never at its HW (KIP-101, KIP-279).
@@ -27,7 +28,7 @@ Not here: the log, who waits for what (`replica`), the fetching, and the choice 
 """
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH, LeaderEpochs
@@ -67,6 +68,17 @@ class Progress(NamedTuple):
     fetched_ms: int
     end: int
     joining: bool
+
+
+class Asking(NamedTuple):
+    """A broker that copies anything from here: in which epoch, and when it asked last.
+
+    `may_join` is whether it is active, as far as the image says; who is not would be refused by the controller.
+    """
+
+    broker_epoch: int
+    may_join: bool
+    asked_ms: int
 
 
 class Divergence(NamedTuple):
@@ -240,9 +252,19 @@ class PartitionMachine:
         return next((replica for replica, held in waiting if self._may_join(held)), None)
 
     def fetched(
-        self, replica: int, offset: int, *, leader_epoch: int, log_end: int, now_ms: int, broker_epoch: int = UNKNOWN
+        self,
+        replica: int,
+        offset: int,
+        *,
+        leader_epoch: int,
+        log_end: int,
+        now_ms: int,
+        broker_epoch: int = UNKNOWN,
+        may_join: bool = True,
     ) -> list[Action]:
         """A follower holds everything below `offset`, and its log has not been found to part from this one.
+
+        `may_join` is as in `Asking`.
 
         Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange.
         """
@@ -263,7 +285,8 @@ class PartitionMachine:
         elif before.held >= 0 and offset >= before.end:
             caught_up_ms = max(caught_up_ms, before.fetched_ms)
         held = offset  # also where it is less than before: a copy that was thrown away is no longer counted on
-        joining = replica not in self._maximal and caught_up_ms >= 0 and now_ms - caught_up_ms <= self._lag_max_ms
+        keeps_up = caught_up_ms >= 0 and now_ms - caught_up_ms <= self._lag_max_ms
+        joining = may_join and keeps_up and replica not in self._maximal
         self._followers[replica] = Progress(
             held, max(broker_epoch, before.broker_epoch), caught_up_ms, now_ms, log_end, joining
         )
@@ -275,14 +298,20 @@ class PartitionMachine:
     def _may_join(self, held: int) -> bool:
         return self.high_watermark >= self._promised and held >= max(self.high_watermark, self._epoch_start)
 
-    def tick(self, now_ms: int, log_end: int) -> list[Action]:
-        """Some time has passed: who does not keep up is asked out, what has not been answered is asked again."""
+    def tick(self, now_ms: int, log_end: int, asking: Mapping[int, Asking] | None = None) -> list[Action]:
+        """Some time has passed: who does not keep up is asked out, what has not been answered is asked again.
+
+        `asking` are those who copy anything from here; None is everybody.
+        """
         if self.role is not Role.LEADER:
             return []
         for replica, each in self._followers.items():  # of a silent partition nobody fetches anything
             if each.held == log_end:
                 current = max(each.caught_up_ms, now_ms)
-                self._followers[replica] = each._replace(caught_up_ms=current, joining=replica not in self._maximal)
+                joining = replica not in self._maximal and (
+                    asking is None or self._is_there(asking.get(replica), each, now_ms)
+                )
+                self._followers[replica] = each._replace(caught_up_ms=current, joining=joining)
         late = {
             replica
             for replica, each in self._followers.items()
@@ -294,6 +323,15 @@ class PartitionMachine:
             return [self._proposal]
         staying = tuple(replica for replica in self.isr if replica not in late)
         return self._propose(staying, log_end) if len(staying) < len(self.isr) else self.ask_in(log_end)
+
+    def _is_there(self, asking: Asking | None, known: Progress, now_ms: int) -> bool:
+        """Whether a follower that has fetched nothing of this partition lately is the one it was, and may join."""
+        return (
+            asking is not None
+            and asking.may_join
+            and asking.broker_epoch == known.broker_epoch
+            and now_ms - asking.asked_ms <= self._lag_max_ms
+        )
 
     def refused(self, partition_epoch: int, log_end: int) -> list[Action]:
         """The controller does not grant what was asked for in that partition epoch."""

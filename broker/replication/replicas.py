@@ -5,13 +5,14 @@ that changes its topic, and it ends with its log. What partitions want of others
 nobody else is there, and nothing is ever wanted.
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.image import TopicImage
-from tidemill.broker.replication.partition import PartitionMachine
+from tidemill.broker.replication.partition import Asking, PartitionMachine
 from tidemill.broker.replication.replica import Outlet, Replica, Wish
 from tidemill.core.types import ZERO_UUID, TopicPartition
 
@@ -46,6 +47,8 @@ class Replicas:
         self.outlet = outlet  # may be set at any time
         self.lag_max_ms = lag_max_ms
         self.leader_throttle: Throttle | None = None  # of what followers that are not in sync are sent
+        self.asking: dict[int, Asking] = {}  # brokers that copy from here
+        self.somebody_may_join = asyncio.Event()  # who could not before: of silent partitions it asks for nothing
         self._by_partition: dict[TopicPartition, Replica] = {}
         self._by_topic: dict[str, list[TopicPartition]] = {}
 
@@ -80,6 +83,13 @@ class Replicas:
             replica = self.get(topic.name, partition.partition)
             if replica is not None and not replica.closed:
                 replica.assign(partition, now_ms=now_ms)
+
+    def asked_by(self, node_id: int, now: Asking) -> None:
+        """A broker asks what there is to copy, of whichever partitions."""
+        before = self.asking.get(node_id)
+        self.asking[node_id] = now
+        if now.may_join and before is not None and not before.may_join:
+            self.somebody_may_join.set()
 
     def _make(self, key: TopicPartition, topic_id: uuid.UUID, high_watermark: int) -> Replica | None:
         partition_log = self._logs.get(*key)

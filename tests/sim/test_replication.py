@@ -10,6 +10,7 @@ everything has to come together.
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.sim.replication import NODES, Node, ReplicationSimulation, Violation,
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.actions import Action, ProposeIsr, Truncate
 from tidemill.broker.replication.fetching import Action as FetchAction
-from tidemill.broker.replication.partition import PartitionMachine, Role
+from tidemill.broker.replication.partition import Asking, PartitionMachine, Role
 
 RUNS = int(os.environ.get("TIDEMILL_SIM_RUNS", "240"))
 FIRST_SEED = int(os.environ.get("TIDEMILL_SIM_SEED", "0"))
@@ -180,8 +181,8 @@ class TakesTheLeadersWordForItsOwnLog(PartitionMachine):
 class GoesByWhatItHasAskedFor(PartitionMachine):
     """A smaller ISR counts from the moment it is asked for: who was left out may be elected all the same."""
 
-    def tick(self, now_ms: int, log_end: int) -> list[Action]:
-        actions = super().tick(now_ms, log_end)
+    def tick(self, now_ms: int, log_end: int, asking: Mapping[int, Asking] | None = None) -> list[Action]:
+        actions = super().tick(now_ms, log_end, asking)
         for action in actions:
             if isinstance(action, ProposeIsr):
                 held = [self.progress(each) for each in action.isr if each != self.node_id]

@@ -15,8 +15,11 @@ from tests.broker.handlers.data_path import fetch, make_topic, produce, produce_
 from tidemill.broker.authorization import THE_CLUSTER, topic_named
 from tidemill.broker.node import Broker
 from tidemill.broker.operations import Operation
+from tidemill.broker.quorum.brokers import BrokerHeartbeat
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
-from tidemill.broker.replication.replica import Replica
+from tidemill.broker.quorum.metadata import RegisterBroker, Registration
+from tidemill.broker.replication.actions import ProposeIsr
+from tidemill.broker.replication.replica import Replica, Wish
 from tidemill.broker.replication.throttle import RateThrottle
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.records.batch import iter_batches
@@ -132,6 +135,28 @@ async def test_acks_of_all_wait_for_the_follower(tmp_path: Path) -> None:
         assert not waiting.done()
         await copy(other, topic, 1)
         assert (await waiting).error_code == 0
+
+
+async def test_a_follower_that_may_not_be_in_sync_is_not_asked_in_until_it_may(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        wishes: list[Wish] = []
+        broker.replicas.outlet = lambda _replica, wish: wishes.append(wish)
+        registered = await broker.controller.decide(
+            RegisterBroker(broker_id=OTHER, incarnation_id=uuid.UUID(int=7), end_points=(), fenced=True)
+        )
+        assert isinstance(registered, Registration)
+        epoch = registered.broker_epoch
+        who = ReplicaState(replica_id=OTHER, replica_epoch=epoch)
+        replicated(broker, topic, isr=(broker.node_id,))
+        await copy(client, topic, 0, replica_state=who)
+        assert wishes == [], "the controller would refuse it, fetch after fetch"
+        beat = BrokerHeartbeat(broker_id=OTHER, broker_epoch=epoch, metadata_offset=epoch)
+        await broker.controller.decide(beat)
+        assert not broker.replicas.somebody_may_join.is_set()
+        await copy(client, topic, 0, replica_state=who)
+        assert broker.replicas.somebody_may_join.is_set(), "also of partitions that it does not ask for anew"
+        assert [type(wish) for wish in wishes] == [ProposeIsr]
 
 
 async def test_in_a_session_a_moved_high_watermark_is_told_at_once_and_quiet_partitions_are_not_read(

@@ -222,6 +222,20 @@ async def test_a_damaged_copy_is_kept_by_who_may_be_elected_for_what_it_holds(tm
         assert two.replica is damaged and damaged.log.log_end_offset == 4
 
 
+async def test_a_follower_of_a_silent_partition_that_is_gone_is_not_asked_in_for_ever(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        await two.stop()
+        cluster.refusing = True
+        cluster.decide(isr=(1,))
+        await asyncio.sleep(0.6)  # longer than replica.lag.time.max.ms: nobody counts as there any more
+        before = cluster.partition
+        await asyncio.sleep(0.6)
+        assert cluster.partition is before, "what is refused ends in another record of the metadata each time"
+
+
 async def test_a_deleted_topic_is_followed_no_more(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 2) as cluster:
         one, two = cluster.members.values()

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from tidemill.broker.log.epochs import LeaderEpochs
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.actions import Action, Follow, ProposeIsr, RefuseWaiting, Truncate
-from tidemill.broker.replication.partition import Divergence, PartitionMachine, Role
+from tidemill.broker.replication.partition import Asking, Divergence, PartitionMachine, Role
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import (
     FencedLeaderEpoch,
@@ -55,9 +56,9 @@ class Led:
             broker_epoch=broker_epoch,
         )
 
-    def tick(self, later_ms: int = 0) -> list[Action]:
+    def tick(self, later_ms: int = 0, asking: Mapping[int, Asking] | None = None) -> list[Action]:
         self.now_ms += later_ms
-        return self.machine.tick(self.now_ms, self.end)
+        return self.machine.tick(self.now_ms, self.end, asking)
 
 
 def asked(isr: tuple[int, ...], version: int = 0, epochs: tuple[int, ...] | None = None) -> ProposeIsr:
@@ -374,3 +375,32 @@ def test_one_that_was_refused_is_asked_in_again_at_the_next_tick() -> None:
     (again,) = led.tick(500)
     assert isinstance(again, ProposeIsr)
     assert again.isr == (1, 2)
+
+
+def test_who_may_not_be_in_sync_is_neither_asked_in_nor_waited_for() -> None:
+    led = Led((1,))
+    fetch = led.machine.fetched
+    assert fetch(2, 10, leader_epoch=0, log_end=10, now_ms=led.now_ms, may_join=False) == []
+    led.append()
+    assert (led.machine.alone, led.machine.high_watermark) == (True, 11)
+    assert fetch(2, 11, leader_epoch=0, log_end=11, now_ms=led.now_ms) == [asked((1, 2))]
+
+
+@pytest.mark.parametrize(
+    ("asking", "joins"),
+    [
+        ({2: Asking(broker_epoch=7, may_join=True, asked_ms=5500)}, True),
+        ({2: Asking(broker_epoch=7, may_join=False, asked_ms=5500)}, False),
+        ({2: Asking(broker_epoch=8, may_join=True, asked_ms=5500)}, False),  # its copy may be another by now
+        ({2: Asking(broker_epoch=7, may_join=True, asked_ms=4500)}, False),  # nobody is there
+        ({}, False),
+    ],
+)
+def test_of_a_silent_partition_only_a_follower_that_still_asks_for_others_is_asked_in(
+    asking: dict[int, Asking], joins: bool
+) -> None:
+    led = Led((1, 2))
+    led.fetch(2, 10, broker_epoch=7)
+    led.assign(image(version=1))
+    assert led.tick(600, asking) == ([asked((1, 2), version=1, epochs=(-1, 7))] if joins else [])
+    assert led.machine.alone is not joins
