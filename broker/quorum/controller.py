@@ -116,6 +116,7 @@ class _Asked:
 
     request: Request
     answer: "asyncio.Future[Response]"
+    from_here: bool = True  # by this node's own broker, which is to go by the outcome when it is answered
     records: Sequence[MetadataRecord] = ()
     response: Response = ()
     image: ClusterImage = field(default_factory=ClusterImage)
@@ -310,8 +311,11 @@ class Controller:
         return cast(Registration, await self._commit(request)).broker_epoch
 
     async def decide(self, request: Request) -> Response:
-        """The response to what another node asks for, once it is committed; raises KafkaError."""
-        return await self._commit(request)
+        """The response to what another node asks for, once it is committed; raises KafkaError.
+
+        What is done here about the image is nothing that others wait for: they would miss their heartbeats.
+        """
+        return await self._commit(request, from_here=False)
 
     def close(self) -> None:
         """Give the metadata log back."""
@@ -375,13 +379,13 @@ class Controller:
                 raise
             raise failures.exceptions[0] from None
 
-    async def _commit(self, request: Request) -> Response:
+    async def _commit(self, request: Request, *, from_here: bool = True) -> Response:
         """Decide `request` now; a client that goes away stops waiting, its request is carried out all the same."""
         await self._room.acquire()
         if not self._member.leads:
             self._room.release()
             raise NotController(f"node {self._member.leader_id} is the active controller")
-        asked = _Asked(request, asyncio.get_running_loop().create_future())
+        asked = _Asked(request, asyncio.get_running_loop().create_future(), from_here)
         try:
             self._take(asked)
         except BaseException:
@@ -525,7 +529,7 @@ class Controller:
                 self._settle(self._untold.popleft(), None)
 
     def _answer_when_told(self, asked: _Asked) -> None:
-        if self._listeners and asked.image.offset > self._told.offset:
+        if self._listeners and asked.from_here and asked.image.offset > self._told.offset:
             self._untold.append(asked)
         else:
             self._settle(asked, None)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.broker.quorum.quorum_stage import CLUSTER, Member, Stage
+from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.broker.quorum.lifecycle import Stage as LifeStage
 from tidemill.broker.quorum.metadata import NewTopic
@@ -134,3 +135,45 @@ def test_brokers_outlive_their_controllers_for_a_while(seed: int) -> None:
                 assert not image(stage).brokers[member.node.node_id].fenced
 
     Stage(seed).run(course)
+
+
+def test_nobody_is_fenced_for_what_the_broker_of_the_active_node_has_to_do() -> None:
+    """Answers to its own clients wait until it follows the image; who asks from elsewhere has nothing to do with it."""
+
+    async def course(stage: Stage) -> None:
+        await everyone(stage)
+        leader = await stage.leader()
+        await asyncio.sleep(5)  # it has looked after what the one before may have left
+
+        async def follow(_delta: ImageDelta) -> None:
+            await asyncio.sleep(25)
+
+        leader.controller.subscribe(follow)
+        await leader.controller.create_topics([NewTopic(name="t", partitions=3, replication_factor=3)])
+        assert leader.controller.leads
+        await asyncio.sleep(3)
+        assert {each.leader_epoch for each in image(stage).topics["t"].partitions} == {0}
+
+    Stage(1).run(course)
+
+
+def test_who_is_gone_is_fenced_whatever_the_broker_of_the_active_node_has_to_do() -> None:
+    async def course(stage: Stage) -> None:
+        members = await everyone(stage)
+        leader = await stage.leader()
+        lost = next(member for member in members if member.node is not leader)
+
+        async def follow(_delta: ImageDelta) -> None:
+            await asyncio.sleep(60)
+
+        leader.controller.subscribe(follow)
+        creating = asyncio.ensure_future(
+            leader.controller.create_topics([NewTopic(name="t", partitions=3, replication_factor=3)])
+        )
+        await lost.end()
+        await asyncio.sleep(20)
+        assert not creating.done()
+        assert image(stage).brokers[lost.node.node_id].fenced
+        await creating
+
+    Stage(1).run(course)
