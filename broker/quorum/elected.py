@@ -68,7 +68,8 @@ from tidemill.broker.quorum.snapshot import SnapshotId
 from tidemill.broker.quorum.store import MetadataStore, MetadataStoreError
 from tidemill.broker.quorum.transport import Transport, Unreachable
 from tidemill.core.client.connection import Address
-from tidemill.core.errors import CorruptMessage, KafkaError, NotController
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import CorruptMessage, KafkaError, NotController, OffsetOutOfRange, SnapshotNotFound
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.disk import DISK_FULL
 from tidemill.core.wire.message import Message
@@ -371,13 +372,8 @@ class Elected:
                 self._tasks.create_task(self._ask(action))
             case Reply():
                 self._answer(action.token, action.response)
-            case ReplyWithRecords():
-                data = await self._thread.run(lambda: self._store.read(action.offset, action.bytes_max))
-                self._answer(action.token, replace(action.response, records=data))
-            case ReplyWithSnapshot():
-                which, position, size = action.snapshot_id, action.position, action.bytes_max
-                data, _total = await self._thread.run(lambda: self._store.read_snapshot(which, position, size))
-                self._answer(action.token, replace(action.response, data=data))
+            case ReplyWithRecords() | ReplyWithSnapshot():
+                await self._answer_from_disk(action)
             case Append():
                 await self._append_fetched(action.records)
             case Truncate():
@@ -401,6 +397,21 @@ class Elected:
         waiting = self._asked.get(token) if isinstance(token, int) else None
         if waiting is not None and not waiting.done():
             waiting.set_result(response)
+
+    async def _answer_from_disk(self, action: ReplyWithRecords | ReplyWithSnapshot) -> None:
+        """What was promised may be gone: snapshots are written meanwhile. Who asks again is told what there is now."""
+        answer: Response
+        try:
+            match action:
+                case ReplyWithRecords(offset=offset, bytes_max=size):
+                    data = await self._thread.run(lambda: self._store.read(offset, size))
+                    answer = replace(action.response, records=data)
+                case ReplyWithSnapshot(snapshot_id=which, position=position, bytes_max=size):
+                    data, _total = await self._thread.run(lambda: self._store.read_snapshot(which, position, size))
+                    answer = replace(action.response, data=data)
+        except (OffsetOutOfRange, SnapshotNotFound) as error:
+            answer = replace(action.response, error=ErrorCode(error.code))
+        self._answer(action.token, answer)
 
     # -- asking
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.broker.quorum.quorum_stage import Stage
 from tidemill.broker.quorum.metadata import TopicRef
+from tidemill.broker.quorum.snapshot import records_of
 from tidemill.core.errors import NotController
 
 SEEDS = range(5)
@@ -110,6 +111,47 @@ def test_who_is_far_behind_gets_a_snapshot(seed: int) -> None:
         await stage.agree()
 
     Stage(seed, snapshot_bytes=1500).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("what", ["read", "read_snapshot"])
+def test_what_is_asked_for_may_go_while_it_is_read(what: str, seed: int) -> None:
+    """A thread writes snapshots while the leader answers: what it has promised is gone then, and it leads on."""
+
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        late = stage.others(leader)[0]
+        await late.end()
+        images = []
+        for number in range(6):
+            await leader.create(f"t{number}")
+            images.append(leader.controller.image)
+        store = leader.store
+
+        def compact() -> None:
+            image = images.pop(0)
+            store.write_snapshot(store.roll(image.offset), records_of(image, {}), 0, lambda: False)
+
+        if what == "read_snapshot":
+            compact()
+            compact()
+        read = getattr(store, what)
+
+        def compact_first(where: object, *rest: int) -> object:
+            if len(images) > 2 and rest[-1]:  # nothing is read where it is only asked how much there is
+                compact()
+                compact()
+            return read(where, *rest)
+
+        setattr(store, what, compact_first)
+        await late.start()
+        await stage.agree()
+        assert len(images) == 2
+        assert leader.controller.leads
+
+    Stage(seed).run(course)
 
 
 def test_a_quorum_of_one_needs_nobody() -> None:
