@@ -61,6 +61,7 @@ from tidemill.broker.quorum.raft.log_view import NO_EPOCH
 from tidemill.broker.quorum.raft.machine import CommittedDataLost, QuorumMachine
 from tidemill.broker.quorum.raft.messages import Response
 from tidemill.broker.quorum.raft.settings import QuorumSettings
+from tidemill.broker.quorum.raft.voter_history import BOOTSTRAPPED
 from tidemill.broker.quorum.raft.voters import VoterEndpoint, VoterSet
 from tidemill.broker.quorum.raft.wire import answer_from_wire, answer_to_wire, request_from_wire, request_to_wire
 from tidemill.broker.quorum.records import MetadataRecord
@@ -470,7 +471,8 @@ class Elected:
     async def _append_voters(self, action: AppendVoters) -> None:
         voters = Voters(voters=action.voters)
         known = len(self._store.voter_sets)
-        records = (voters,) if self._store.kraft_version else (KRaftVersion(version=1), voters)
+        told = self._store.kraft_version and self.machine.voters_offset != BOOTSTRAPPED  # else by no log, if at all
+        records = (voters,) if told else (KRaftVersion(version=1), voters)
         if await self._append_control(records, action.epoch):
             self._put_first(*self._new_voters(known), LogChanged())
 

@@ -1,13 +1,22 @@
 """Several controllers that agree, with their real logs: who decides, what survives, what a full disk means"""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.broker.quorum.quorum_stage import Stage
+from tests.broker.quorum.quorum_stage import CLUSTER, PORT, Node, Stage
+from tidemill.broker.quorum.control import KRaftVersion, Voters
 from tidemill.broker.quorum.metadata import TopicRef
-from tidemill.broker.quorum.snapshot import records_of
+from tidemill.broker.quorum.raft.messages import AddVoterRequest, RemoveVoterRequest
+from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint, VoterSet
+from tidemill.broker.quorum.raft.wire import request_to_wire
+from tidemill.broker.quorum.snapshot import SnapshotId, encode, records_of
+from tidemill.broker.quorum.store import FILE, FOLDER
+from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import NotController
+from tidemill.core.types import ZERO_UUID
 
 SEEDS = range(5)
 
@@ -152,6 +161,67 @@ def test_what_is_asked_for_may_go_while_it_is_read(what: str, seed: int) -> None
         assert leader.controller.leads
 
     Stage(seed).run(course)
+
+
+def voter(node: Node) -> Voter:
+    return Voter(
+        node_id=node.node_id,
+        directory_id=node.directory_id,
+        endpoints=(VoterEndpoint("CONTROLLER", node.host, PORT),),
+    )
+
+
+def formatted(node: Node) -> None:
+    """Its folder is that of a quorum in which it votes alone, as a snapshot says that ends where the log begins."""
+    voters = Voters(voters=VoterSet.of([voter(node)]))
+    data = b"".join(encode((), epoch=0, now_ms=0, standing=(KRaftVersion(version=1), voters)))
+    folder = node.disk.root.subdirectory(FOLDER)
+    folder.replace(SnapshotId(0, 0).name, data)
+    folder.create(FILE).close()
+    folder.sync()
+    node.disk.root.sync()
+
+
+async def changed(leader: Node, request: AddVoterRequest | RemoveVoterRequest) -> ErrorCode:
+    answer: Any = await leader.member.serve(request_to_wire(request))
+    return ErrorCode(answer.error_code)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("snapshot_bytes", [700, 10**7])
+def test_voters_come_and_the_first_one_goes(snapshot_bytes: int, seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        first, *others = stage.nodes.values()
+        known = VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])  # where those who join look for a leader
+        formatted(first)
+        await first.start(voters=VoterSet())
+        leader = await stage.leader([first])
+        await stage.register(leader)
+        await leader.create("before")
+        for node in others:
+            await node.start(voters=known)
+            joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
+            assert await changed(leader, joins) == ErrorCode.NONE
+        for number in range(8):
+            await leader.create(f"t{number}")
+        goes = RemoveVoterRequest(cluster_id=CLUSTER, node_id=first.node_id, directory_id=first.directory_id)
+        assert await changed(leader, goes) == ErrorCode.NONE
+        second = await stage.leader(others)
+        await second.create("after")
+        await stage.agree()
+        for node in stage.nodes.values():
+            await node.end(power=True)
+        for node in stage.nodes.values():
+            await node.start(voters=known)
+        again = await stage.leader(others)
+        await again.create("at-last")
+        await stage.agree()
+        assert len(again.controller.image.topics) == 11
+        for node in stage.nodes.values():
+            assert node.store.kraft_version == 1
+            assert node.store.voter_sets[-1][1].ids == (2, 3)
+
+    Stage(seed, snapshot_bytes=snapshot_bytes).run(course)
 
 
 def test_a_quorum_of_one_needs_nobody() -> None:
