@@ -497,8 +497,7 @@ class Elected:
         try:
             match action:
                 case BeginSnapshot():
-                    if self._incoming is not None:
-                        self._incoming.discard()
+                    await self._discard_incoming()
                     log.info("fetching a snapshot of the metadata", offset_end=action.snapshot_id.offset_end)
                     self._incoming = await self._thread.run(lambda: self._store.receive(action.snapshot_id))
                 case StoreSnapshot():
@@ -508,13 +507,18 @@ class Elected:
                 case InstallSnapshot():
                     await self._install(action.snapshot_id)
         except (ValueError, OSError) as error:
-            self._incoming = None
+            await self._discard_incoming()  # what fills the disk would stay on it
             if isinstance(error, MetadataStoreError):
                 self._tolerate(error)
             elif isinstance(error, OSError) and error.errno not in DISK_FULL:
                 raise
             log.error("a snapshot of the metadata cannot be taken", reason=str(error))
             self._put_first(SnapshotRefused(snapshot_id=action.snapshot_id))
+
+    async def _discard_incoming(self) -> None:
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            await self._thread.run(incoming.discard)
 
     async def _install(self, which: SnapshotId) -> None:
         incoming, self._incoming = self._incoming, None

@@ -5,10 +5,14 @@ folder with Kafka's is Kafka's. It is replaced as a whole and synced, name and c
 that a member of the quorum never says what it may forget. A file that cannot be read is no reason to begin anew: who
 votes a second time in an epoch elects a second leader.
 
+A quorum must elect also where nothing fits on the disks any more, or nobody could delete what fills them. So a file
+beside it keeps room for the next state: on a full disk it goes first, and comes back in the place of the last state.
+
 A folder without the file has not taken part in an election since its log was written; it begins in the epoch of its
 log's last batch. The log never has an epoch that is newer than the file's, for the file was synced first.
 """
 
+import contextlib
 import json
 from typing import Any, Final
 
@@ -16,9 +20,13 @@ from tidemill.broker.log.identity import decode_id, encode_id
 from tidemill.broker.quorum.loading import MetadataCorruptError
 from tidemill.broker.quorum.raft.election import ElectionState
 from tidemill.broker.quorum.store import FOLDER, MetadataStoreError
-from tidemill.core.runtime.disk import Directory
+from tidemill.core.runtime.disk import DISK_FULL, Directory
 
 ELECTION_STATE: Final = "election-state"
+
+ROOM: Final = "election-state.room"
+ROOM_BYTES: Final = 8192
+"""A block of the disk for the file and one for its name, as file systems have them."""
 
 _DATA_VERSION: Final = 1
 
@@ -37,6 +45,7 @@ class ElectionStateFile:
         Where nothing was, an epoch of which nothing is known but that the log has it: `log_epoch`, of its last batch.
         """
         self._directory.sync()  # a process that was killed may have put it in place and not have come to this
+        self._keep_room()
         try:
             data = self._directory.read(ELECTION_STATE)
         except FileNotFoundError:
@@ -61,10 +70,31 @@ class ElectionStateFile:
         if self.failure is not None:
             raise MetadataStoreError(self.failure)
         try:
-            self._directory.replace(ELECTION_STATE, encode(state))
+            self._replace(encode(state))
         except OSError as error:
             self.failure = f"the election state could not be stored ({error}): repair the disk and start again"
             raise MetadataStoreError(error.errno, self.failure) from error
+
+    def _replace(self, data: bytes) -> None:
+        try:
+            self._directory.replace(ELECTION_STATE, data)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            self._directory.remove(ROOM)
+            self._directory.sync()
+            self._directory.replace(ELECTION_STATE, data)
+        self._keep_room()
+
+    def _keep_room(self) -> None:
+        """Set room aside for the next state, unless it is, as far as there is any."""
+        with contextlib.suppress(OSError):
+            file = self._directory.open(ROOM) if self._directory.exists(ROOM) else self._directory.create(ROOM)
+            try:
+                if file.size() < ROOM_BYTES:
+                    file.write_at(0, bytes(ROOM_BYTES))
+            finally:
+                file.close()
 
 
 def encode(state: ElectionState) -> bytes:

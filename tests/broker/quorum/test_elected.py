@@ -163,6 +163,49 @@ def test_what_is_asked_for_may_go_while_it_is_read(what: str, seed: int) -> None
     Stage(seed).run(course)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_full_disk_holds_no_half_of_a_snapshot(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        late = stage.others(leader)[0]
+        await late.end()
+        for number in range(40):
+            await leader.create(f"t{number}")
+        await late.start()
+        late.disk.capacity_bytes = late.disk.used_bytes() + 1_000
+        free = []
+        for _ in range(40):
+            await asyncio.sleep(0.05)
+            free.append(late.disk.capacity_bytes - late.disk.used_bytes())
+        assert late.failure is None
+        assert free[-20:].count(1_000) > 10, "what came of it is given back until it is tried again"
+        late.disk.capacity_bytes = None
+        await stage.agree()
+
+    Stage(seed, snapshot_bytes=1500).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_full_disks_do_not_keep_a_quorum_from_electing(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        for node in stage.nodes.values():
+            node.disk.capacity_bytes = node.disk.used_bytes()
+        for number in range(3):
+            await leader.end()
+            second = await stage.leader(stage.others(leader))
+            assert (await second.create(f"t{number}")).error is None
+            await leader.start()
+            await stage.agree()
+            leader = second
+
+    Stage(seed).run(course)
+
+
 def voter(node: Node) -> Voter:
     return Voter(
         node_id=node.node_id,

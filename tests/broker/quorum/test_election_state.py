@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sim.disk import PowerCut, SimulatedDisk
-from tidemill.broker.quorum.election_state import ELECTION_STATE, ElectionStateFile, decode, encode
+from tidemill.broker.quorum.election_state import ELECTION_STATE, ROOM, ElectionStateFile, decode, encode
 from tidemill.broker.quorum.loading import MetadataCorruptError
 from tidemill.broker.quorum.raft.election import ElectionState
 from tidemill.broker.quorum.store import FOLDER, MetadataStore, MetadataStoreError, why_not_ours
@@ -114,6 +114,44 @@ def test_a_disk_that_fails_ends_it() -> None:
     disk.fail_sync = None
     with pytest.raises(MetadataStoreError, match="start again"):
         file.store(ElectionState(epoch=2))
+
+
+def test_a_full_disk_has_room_for_every_next_state() -> None:
+    disk = SimulatedDisk()
+    file = ElectionStateFile(disk.root)
+    file.load()
+    disk.root.replace("filler", bytes(1000))
+    disk.capacity_bytes = disk.used_bytes()
+    for epoch in range(1, 10):
+        file.store(ElectionState(epoch=epoch, voted_id=2**31 - 1 if epoch % 2 else 1))
+        assert ElectionStateFile(disk.root).load() == ElectionState(epoch=epoch, voted_id=2**31 - 1 if epoch % 2 else 1)
+    disk.root.subdirectory(FOLDER).remove(ROOM)
+    disk.capacity_bytes = disk.used_bytes()
+    with pytest.raises(MetadataStoreError, match="No space left"):
+        file.store(ElectionState(epoch=10))
+
+
+def test_a_full_disk_and_a_power_cut_leave_one_state_or_the_other() -> None:
+    for steps in itertools.count():
+        disk = SimulatedDisk()
+        file = ElectionStateFile(disk.root)
+        disk.root.sync()
+        file.load()
+        file.store(ElectionState(epoch=1))
+        disk.capacity_bytes = disk.used_bytes()
+        disk.cut_power_in = steps
+        try:
+            file.store(ElectionState(epoch=2))
+            stored = True
+        except PowerCut:
+            stored = False
+        disk.crash(random.Random(steps))
+        again = ElectionStateFile(disk.root)
+        assert again.load().epoch in ((2,) if stored else (1, 2))
+        again.store(ElectionState(epoch=3))
+        if stored:
+            break
+    assert steps > 5
 
 
 def test_a_folder_with_it_is_ours_and_its_log_opens(tmp_path: object) -> None:
