@@ -148,7 +148,7 @@ class BrokerLife:
 
     async def _ask(self, action: Register | Heartbeat) -> None:
         try:
-            answer = await self._channel.ask(self._request(action), timeout_s=REQUEST_TIMEOUT_S)
+            outcome = _outcome(await self._channel.ask(self._request(action), timeout_s=REQUEST_TIMEOUT_S))
         except Unreachable as error:
             self._put(Failed(error=ErrorCode.NETWORK_EXCEPTION, message=f"the active controller: {error}"))
             return
@@ -160,7 +160,7 @@ class BrokerLife:
             log.exception("a request to the active controller failed")
             self._put(Failed(error=ErrorCode.UNKNOWN_SERVER_ERROR, message=f"{type(error).__name__}: {error}"))
             return
-        self._put(_outcome(answer))
+        self._put(outcome)
 
     def _request(self, action: Register | Heartbeat) -> Message:
         me = self._identity

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from tidemill.broker.quorum.transport import Transport
+from tidemill.broker.quorum.transport import Transport, Unreachable
 from tidemill.core.client.connection import Address
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import NotController
@@ -55,7 +55,7 @@ class ControllerChannel:
             if left_s <= 0:
                 raise NotController("no active controller was found in time: see the quorum's status")
             if self._quorum.leads:
-                answer = await self._here(request)
+                answer = await self._ask_here(request, left_s)
                 where = None
             else:
                 where = self._quorum.leader_address
@@ -68,6 +68,14 @@ class ControllerChannel:
                 return answer
             refused = where
             await self._wait(min(left_s, RETRY_S))
+
+    async def _ask_here(self, request: Message, timeout_s: float) -> Message:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._here(request)
+        except TimeoutError:
+            here = self._quorum.leader_address or Address("this node", 0)
+            raise Unreachable(here, f"no answer after {timeout_s:.0f} s") from None
 
     async def _wait(self, seconds: float) -> None:
         try:

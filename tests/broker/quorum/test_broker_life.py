@@ -122,6 +122,20 @@ def test_a_bug_on_the_way_is_no_answer_and_stops_nothing() -> None:
     play(course)
 
 
+def test_an_error_that_only_a_newer_controller_knows_stops_nothing() -> None:
+    async def course(controller: Controller, life: BrokerLife, stages: list[Stage]) -> None:
+        controller.heartbeat = BrokerHeartbeatResponse(error_code=12345)
+        running = asyncio.ensure_future(life.run())
+        await asyncio.sleep(5)
+        assert "12345" in life.machine.trouble
+        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
+        await asyncio.sleep(5)
+        assert life.machine.stage is Stage.RUNNING
+        running.cancel()
+
+    play(course)
+
+
 def test_a_refusal_says_what_to_do() -> None:
     async def course(controller: Controller, life: BrokerLife, stages: list[Stage]) -> None:
         controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)

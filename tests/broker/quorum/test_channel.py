@@ -129,3 +129,21 @@ def test_what_may_have_been_carried_out_is_not_sent_again() -> None:
         assert nodes.asked == ["first"]
 
     play(course)
+
+
+def test_an_active_controller_here_that_does_not_answer_is_waited_for_no_longer_than_another() -> None:
+    async def course() -> None:
+        nodes = Nodes(FIRST)
+        nodes.elect(FIRST, here=True)
+
+        async def never(_request: Message) -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(Unreachable):
+            async with asyncio.timeout(100):
+                await ControllerChannel(nodes, nodes, never).ask(REQUEST, timeout_s=5)
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(5)
+
+    play(course)
