@@ -112,7 +112,9 @@ class Admission:
         """Judge and store a client's batch, in place if it can be written to; or say when that will have happened."""
         partition_log, machine = replica.log, replica.machine
         try:
-            if not machine.leads or (acks == ACKS_ALL and len(machine.isr) < partition_log.config.min_insync_replicas):
+            if not machine.leads or (
+                acks == ACKS_ALL and (len(machine.isr) < partition_log.config.min_insync_replicas or machine.eligible)
+            ):
                 machine.check_leads()
                 machine.check_in_sync(partition_log.config.min_insync_replicas)
             if len(batch) >= HEADER_BYTES and batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:

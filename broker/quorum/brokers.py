@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, NamedTuple
 
-from tidemill.broker.quorum.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidemill.broker.quorum.image import BrokerImage, ClusterImage, PartitionImage
 from tidemill.broker.quorum.leadership import changed
 from tidemill.broker.quorum.metadata import (
     RegisterBroker,
@@ -133,8 +133,11 @@ def mended(
     unfinished = False
     for topic in image.topics.values():
         due = [each for each in topic.partitions if not (each.leader in active and active.issuperset(each.isr))]
-        if lost:
-            due += _losing(topic, lost, due)
+        eligible = [each for each in topic.partitions if each.eligible_leader_replicas]
+        if eligible:
+            enough = rules.min_in_sync(topic.configs, defaults)
+            known = {each.partition for each in due}
+            due += [each for each in eligible if each.partition not in known and _doubtful(each, lost, enough)]
         if not due:
             continue
         if len(changes) >= rules.changes_max:
@@ -157,16 +160,13 @@ def mended(
     return Mending(tuple(changes), unclean_elections(image, changes), unfinished)
 
 
-def _losing(topic: TopicImage, lost: Collection[int], known: Collection[PartitionImage]) -> list[PartitionImage]:
-    """Partitions of which somebody is an eligible leader and is not to be, besides those known already."""
-    numbers = {each.partition for each in known}
-    return [
-        each
-        for each in topic.partitions
-        if each.eligible_leader_replicas
-        and each.partition not in numbers
-        and not set(each.eligible_leader_replicas).isdisjoint(lost)
-    ]
+def _doubtful(partition: PartitionImage, lost: Collection[int], enough: int) -> bool:
+    """Whether an eligible leader of it is not to be one: it has lost records, or the ISR is enough without.
+
+    The second is so where this controller's file has another min.insync.replicas than that of the one before.
+    """
+    is_enough = len(partition.isr) >= min(enough, len(partition.replicas))
+    return is_enough or not set(partition.eligible_leader_replicas).isdisjoint(lost)
 
 
 def _must_wait(partition: PartitionImage, active: frozenset[int], *, unclean: bool) -> bool:

@@ -10,7 +10,8 @@ The rules, which are Kafka's unless said otherwise:
   follower fetches from what it holds: its fetch offset is its word for everything below.
 * HW is the least that any member of the maximal ISR holds: of the ISR that is committed and every ISR that has been
   asked for since, for one of these may be the one that counts. It stays where it is while the ISR is smaller than
-  min.insync.replicas (or the number of replicas, if that is less), and it never goes back on a leader.
+  min.insync.replicas (or the number of replicas, if that is less), and it never goes back on a leader. Nor does it move
+  while there are eligible leader replicas (ELR): the controller, whose settings may be others, counts on that.
 * A follower joins when it holds all below HW, and all that was there when this leadership began. HW waits for one that
   is about to, or it never would; one that has not been at the end for `lag_max_ms` is not waited for and, if it is a
   member, asked out.
@@ -101,6 +102,7 @@ class PartitionMachine:
         "_promised",
         "_proposal",
         "alone",
+        "eligible",
         "held",
         "high_watermark",
         "isr",
@@ -125,6 +127,7 @@ class PartitionMachine:
         self.partition_epoch = UNKNOWN
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        self.eligible: tuple[int, ...] = ()  # ELR, out of the ISR and electable all the same
         self.held = held
         self.high_watermark = min(high_watermark, held)
         self.alone = False
@@ -171,6 +174,8 @@ class PartitionMachine:
 
         More than there are replicas is never demanded, as in Kafka.
         """
+        if self.eligible:
+            raise NotEnoughReplicas(f"{len(self.isr)} in sync, while any of {list(self.eligible)} may be elected too")
         if len(self.isr) < min(min_in_sync, len(self.replicas)):
             raise NotEnoughReplicas(f"{len(self.isr)} replicas in sync; min.insync.replicas is {min_in_sync}")
 
@@ -189,7 +194,7 @@ class PartitionMachine:
         new_epoch = image.leader_epoch > self.leader_epoch
         self.leader, self.leader_epoch = image.leader, image.leader_epoch
         self.partition_epoch = image.partition_epoch
-        self.replicas, self.isr = image.replicas, image.isr
+        self.replicas, self.isr, self.eligible = image.replicas, image.isr, image.eligible_leader_replicas
         self._maximal, self._proposal = frozenset(image.isr), None
         if image.leader == self.node_id:
             return self._lead(new_epoch, log_end, now_ms)
@@ -380,8 +385,9 @@ class PartitionMachine:
         self.high_watermark = max(self.high_watermark, min(self._leader_high_watermark, self.held))
 
     @property
-    def _enough(self) -> int:
-        return min(self._min_in_sync, len(self.replicas))
+    def _enough(self) -> bool:
+        """Whether the ISR is large enough, also as the controller sees it, who has no eligible leaders then."""
+        return len(self.isr) >= min(self._min_in_sync, len(self.replicas)) and not self.eligible
 
     def _stop_joining(self, replicas: Iterable[int]) -> None:
         for replica in replicas:
@@ -394,7 +400,7 @@ class PartitionMachine:
         self.alone = (
             self.role is Role.LEADER
             and self._maximal == {self.node_id}
-            and len(self.isr) >= self._enough
+            and self._enough
             and not any(each.joining for each in self._followers.values())
         )
         if was_alone and not self.alone:
@@ -406,7 +412,7 @@ class PartitionMachine:
         """Let HW be where the replicas that count are, if that is further."""
         bound = self.held
         if not self.alone:
-            if len(self.isr) < self._enough:
+            if not self._enough:
                 return
             followers = self._followers
             bound = min([bound, *(followers[each].held for each in self._maximal if each in followers)])
@@ -416,7 +422,7 @@ class PartitionMachine:
             self.high_watermark = bound
 
     def _refuse_if_too_few(self) -> list[Action]:
-        if self.role is Role.LEADER and len(self.isr) < self._enough:
+        if self.role is Role.LEADER and not self._enough:
             return [RefuseWaiting(error=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
         return []
 

@@ -95,8 +95,8 @@ class Replica:
     @property
     def counted_on(self) -> bool:
         """Whether this broker may be made the leader for what it holds, being in the ISR or an eligible leader."""
-        node_id, image = self.machine.node_id, self.image
-        return node_id in self.machine.isr or (image is not None and node_id in image.eligible_leader_replicas)
+        machine = self.machine
+        return machine.node_id in machine.isr or machine.node_id in machine.eligible
 
     @property
     def last_stable_offset(self) -> int:

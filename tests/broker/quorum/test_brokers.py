@@ -85,6 +85,25 @@ def code(response: Registration | HeartbeatResult | Unregistration) -> int:
     return 0 if response.error is None else response.error.code
 
 
+# --- another configuration
+
+
+def test_a_controller_with_another_min_insync_replicas_frees_leaders_that_wait_for_eligible_ones() -> None:
+    cluster = Cluster(1, 2, rules=Rules(cluster_id="c", min_insync_replicas=2))
+    cluster.create((1, 2), (1, 2), min_insync_replicas="2")
+    cluster.ask(CreateTopics(topics=(NewTopic(name="u", topic_id=uuid.UUID(int=8), assignments={0: (1, 2)}),)), tuple)
+    cluster.fence(2)
+    (partition,) = cluster.image.topics["u"].partitions
+    assert (partition.isr, partition.eligible_leader_replicas) == ((1,), (2,))
+    cluster.rules = RULES
+    assert cluster.ask(MendPartitions(), Mended) == Mended()
+    (partition,) = cluster.image.topics["u"].partitions
+    assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (1, (1,), ())
+    assert cluster.state() == (1, (1,), (2,)), "that topic has a setting of its own"
+    cluster.ask(MendPartitions(), Mended)
+    assert cluster.last.records == ()
+
+
 # --- registration
 
 

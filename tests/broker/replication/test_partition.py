@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -404,3 +405,19 @@ def test_of_a_silent_partition_only_a_follower_that_still_asks_for_others_is_ask
     led.assign(image(version=1))
     assert led.tick(600, asking) == ([asked((1, 2), version=1, epochs=(-1, 7))] if joins else [])
     assert led.machine.alone is not joins
+
+
+def test_as_long_as_others_may_be_elected_for_what_they_hold_nothing_is_committed_without_them() -> None:
+    """The controller may go by a larger min.insync.replicas than this broker, or hear of another before it."""
+    led = Led((1, 2))
+    led.fetch(2, 10)
+    assert led.machine.high_watermark == 10
+    actions = led.assign(replace(image(isr=(1,), version=1), eligible_leader_replicas=(2,)))
+    assert actions == [RefuseWaiting(error=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
+    led.append()
+    assert (led.machine.alone, led.machine.high_watermark) == (False, 10), "else 2 is elected and 11 is gone"
+    with pytest.raises(NotEnoughReplicas, match=r"\[2\]"):
+        led.machine.check_in_sync(1)
+    led.assign(image(isr=(1,), version=2))
+    assert (led.machine.alone, led.machine.high_watermark) == (True, 11)
+    led.machine.check_in_sync(1)
