@@ -155,6 +155,8 @@ class ActiveController:
                     await self._look()
                 except KafkaError as error:
                     log.info("left to the next look", reason=str(error))
+                except Exception:  # a bug about one thing: whoever else is gone has to be fenced all the same
+                    log.exception("brokers and partitions were not looked after to the end")
             await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
 
     async def _look(self) -> None:

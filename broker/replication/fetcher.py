@@ -233,10 +233,14 @@ class ReplicaFetchers:
         """Ask for the ISR that the machine wants, until it wants that no more."""
         while (wish := self._asking.get(replica)) is not None:
             granted = True
+            name = str(replica.log.topic_partition)
             try:
                 granted = await self.around.alter_partition(replica, wish)
-            except (KafkaError, ConnectionError, TimeoutError) as error:
-                log.warning("ISR not changed yet", partition=str(replica.log.topic_partition), reason=str(error))
+            except Exception as error:
+                if isinstance(error, KafkaError | ConnectionError | TimeoutError):
+                    log.warning("ISR not changed yet", partition=name, reason=str(error))
+                else:  # a bug: it keeps nothing else from being copied
+                    log.exception("ISR not changed yet", partition=name)
                 await asyncio.sleep(AGAIN_S)
                 if replica.machine.proposal is wish:
                     continue

@@ -1,15 +1,20 @@
 """Brokers and the active controller of a cluster: all that they say to each other goes through Kafka's bytes"""
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
 
-from tests.broker.quorum.quorum_stage import CLUSTER, Member, Stage
+from tests.broker.quorum.quorum_stage import CLUSTER, Clock, Member, Stage
+from tidemill.broker.quorum.active import ActiveController
+from tidemill.broker.quorum.brokers import Mended, MendPartitions
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.broker.quorum.lifecycle import Stage as LifeStage
-from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.broker.quorum.metadata import NewTopic, Request, Response
+from tidemill.core.runtime.virtual_time import VirtualLoop
+from tidemill.core.wire.message import Message
 
 SEEDS = range(3)
 
@@ -177,3 +182,38 @@ def test_who_is_gone_is_fenced_whatever_the_broker_of_the_active_node_has_to_do(
         await creating
 
     Stage(1).run(course)
+
+
+class Stumbling:
+    """A controller that has a bug, for a while."""
+
+    leads = True
+    image = ClusterImage()
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    async def decide(self, request: Request) -> Response:
+        self.asked.append(request)
+        if len(self.asked) < 3:
+            raise ZeroDivisionError("a bug")
+        return Mended()
+
+
+def test_a_bug_in_a_decision_ends_no_looking_after_brokers() -> None:
+    async def whole() -> None:
+        controller = Stumbling()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+
+        async def of_quorum(message: Message) -> Message:
+            raise AssertionError(message)
+
+        running = asyncio.ensure_future(ActiveController(controller, of_quorum, clock=Clock(loop)).run())
+        await asyncio.sleep(5)
+        assert not running.done()
+        assert controller.asked == [MendPartitions()] * 3, "until it is done"
+        running.cancel()
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(random.Random(1))) as runner:
+        runner.run(whole())

@@ -8,7 +8,9 @@ import pytest
 
 from tests.broker.handlers.data_path import records
 from tests.broker.replication.cluster_world import Cluster, Member, cluster_of, until
+from tidemill.broker.replication.actions import ProposeIsr
 from tidemill.broker.replication.fetching import Action, LeaderFetches
+from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import CorruptMessage
 from tidemill.core.records.batch import stamp
 from tidemill.core.wire.messages.fetch import FetchResponse
@@ -307,3 +309,23 @@ async def test_a_batch_without_an_epoch_of_its_own_is_no_reason_to_stop(tmp_path
         await one.produce(b"b")
         await in_step(cluster, held=2)
         assert two.values == [b"a", b"b"]
+
+
+async def test_a_bug_on_the_way_to_the_controller_is_no_answer_and_stops_no_copying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_of(tmp_path, 2, isr=(1,)) as cluster:
+        one, _ = cluster.members.values()
+        ask, asked = cluster.alter_partition, list[ProposeIsr]()
+
+        async def alter_partition(replica: Replica, wish: ProposeIsr) -> bool:
+            asked.append(wish)
+            if len(asked) == 1:
+                raise ZeroDivisionError("a bug")
+            return await ask(replica, wish)
+
+        fetchers = one.fetchers
+        fetchers.around = dataclasses.replace(fetchers.around, alter_partition=alter_partition)
+        await until(lambda: cluster.partition.isr == (1, 2), "asked in")
+        await one.produce(b"a")
+        await in_step(cluster, held=1)
