@@ -169,12 +169,16 @@ async def _serve(config: BrokerConfig) -> int:
         gc.freeze()  # what is here now stays; going over it would make every client wait 10 ms, again and again
         await broker.stop.wait()
         failure = broker.failure
-        log.info("broker stops", reason=str(failure) if failure else "told to")
+        driven_out = "" if broker.place is None else broker.place.driven_out
+        log.info("broker stops", reason=str(failure or driven_out or "told to"))
     if failure is not None:
         print(
             f"tidemill broker: the data folder {config.data_dir} failed ({failure}): repair the disk and start again",
             file=sys.stderr,
         )
+        return 1
+    if driven_out:
+        print(f"tidemill broker: {driven_out}", file=sys.stderr)
         return 1
     return 0
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill.broker.listeners import (
     DEFAULT_PROTOCOL_MAP,
@@ -40,6 +40,9 @@ from tidemill.core.config import (
     parse_address,
 )
 from tidemill.core.security.tls_settings import SERVER_TLS
+
+if TYPE_CHECKING:
+    from tidemill.broker.cluster_settings import ClusterSettings
 
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
 _INT_MAX = 2**31 - 1
@@ -73,7 +76,7 @@ _IDENTITY = (
     _list(
         "process.roles",
         ("broker", "controller"),
-        "Roles of this process: both, since there is only one node.",
+        "Roles of this process: broker, or both. A node without others has both.",
         valid=one_of("broker", "controller"),
     ),
     _list(
@@ -103,6 +106,11 @@ _IDENTITY = (
         importance=_LOW,
     ),
     _text("security.inter.broker.protocol", None, "The same for listeners named as their protocol.", importance=_LOW),
+    _text(
+        "cluster.id",
+        None,
+        "Cluster that a new data folder becomes part of; its nodes all need the same. A node by itself makes one up.",
+    ),
     _text("broker.rack", None, "Rack of this broker."),
     _list("log.dirs", (), "Folder of all data; exactly one.", importance=_HIGH),
     _text("log.dir", "tidemill-data", "Folder of all data when `log.dirs` is not set.", importance=_HIGH),
@@ -213,6 +221,31 @@ _QUORUM = (
           importance=_HIGH),
 )  # fmt: skip
 
+_CLUSTER = (
+    _text("controller.quorum.voters", "",
+          "Controllers that agree on the metadata, as ID@HOST:PORT with commas between, the same on every node. "
+          "Without it, or where it names this node only, the node is a cluster of its own.", importance=_HIGH),
+    _int("controller.quorum.election.timeout.ms", 1000, "Least time before an election is tried again.", 1),
+    _int("controller.quorum.fetch.timeout.ms", 2000,
+         "Time without an answer of the active controller after which another one is elected.", 1),
+    _int("controller.quorum.election.backoff.max.ms", 1000, "Longest wait of a controller that was not elected.", 1),
+    _int("controller.quorum.request.timeout.ms", 2000, "Time after which a controller that does not answer is asked "
+         "again.", 1),
+    _int("broker.heartbeat.interval.ms", 2000, "How often a broker tells the active controller that it is there.", 1),
+    _int("broker.session.timeout.ms", 9000,
+         "Time without a heartbeat after which a broker is fenced: others lead what it led.", 1),
+    _int("initial.broker.registration.timeout.ms", 60_000,
+         "How long a broker that starts waits for the active controller.", 1),
+    _int("leader.imbalance.check.interval.seconds", 300, "How often leaders are moved back to preferred brokers.", 1),
+    _int("leader.imbalance.per.broker.percentage", 10,
+         "Share of the partitions that prefer a broker that others may lead before they are moved back.", 0),
+    _int("replica.fetch.wait.max.ms", 500, "How long a leader holds a follower's fetch when there is nothing new.", 1),
+    _int("replica.fetch.min.bytes", 1, "Bytes for which a follower's fetch waits.", 1),
+    _int("replica.fetch.max.bytes", 2**20, "Bytes of one partition that a follower asks for at once.", 1),
+    _int("replica.fetch.response.max.bytes", 10 * 2**20, "Bytes that a follower asks for at once.", 1),
+    _int("replica.fetch.backoff.ms", 1000, "Longest pause of a follower after failures.", 1),
+)  # fmt: skip
+
 _REPLICATION = (
     _long("replica.lag.time.max.ms", 30_000,
           "How long a leader counts on a follower that does not catch up, before it is asked out of the ISR and "
@@ -302,12 +335,12 @@ NO_EFFECT: Mapping[str, str] = {
         ("socket.send.buffer.bytes", "socket.receive.buffer.bytes", "socket.listen.backlog.size"),
         "left to the operating system",
     ),
+    "controlled.shutdown.enable": "a broker that is told to stop always lets others lead first",
     "log.cleaner.threads": "one thread compacts: a second one would only take turns with it",
     "log.cleaner.io.buffer.size": "the cleaner reads batch by batch, whatever their size",
     **dict.fromkeys(
-        ("controller.quorum.voters", "controller.quorum.bootstrap.servers", "metadata.log.dir",
-         "controlled.shutdown.enable"),
-        "the metadata quorum of one node has no peers",
+        ("controller.quorum.bootstrap.servers", "metadata.log.dir"),
+        "the metadata log is in the data folder, and its quorum is controller.quorum.voters",
     ),
     **dict.fromkeys(
         ("transaction.state.log.replication.factor", "transaction.state.log.min.isr",
@@ -332,7 +365,7 @@ _REFUSED_PREFIXES = {
 }
 
 BROKER_CONFIG = ConfigTable(
-    (*_IDENTITY, *SERVER_TLS, *_TOPICS, *_LOG, *_QUORUM, *_REPLICATION, *_NETWORK, *_WATCHING, *_GROUPS)
+    (*_IDENTITY, *SERVER_TLS, *_TOPICS, *_LOG, *_QUORUM, *_CLUSTER, *_REPLICATION, *_NETWORK, *_WATCHING, *_GROUPS)
 )
 """Every key that is kept and shown; those of `NO_EFFECT` are only read."""
 
@@ -376,6 +409,7 @@ class BrokerConfig:
     data_dir: str
     metrics_address: tuple[str, int] | None
     listening: Listeners
+    cluster: "ClusterSettings | None" = None
     static: Mapping[str, str] = field(default_factory=dict)  # as given, for DescribeConfigs
     values: Mapping[str, Value] = field(default_factory=dict)  # every key, parsed
 
@@ -411,8 +445,14 @@ class BrokerConfig:
                 derived[name] = read()
             except ConfigError as error:
                 problems.extend(error.problems)
+        if not problems:
+            try:
+                derived["cluster"] = _cluster(values, derived["listening"])
+            except ConfigError as error:
+                problems.extend(error.problems)
         if problems:
             raise ConfigError(problems)
+        _spread(values, known, derived["cluster"])
         plain = {
             item.name: values[_KEY_OF[item.name]]
             for item in fields(cls)
@@ -439,18 +479,6 @@ def _canonical(name: str) -> str:
 
 
 def _refusals(raw: Mapping[str, str]) -> Iterable[str]:
-    voters = [each for each in raw.get("controller.quorum.voters", "").split(",") if each.strip()]
-    if len(voters) > 1:
-        yield (
-            f"Configuration 'controller.quorum.voters' names {len(voters)} controllers: clusters of several nodes "
-            "cannot be started yet, and each node would be a cluster of its own; name this node only, or nobody"
-        )
-    roles = {each.strip() for each in raw.get("process.roles", "broker,controller").split(",")}
-    if len(roles) == 1:
-        yield (
-            f"Configuration 'process.roles' is {', '.join(roles)} only: a node without the other role cannot be "
-            "started yet; leave it out, or write broker,controller"
-        )
     for name in raw:
         for prefix, reason in _REFUSED_PREFIXES.items():
             if name.startswith(prefix):
@@ -465,6 +493,33 @@ def _data_dir(values: Mapping[str, Value]) -> str:
     if not folders[0]:
         raise ConfigError(["log.dir is empty: give the folder that holds the data"])
     return folders[0]
+
+
+def _cluster(values: Mapping[str, Value], listening: Listeners) -> "ClusterSettings | None":
+    """Its place among several nodes; None for one by itself, which needs none of that code."""
+    roles = values["process.roles"]
+    if not values["controller.quorum.voters"] and isinstance(roles, tuple) and len(set(roles)) == 2:
+        return None
+    from tidemill.broker.cluster_settings import is_one_of_several, read_cluster
+
+    if is_one_of_several(values):
+        return read_cluster(values, listening)
+    if isinstance(roles, tuple) and len(set(roles)) == 1:
+        raise ConfigError(
+            [
+                f"Configuration 'process.roles' is {roles[0]} only, and no other node is named that would be the rest: "
+                "leave it out, or write broker,controller, or name the controllers in controller.quorum.voters"
+            ]
+        )
+    return None
+
+
+def _spread(values: dict[str, Value], given: Mapping[str, str], cluster: "ClusterSettings | None") -> None:
+    """Among several, what nobody has said is kept on three nodes, or on as many as there are controllers for sure."""
+    if cluster is not None:
+        for name in ("default.replication.factor", "offsets.topic.replication.factor"):
+            if name not in given:
+                values[name] = min(3, len(cluster.voters))
 
 
 def _metrics_address(text: str) -> tuple[str, int] | None:

@@ -15,7 +15,7 @@ import enum
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemill.broker.principals import DEFAULT_RULES, MappingRule, parse_rules
 from tidemill.core.config import ConfigError, Value, nearest
@@ -74,12 +74,14 @@ class ListenerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """All that is said about listeners; those of controllers are left out, since one node needs none."""
+    """All that is said about listeners; those of `controllers` are opened by one of several nodes only."""
 
     listen: tuple[ListenAddress, ...]
     advertised: Mapping[str, ListenAddress]
     specs: Mapping[str, ListenerSpec]
     inter_broker: str
+    controllers: tuple[ListenAddress, ...] = ()
+    protocols: Mapping[str, SecurityProtocol] = field(default_factory=dict)
 
 
 def is_prefixed(name: str) -> bool:
@@ -121,6 +123,8 @@ def read_listeners(values: Mapping[str, Value], given: Mapping[str, str]) -> Lis
         advertised={name: each for name, each in advertised.items() if name not in names.controllers},
         specs=specs,
         inter_broker=names.inter_broker or _first_of(listen),
+        controllers=tuple(each for each in everyone if each.name in names.controllers),
+        protocols={each.name: names.protocol(each.name) for each in everyone},
     )
 
 
@@ -130,6 +134,7 @@ class _Names:
     def __init__(self, values: Mapping[str, Value], given: Mapping[str, str]) -> None:
         self._values = values
         self.controllers = tuple(name.upper() for name in _strings(values["controller.listener.names"]))
+        self.has_controller = "controller" in _strings(values["process.roles"])
         self._map = self._protocols(explicit="listener.security.protocol.map" in given)
         self.inter_broker = str(values["inter.broker.listener.name"] or "").upper()
         protocol = values["security.inter.broker.protocol"]
@@ -241,7 +246,7 @@ def _contradictions(
 ) -> Iterator[str]:
     listening = [each.name for each in everyone]
     options = ",".join(listening)
-    if names.controllers and not set(names.controllers) & set(listening):
+    if names.controllers and names.has_controller and not set(names.controllers) & set(listening):
         yield (
             "controller.listener.names must contain at least one value appearing in the 'listeners' configuration "
             f"when running the KRaft controller role: it has {','.join(names.controllers)}, listeners {options}"

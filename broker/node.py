@@ -16,9 +16,9 @@ import asyncio
 import errno
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -39,9 +39,11 @@ from tidemill.broker.live_settings import cleaner_settings, producer_id_expirati
 from tidemill.broker.log.cleaner import LogCleaner
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.data_folder import cannot_use
+from tidemill.broker.log.identity import encode_id, is_claimed
 from tidemill.broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
 from tidemill.broker.log.threads import LogThreads
 from tidemill.broker.log.turns import Turns
+from tidemill.broker.opening import StartRefused as StartRefused
 from tidemill.broker.opening import open_logs, open_metadata
 from tidemill.broker.producer_ids import ProducerIds
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
@@ -53,6 +55,7 @@ from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, wh
 from tidemill.broker.quotas import UNLIMITED, QuotaManager
 from tidemill.broker.replication.replicas import Replicas
 from tidemill.broker.request_meter import RequestMeter
+from tidemill.broker.running import working
 from tidemill.broker.server import Server
 from tidemill.broker.server_limits import ConnectionCounts, RequestMemory
 from tidemill.broker.surroundings import Surroundings
@@ -63,6 +66,7 @@ from tidemill.core.runtime.disk import Directory
 from tidemill.core.wire.api import ApiKey
 
 if TYPE_CHECKING:
+    from tidemill.broker.clustered import ClusterPlace
     from tidemill.broker.tls_watch import ListenerTls
     from tidemill.broker.watching import Watch
 
@@ -87,10 +91,6 @@ PROMISES: Final = {
 }
 
 
-class StartRefused(Exception):
-    """The broker cannot start; the message is one line that says why and what to do."""
-
-
 class Broker:
     """A running node; made by `open_broker`. Satisfies `tidemill.broker.dispatch.BrokerServices`."""
 
@@ -105,8 +105,10 @@ class Broker:
         groups: GroupCoordinator,
         routes: Iterable[Route],
         later: LaterRoutes = NONE_LATER,
+        place: "ClusterPlace | None" = None,
     ) -> None:
         self.config = config
+        self.place = place
         self.around = around
         self.clock = clock = around.clock
         self.logs = logs
@@ -389,7 +391,8 @@ async def _open(
     logs = _open_store(config, around, disk_failed)
     metadata_threads = around.threads.pool("metadata", METADATA_THREADS)
     try:
-        controller = _open_controller(config, around, logs, disk_failed, metadata_threads)
+        place = _place(config, around, logs)
+        controller = _open_controller(config, around, logs, disk_failed, metadata_threads, place)
     except BaseException:
         await logs.close()
         raise
@@ -408,8 +411,9 @@ async def _open(
         replicas=replicas,
         controller=controller,
         groups=groups,
-        routes=FIRST if routes is None else routes,
-        later=LATER if routes is None else NONE_LATER,
+        routes=_routes(FIRST if routes is None else routes, place),
+        later=_later(place) if routes is None else NONE_LATER,
+        place=place,
     )
     brokers.append(broker)
     try:
@@ -422,11 +426,35 @@ async def _open(
         await logs.close()
 
 
+def _place(config: BrokerConfig, around: Surroundings, logs: LogStore) -> "ClusterPlace | None":
+    """Its part in a cluster of several; a node by itself loads nothing of that."""
+    if config.cluster is None:
+        return None
+    from tidemill.broker.clustered import ClusterPlace
+
+    return ClusterPlace(config.cluster, config, around, logs)
+
+
+def _routes(routes: Iterable[Route], place: "ClusterPlace | None") -> Iterable[Route]:
+    return routes if place is None else place.forwarded(routes)
+
+
+def _later(place: "ClusterPlace | None") -> LaterRoutes:
+    return LATER if place is None else replace(LATER, load=lambda: tuple(place.forwarded(LATER.load())))
+
+
 def _open_store(config: BrokerConfig, around: Surroundings, on_failure: Callable[[OSError], None]) -> LogStore:
     directory, unlock = around.open_folder(config.data_dir)
     try:
+        cluster = config.cluster
+        if cluster is not None and cluster.cluster_id is None and not is_claimed(directory):
+            raise StartRefused(
+                f"{config.data_dir} is new, and nobody has said which cluster it becomes part of: give every node the "
+                f"same cluster.id, for example --set cluster.id={encode_id(around.new_uuid())}"
+            )
         return LogStore(
             directory,
+            cluster_id=None if cluster is None else cluster.cluster_id,
             clock=around.clock,
             node_id=config.node_id,
             flush_policy=config.flush_policy,
@@ -446,16 +474,18 @@ def _open_controller(
     logs: LogStore,
     on_failure: Callable[[OSError], None],
     threads: Executor,
+    place: "ClusterPlace | None",
 ) -> Controller:
     directory = logs.directory
     foreign = why_not_ours(directory)
     if foreign is not None:
         raise StartRefused(foreign)
     try:
+        store = MetadataStore(directory, replicated=place is not None)
         controller = Controller(
-            MetadataStore(directory),
+            store,
             clock=around.clock,
-            rules=_rules(config),
+            rules=_rules(config, logs.cluster_id),
             node_id=config.node_id,
             new_uuid=around.new_uuid,
             snapshots=SnapshotRules(
@@ -468,8 +498,9 @@ def _open_controller(
             ),
             executor=threads,
             directory_id=logs.identity.directory_id,
+            join=None if place is None else partial(place.join, store, on_failure),
         )
-        open_metadata(directory, controller)
+        open_metadata(directory, controller, alone=place is None)
     except MetadataCorruptError as error:
         raise StartRefused(str(error)) from error
     except OSError as error:
@@ -479,8 +510,16 @@ def _open_controller(
     return controller
 
 
-def _rules(config: BrokerConfig) -> Rules:
-    return Rules(
+def _rules(config: BrokerConfig, cluster_id: str) -> Rules:
+    several = Rules()
+    if config.cluster is not None:
+        several = Rules(
+            cluster_id=cluster_id,
+            min_insync_replicas=config.min_insync_replicas if "min.insync.replicas" in config.static else None,
+            leader_imbalance_percentage=config.cluster.leader_imbalance_percentage,
+        )
+    return replace(
+        several,
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         delete_topic_enable=config.delete_topic_enable,
@@ -530,40 +569,49 @@ async def recover(broker: Broker, data: Directory, new_uuid: Callable[[], uuid.U
 async def _running(broker: Broker, watch: "Watch | None") -> AsyncIterator[None]:
     if watch is not None:
         watch.broker = broker
-    try:
+    runs = _by_itself(broker) if broker.place is None else _among_others(broker, broker.place)
+    async with runs as records:
+        _log_start(broker, records)
+        with nullcontext() if watch is None else watch.running():
+            yield
+
+
+@asynccontextmanager
+async def _by_itself(broker: Broker) -> AsyncIterator[int]:
+    """A cluster of one, until exit; the number of group records."""
+    with _readable_folder(broker):
         records = await recover(broker, broker.logs.directory, broker.around.new_uuid)
-    except OSError as error:
-        raise cannot_use(broker.config.data_dir, error) from error
-    async with _working(broker):
+    controller = broker.controller
+    async with working() as start:
+        for work in (controller.run, controller.keep_snapshots, broker.groups.run):
+            start(work())
+        if broker.config.log_cleaner_enable:
+            start(broker.cleaner.run())
         await broker.register()
         async with _serving(broker):
             if any(address.port == 0 for address in broker.config.listen):
                 await broker.register()
-            _log_start(broker, records)
-            with nullcontext() if watch is None else watch.running():
-                yield
+            yield records
 
 
 @asynccontextmanager
-async def _working(broker: Broker) -> AsyncIterator[None]:
-    """The node's own tasks; one that fails ends the broker, and a single failure is raised as what it is."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            controller = broker.controller
-            running = [
-                tasks.create_task(work) for work in (controller.run(), controller.keep_snapshots(), broker.groups.run())
-            ]
-            if broker.config.log_cleaner_enable:
-                running.append(tasks.create_task(broker.cleaner.run()))
+async def _among_others(broker: Broker, place: "ClusterPlace") -> AsyncIterator[int]:
+    """One of several, until exit; the number of group records."""
+    with _readable_folder(broker):
+        async with place.living(broker) as records, _serving(broker):
+            await place.ready()
             try:
-                yield
+                yield records
             finally:
-                for task in running:
-                    task.cancel()
-    except BaseExceptionGroup as failures:
-        if len(failures.exceptions) > 1:
-            raise
-        raise failures.exceptions[0] from None
+                await place.hand_over()
+
+
+@contextmanager
+def _readable_folder(broker: Broker) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot_use(broker.config.data_dir, error) from error
 
 
 @asynccontextmanager

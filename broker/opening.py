@@ -24,16 +24,25 @@ from tidemill.broker.log.checkpoints import was_closed_in_order
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.controller import Controller
-from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.quorum.image import ClusterImage, TopicImage
 from tidemill.broker.quorum.store import MetadataCorruptError
 from tidemill.core.runtime.disk import Directory
 
 log = structlog.get_logger("tidemill.broker.node")
 
 
-def open_metadata(data: Directory, controller: Controller) -> None:
-    """Replay the metadata log and begin new leaderships where that is due; raises MetadataCorruptError, OSError."""
+class StartRefused(Exception):
+    """The broker cannot start; the message is one line that says why and what to do."""
+
+
+def open_metadata(data: Directory, controller: Controller, *, alone: bool = True) -> None:
+    """Replay the metadata log and begin new leaderships where that is due; raises MetadataCorruptError, OSError.
+
+    Among several that is all that there is to do: what is decided is known from the quorum, and it elects the leaders.
+    """
     controller.load()
+    if not alone:
+        return
     lost = lost_decisions(data, controller.image)
     if lost is not None:
         raise MetadataCorruptError(lost)
@@ -50,12 +59,14 @@ def open_logs(
     logs: LogStore,
     log_config: Callable[[TopicImage | None], LogConfig],
     new_uuid: Callable[[], uuid.UUID],
+    image: ClusterImage | None = None,
 ) -> None:
-    """Open every log that the image has; blocks for as long as recovery takes.
+    """Open every log that `image` has, the controller's of now if none is given; blocks as long as recovery takes.
 
     `log_config` is asked once for all topics with the same settings of their own: they share what it says.
     """
-    topics = controller.image.topics
+    image = image or controller.image
+    topics = image.topics
     known: dict[frozenset[tuple[str, str]], LogConfig] = {}
 
     def config_of(name: str) -> LogConfig:
@@ -66,7 +77,7 @@ def open_logs(
             config = known[own] = log_config(topic)
         return config
 
-    folders = set_aside(data, controller.image, controller.removed_topic_ids, new_uuid)
+    folders = set_aside(data, image, controller.removed_topic_ids, new_uuid)
     for folder in folders.moved:
         log.warning("partition folder moved", folder=folder.name, to=folder.new_name, reason=folder.reason)
     logs.open_all(config_of, folders.known)

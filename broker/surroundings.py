@@ -1,8 +1,8 @@
 """What a node stands on: disk, clock, threads, chance and scheduled jobs
 
 All that a broker needs of the machine it runs on, in one place, as constructor arguments. The values here are those of
-the operating system; a simulated world puts its own in their place, and the node runs in it unchanged. The network is
-the event loop's.
+the operating system; a simulated world puts its own in their place, and the node runs in it unchanged. The network of
+its clients is the event loop's.
 """
 
 import os
@@ -10,13 +10,17 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.broker.log.data_folder import lock_folder
 from tidemill.core.runtime.clock import Clock, SystemClock
 from tidemill.core.runtime.disk import Directory
 from tidemill.core.runtime.jobs import Jobs, ScheduledJobs
+from tidemill.core.runtime.net import Dialer, TcpDialer
 from tidemill.core.runtime.threads import OS_THREADS, Threads
+
+if TYPE_CHECKING:
+    from tidemill.broker.quorum.transport import Transport
 
 
 class OpenFolder(NamedTuple):
@@ -32,6 +36,13 @@ def open_folder(path: str) -> OpenFolder:
     return OpenFolder(directory, partial(os.close, descriptor))
 
 
+def grpc_transport() -> "Transport":
+    """Calls among nodes; loaded by a node that has others."""
+    from tidemill.broker.quorum.grpc_transport import GrpcTransport
+
+    return GrpcTransport()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """Where one node runs."""
@@ -42,3 +53,7 @@ class Surroundings:
     """All the chance that a node needs."""
     open_folder: Callable[[str], OpenFolder] = open_folder
     new_jobs: Callable[[], Jobs] = ScheduledJobs
+    new_transport: "Callable[[], Transport]" = grpc_transport
+    """The way to the other nodes' controllers."""
+    new_dialer: Callable[[], Dialer] = TcpDialer
+    """The way to their brokers."""

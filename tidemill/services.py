@@ -50,6 +50,7 @@ class Service:
         self._environ = dict(environ or {})
         self._python = python
         self._process: subprocess.Popen[bytes] | None = None
+        self._began_at = 0  # the byte of the log
 
     @property
     def pid(self) -> int:
@@ -65,10 +66,15 @@ class Service:
 
     def start(self, timeout_s: float = 60) -> "Service":
         """Start the process and wait for its readiness line; raises ServiceError with the log's end."""
+        self.begin()
+        return self.wait(timeout_s)
+
+    def begin(self) -> None:
+        """Start the process, which may need others to become ready; `wait` for it then."""
         if self.running:
             raise ServiceError(f"{self.name} is already running as process {self.pid}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        offset = self.log.stat().st_size if self.log.exists() else 0
+        self._began_at = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 # -P: the current folder is the user's; a queue.py in it is not the standard library's
@@ -78,16 +84,15 @@ class Service:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", lifeline.VARIABLE: "1", **self._environ},
             )
-        self._wait_ready(offset, timeout_s)
-        return self
 
-    def _wait_ready(self, offset: int, timeout_s: float) -> None:
+    def wait(self, timeout_s: float = 60) -> "Service":
+        """Return once the readiness line is there; raises ServiceError with the log's end."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            match = self._ready.search(self.output(offset))
+            match = self._ready.search(self.output(self._began_at))
             if match:
                 self.facts = {name: value for name, value in match.groupdict().items() if value is not None}
-                return
+                return self
             if not self.running:
                 raise ServiceError(f"{self.name} ended with status {self._status()}:\n{self.tail()}")
             time.sleep(0.02)
@@ -110,14 +115,18 @@ class Service:
         """Ask the process to end (SIGTERM), kill it after `grace_s`; returns its exit status if any."""
         if self._process is None:
             return None
-        if self.running:
-            self._process.send_signal(signal.SIGTERM)
+        self.ask_to_end()
         try:
             self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         return self._forget()
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM, and go on at once."""
+        if self._process is not None and self.running:
+            self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End the process the hard way: SIGKILL, as a power cut would."""
@@ -143,6 +152,9 @@ class Service:
         return status
 
 
+CLUSTER_ID = "dGlkZW1pbGwtY2x1c3Rlcg"
+"""Of clusters whose folders are made for them; 16 bytes, as every cluster id."""
+
 ADDRESS = r"(?P<address>[\w.\-\[\]:]+:(?P<port>\d+))"
 
 
@@ -153,6 +165,55 @@ def broker(
     options = [option for key, value in (settings or {}).items() for option in ("--set", f"{key}={value}")]
     command = ["broker", "start", "--data", str(data), "--listen", listen, *options]
     return Service(name, command, ready=rf"tidemill broker ready: listening on {ADDRESS}", log=log)
+
+
+class Cluster:
+    """Broker nodes that are one cluster, each a process that is broker and controller.
+
+    `ports` are two for each node, for its clients and for the other controllers; `nodes` are by node id, from 1 on.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, ports: Sequence[int], *, settings: Mapping[str, str] | None = None
+    ) -> None:
+        clients, controllers = ports[::2], ports[1::2]
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
+        common = {
+            "cluster.id": CLUSTER_ID,
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": voters,
+            **(settings or {}),
+        }
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in clients)
+        self.addresses = {node: f"127.0.0.1:{port}" for node, port in enumerate(clients, 1)}
+        self.nodes: dict[int, Service] = {}
+        for node, (port, controller) in enumerate(zip(clients, controllers, strict=True), 1):
+            own = {
+                "node.id": str(node),
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            }
+            options = [option for key, value in {**common, **own}.items() for option in ("--set", f"{key}={value}")]
+            self.nodes[node] = Service(
+                f"{name} node {node}",
+                ["broker", "start", "--data", str(folder / f"node-{node}"), *options],
+                ready=rf"tidemill broker ready: listening on {ADDRESS}",
+                log=folder / f"node-{node}.log",
+            )
+
+    def start(self, timeout_s: float = 60) -> "Cluster":
+        """Start them all, and wait for all; raises ServiceError with the end of a log."""
+        for node in self.nodes.values():
+            node.begin()
+        for node in self.nodes.values():
+            node.wait(timeout_s)
+        return self
+
+    def stop(self, grace_s: float = 30) -> None:
+        """Ask them all to end, and wait for them."""
+        for node in self.nodes.values():
+            node.ask_to_end()
+        for node in self.nodes.values():
+            node.stop(grace_s)
 
 
 def connect_worker(

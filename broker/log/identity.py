@@ -44,12 +44,17 @@ def decode_id(text: str) -> uuid.UUID:
         raise ValueError(f"{text!r} is not an id") from error
 
 
+def is_claimed(directory: Directory) -> bool:
+    """Whether the folder is somebody's already."""
+    return directory.exists(META)
+
+
 def claim_folder(directory: Directory, node_id: int, cluster_id: str | None, fresh_id: uuid.UUID) -> FolderIdentity:
     """The identity of `directory`, which is written if the folder is new; raises FolderRefused on a mismatch.
 
     Without `cluster_id` the folder's own is accepted, and a new folder makes one up from `fresh_id`.
     """
-    if not directory.exists(META):
+    if not is_claimed(directory):
         identity = FolderIdentity(cluster_id=cluster_id or encode_id(fresh_id), node_id=node_id, directory_id=fresh_id)
         lines = [
             "version=1",

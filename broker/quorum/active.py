@@ -35,11 +35,16 @@ from tidemill.core.wire.messages.allocate_producer_ids import AllocateProducerId
 from tidemill.core.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from tidemill.core.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tidemill.core.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from tidemill.core.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 log = structlog.get_logger("tidemill.broker.quorum")
 
 BALANCE_INTERVAL_MS: Final = 300_000
 """Kafka's leader.imbalance.check.interval.seconds."""
+
+
+OfClients = Callable[[EnvelopeRequest], Awaitable[Message]]
+"""Answers what another broker's client has asked."""
 
 
 class Decider(Protocol):
@@ -77,6 +82,7 @@ class ActiveController:
         self._led = False
         self._unfinished = False
         self._balanced_ms = 0
+        self.of_clients: OfClients | None = None  # a node without a broker has no clients
 
     # -- being asked
 
@@ -95,6 +101,10 @@ class ActiveController:
                     return isr_answer_to_wire(results)
                 case BrokerRegistrationRequest():
                     return await self._register(message)
+                case EnvelopeRequest() if self.of_clients is not None:
+                    if not self._controller.leads:
+                        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+                    return await self.of_clients(message)
                 case AllocateProducerIdsRequest():
                     block = await self._controller.decide(AllocateProducerIds(broker_id=message.broker_id))
                     assert isinstance(block, ProducerIdBlock)
@@ -184,5 +194,6 @@ _ERRORS: Final[dict[type[Message], Any]] = {
     AlterPartitionRequest: AlterPartitionResponse,
     BrokerRegistrationRequest: BrokerRegistrationResponse,
     AllocateProducerIdsRequest: AllocateProducerIdsResponse,
+    EnvelopeRequest: EnvelopeResponse,
 }
 """What says that a whole request failed."""

@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 import structlog
 
@@ -110,6 +110,16 @@ class SnapshotRules:
     max_interval_ms: int = 3_600_000
 
 
+class Elsewhere(Protocol):
+    """The way to the active controller where that is another node's."""
+
+    async def ensure_topic(self, topic: NewTopic) -> TopicImage:
+        """As `Controller.ensure_topic`; this node knows the topic when it returns."""
+
+    async def allocate_producer_ids(self) -> range:
+        """As `Controller.allocate_producer_ids`."""
+
+
 @dataclass(slots=True, eq=False)
 class _Asked:
     """Mutable: a request on its way, what was decided, and the image that this led to."""
@@ -172,6 +182,7 @@ class Controller:
         self._snapshot_from_ms = clock.now_ms()
         self._snapshot_not_before_ms = 0
         self._removed: dict[uuid.UUID, str] = {}
+        self.elsewhere: Elsewhere | None = None  # of one of several, set by its place in the cluster
 
     @property
     def removed_topic_ids(self) -> Collection[uuid.UUID]:
@@ -261,6 +272,8 @@ class Controller:
         existing = self._image.topics.get(topic.name)
         if existing is not None:
             return existing
+        if self.elsewhere is not None and not self.leads:
+            return await self.elsewhere.ensure_topic(topic)
         (result,) = await self.create_topics((topic,))
         if result.error is not None and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise result.error
@@ -297,6 +310,8 @@ class Controller:
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody else will get."""
+        if self.elsewhere is not None and not self.leads:
+            return await self.elsewhere.allocate_producer_ids()
         block = cast(ProducerIdBlock, await self._commit(AllocateProducerIds(broker_id=self._node_id)))
         return range(block.first, block.first + block.count)
 

@@ -116,7 +116,7 @@ class GrpcTransport:
             else:
                 port = self._server.add_secure_port(str(address), self._server_credentials)
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: {error}") from None
+            raise OSError(f"cannot listen on {address}: {str(error).partition(';')[0]}") from None
         await self._server.start()
         return int(port)
 

@@ -110,6 +110,11 @@ Action: TypeAlias = Register | Heartbeat | Leave
 FOR_GOOD = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION})
 """Refusals of a registration that no time mends."""
 
+NOBODY_ANSWERED = (
+    "no active controller has answered: start a majority of the controllers, and see that this broker reaches them "
+    "(controller.quorum.voters)"
+)
+
 
 class Lifecycle:
     """Mutable: changes by `step` only."""
@@ -200,7 +205,7 @@ class Lifecycle:
         if self.stage in (Stage.REGISTERING, Stage.STOPPING) and now_ms >= self._deadline_ms:
             stopping = self.stage is Stage.STOPPING
             self.stage = Stage.STOPPED
-            return [Leave(reason=None if stopping else self.trouble or "no controller has answered")]
+            return [Leave(reason=None if stopping else self.trouble or NOBODY_ANSWERED)]
         if self._asking or now_ms < self._due_ms:
             return []
         self._asking = True

@@ -1,0 +1,409 @@
+"""One of several nodes: its place in the cluster, taken and left in order
+
+The metadata comes first. The node takes part in the quorum, or follows it, until the cluster has taken in its
+registration and its image has passed that: from there on it knows which partitions it has, and that it leads none of
+them. Only then are its logs opened, by that image; clients are let in; and the controller hears that this broker has
+taken in its registration, upon which it may lead.
+
+It leaves the other way round: others lead what it led before its listeners close, and a controller that decides lets
+another one be elected at once.
+
+Not here: what is decided about brokers (`quorum.active`), copying (`replication`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from tidemill.broker.cluster_settings import ClusterSettings
+from tidemill.broker.config import BrokerConfig
+from tidemill.broker.dispatch import Route
+from tidemill.broker.forwarding import Forwarder, serve_envelope
+from tidemill.broker.log.checkpoints import was_closed_in_order
+from tidemill.broker.log.store import LogStore
+from tidemill.broker.opening import StartRefused, open_logs
+from tidemill.broker.principals import USER, Principal
+from tidemill.broker.quorum.active import ActiveController
+from tidemill.broker.quorum.broker_life import BrokerIdentity, BrokerLife
+from tidemill.broker.quorum.channel import ControllerChannel
+from tidemill.broker.quorum.controller import Controller
+from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.disk_thread import DiskThread
+from tidemill.broker.quorum.elected import Elected, Identity
+from tidemill.broker.quorum.election_state import ElectionStateFile
+from tidemill.broker.quorum.in_sync import IsrProposal
+from tidemill.broker.quorum.lifecycle import Stage
+from tidemill.broker.quorum.metadata import NewTopic, TopicImage
+from tidemill.broker.quorum.node_wire import isr_to_wire
+from tidemill.broker.quorum.raft.voters import VoterEndpoint
+from tidemill.broker.quorum.records import BrokerEndpoint
+from tidemill.broker.quorum.store import MetadataStore
+from tidemill.broker.registration_file import PastRegistration, epoch_held, write_registration
+from tidemill.broker.replication.actions import ProposeIsr
+from tidemill.broker.replication.fetcher import Surrounded
+from tidemill.broker.replication.replica import Replica
+from tidemill.broker.replication.replicas import among_others
+from tidemill.broker.running import Start, working
+from tidemill.broker.surroundings import Surroundings
+from tidemill.core.client.connection import Address
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import error_for_code
+from tidemill.core.runtime.chance import chance_from
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from tidemill.core.wire.messages.alter_partition import AlterPartitionResponse
+from tidemill.core.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tidemill.core.wire.messages.envelope import EnvelopeRequest
+
+if TYPE_CHECKING:
+    from tidemill.broker.node import Broker
+
+log = structlog.get_logger("tidemill.broker.cluster")
+
+_MYSELF: Final = Principal(USER, "broker")
+
+QUORUM_THREADS: Final = 2
+"""One for what is written, one for what is read meanwhile."""
+
+ASK_TIMEOUT_S: Final = 5.0
+"""So long a broker waits for the active controller before it asks again."""
+
+KNOWN_WITHIN_S: Final = 10.0
+"""How long a broker waits to hear of what it has had made by the active controller."""
+
+TELL_INTERVAL_S: Final = 5.0
+"""How often a start that waits for others says so."""
+
+GRANTED: Final = ErrorCode.NONE
+AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.REQUEST_TIMED_OUT})
+"""What the controller says of a whole AlterPartition that may be otherwise a moment later."""
+
+
+class ClusterPlace:
+    """A node's part in its cluster. It is made with the node, `join` gives it its controller, `living` is its life."""
+
+    def __init__(self, settings: ClusterSettings, config: BrokerConfig, around: Surroundings, logs: LogStore) -> None:
+        self.settings = settings
+        self._config = config
+        self._around = around
+        self._logs = logs
+        self._executor = around.threads.pool("quorum", QUORUM_THREADS)
+        self._thread = DiskThread(self._executor)
+        self._transport = around.new_transport()
+        self._election = ElectionStateFile(logs.directory)
+        self._held_epoch = epoch_held(logs.directory, closed_in_order=was_closed_in_order(logs.directory))
+        self._changed = asyncio.Event()
+        self._left = False
+        self.driven_out = ""
+        self.member: Elected
+        self.controller: Controller
+        self.active: ActiveController
+        self.channel: ControllerChannel
+        self.forwarder: Forwarder
+        self.life: BrokerLife
+
+    # -- taken
+
+    def join(self, store: MetadataStore, on_failure: Callable[[OSError], None], controller: Controller) -> Elected:
+        """The member of the quorum for `controller`, whose log is loaded."""
+        address = self.settings.controller
+        self.controller = controller
+        self.member = Elected(
+            store,
+            self._election,
+            self._transport,
+            controller,
+            identity=Identity(
+                node_id=self._config.node_id,
+                cluster_id=self._logs.cluster_id,
+                directory_id=self._logs.identity.directory_id,
+                endpoints=() if address is None else (VoterEndpoint(address.name, *self._told(address.port)),),
+            ),
+            clock=self._around.clock,
+            thread=self._thread,
+            voters=self.settings.voters,
+            settings=self.settings.quorum,
+            chance=chance_from(self._around.new_uuid()),
+            on_failure=on_failure,
+        )
+        self.active = ActiveController(
+            controller,
+            self.member.serve,
+            clock=self._around.clock,
+            session_timeout_ms=self.settings.session_timeout_ms,
+            balance_interval_ms=self.settings.balance_interval_ms,
+        )
+        self.channel = ControllerChannel(self.member, self._transport, self.active.serve)
+        self.forwarder = Forwarder(self.channel)
+        self.life = BrokerLife(
+            self.channel,
+            BrokerIdentity(
+                broker_id=self._config.node_id,
+                cluster_id=self._logs.cluster_id,
+                incarnation_id=self._around.new_uuid(),
+                end_points=self._end_points(),
+                rack=self._config.broker_rack,
+                previous_broker_epoch=self._held_epoch,
+            ),
+            clock=self._around.clock,
+            settings=self.settings.life,
+            on_change=lambda _stage: self._changed.set(),
+        )
+        controller.elsewhere = self
+        return self.member
+
+    def _told(self, port: int) -> tuple[str, int]:
+        """Where the other controllers find this one, as the settings of all nodes say."""
+        me = self.settings.voters.get(self._config.node_id)
+        return (me.endpoints[0].host, me.endpoints[0].port) if me is not None else ("", port)
+
+    def _end_points(self) -> tuple[BrokerEndpoint, ...]:
+        found = []
+        for address in self._config.listen:
+            told = self._config.advertised.get(address.name, address)
+            found.append(
+                BrokerEndpoint(
+                    name=address.name,
+                    host=told.host,
+                    port=told.port or address.port,
+                    security_protocol=self._config.listening.specs[address.name].protocol.value,
+                )
+            )
+        return tuple(found)
+
+    def forwarded(self, routes: Iterable[Route]) -> tuple[Route, ...]:
+        """The routes of a broker that may not be the one that decides."""
+        return self.forwarder.wrapped(routes)
+
+    @asynccontextmanager
+    async def living(self, broker: "Broker") -> AsyncIterator[int]:
+        """Be part of the cluster, from before the logs are open until after clients are gone; the group records read.
+
+        The body serves clients; in it `ready` returns when this broker may lead. Raises StartRefused.
+        """
+        self.active.of_clients = partial(_of_clients, broker)
+        controller = self.controller
+        async with self._listening(), working() as start:
+            for work in (self.member.run, controller.run, controller.keep_snapshots, self.active.run):
+                start(work())
+            start(self._live(broker))
+            start(self._tell_what_is_missing())
+            await self._until(lambda: self.life.broker_epoch >= 0)
+            registration = PastRegistration(
+                broker_epoch=self.life.broker_epoch, survives_a_crash=self._config.flush_policy == "group"
+            )
+            await self._thread.run(partial(write_registration, self._logs.directory, registration))
+            await self._until(lambda: controller.image.offset > self.life.broker_epoch)
+            yield await self._take_up(broker, start)
+            await self._leave()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        address = self.settings.controller
+        try:
+            if address is not None:
+                try:
+                    await self._transport.serve(Address(address.host or "0.0.0.0", address.port), self.active.serve)
+                except OSError as error:
+                    raise StartRefused(f"{error}; stop the process that has it, or change listeners") from None
+            yield
+        finally:
+            await self._transport.close()
+            self._executor.shutdown(wait=False)
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        """Return once that is so; raises StartRefused if this broker is driven out before."""
+        while not true():
+            if self._left:
+                raise StartRefused(self.driven_out or "stopped before the cluster had taken this broker in")
+            self._changed.clear()
+            await asyncio.wait(
+                [waiting := asyncio.get_running_loop().create_task(self._changed.wait()),
+                 other := asyncio.get_running_loop().create_task(self.member.changed())],
+                return_when=asyncio.FIRST_COMPLETED,
+            )  # fmt: skip
+            waiting.cancel()
+            other.cancel()
+
+    async def _take_up(self, broker: "Broker", start: Start) -> int:
+        """Open the logs by the image of now, and follow it from there; returns the number of group records."""
+        opened = self.controller.image
+        fetchers = among_others(self._surrounded(broker), self.settings.fetch)
+        directory, new_uuid = self._logs.directory, self._around.new_uuid
+        await self._thread.run(
+            partial(open_logs, directory, self.controller, self._logs, broker.log_config, new_uuid, opened)
+        )
+        broker.followed = opened
+        await broker.make_missing_logs()
+        for topic in opened.topics.values():
+            broker.replicas.assign(topic, self._logs.high_watermarks)
+        records = broker.groups.replay(opened)
+        missed = ImageDelta.between(opened, self.controller.image)
+        self.controller.watch(broker.hear)
+        self.controller.watch(self._taken)
+        self.controller.subscribe(broker.follow)
+        broker.hear(missed)
+        await broker.follow(missed)
+        for work in (
+            fetchers.run,
+            broker.groups.run,
+            *((broker.cleaner.run,) if self._config.log_cleaner_enable else ()),
+        ):
+            start(work())
+        return records
+
+    def _surrounded(self, broker: "Broker") -> Surrounded:
+        return Surrounded(
+            node_id=self._config.node_id,
+            replicas=broker.replicas,
+            logs=self._logs,
+            clock=self._around.clock,
+            dialer=self._around.new_dialer(),
+            address_of=self._address_of,
+            broker_epoch=lambda: self.life.broker_epoch,
+            topic=lambda name: self.controller.image.topics.get(name),
+            alter_partition=self.alter_partition,
+        )
+
+    def _address_of(self, node_id: int) -> Address | None:
+        registered = self.controller.image.brokers.get(node_id)
+        if registered is not None:
+            for each in registered.end_points:
+                if each.name == self._config.listening.inter_broker:
+                    return Address(each.host, each.port)
+        return None
+
+    # -- held
+
+    async def _live(self, broker: "Broker") -> None:
+        reason = await self.life.run()
+        self._left = True
+        self.driven_out = reason or ""
+        self._changed.set()
+        if reason is not None:
+            log.error("this broker is not part of the cluster any more", reason=reason)
+            broker.stop.set()
+
+    async def _tell_what_is_missing(self) -> None:
+        """Say what a start waits for, again and again, until it does not."""
+        while self.life.machine.stage in (Stage.REGISTERING, Stage.STARTING):
+            await asyncio.sleep(TELL_INTERVAL_S)
+            if self.life.machine.stage is Stage.REGISTERING:
+                log.warning(
+                    "waiting for the active controller",
+                    leader_id=self.member.leader_id,
+                    voters=",".join(f"{each.node_id}@{_where(each.endpoints)}" for each in self.settings.voters),
+                    reason=self.life.machine.trouble or "no answer yet",
+                )
+            elif self.life.machine.stage is Stage.STARTING:
+                log.warning(
+                    "waiting to be let in", broker_epoch=self.life.broker_epoch, reason=self.life.machine.trouble
+                )
+
+    def _taken(self, delta: ImageDelta) -> None:
+        self.life.metadata_taken(delta.after.offset)
+        self._changed.set()
+
+    async def ready(self) -> None:
+        """Return once this broker may lead; its listeners are open. Raises StartRefused."""
+        self.life.metadata_taken(self.controller.image.offset)
+        await self._until(lambda: self.life.machine.stage is Stage.RUNNING)
+
+    async def hand_over(self) -> None:
+        """Return once others lead what this broker led, or when that takes too long; its listeners are still open."""
+        self.life.stop()
+        while not self._left:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _leave(self) -> None:
+        """Let another controller be elected, if this one decides; not longer than an election takes."""
+        if not self.member.leads:
+            return
+        self.member.resign()
+        try:
+            async with asyncio.timeout(self.settings.quorum.election_timeout_ms / 1000):
+                while self.member.leads:
+                    await self.member.changed()
+        except TimeoutError:
+            log.info("no other controller has taken over yet")
+
+    # -- asked of the active controller
+
+    async def alter_partition(self, replica: Replica, wish: ProposeIsr) -> bool:
+        """Ask for an ISR; False if it is refused for good. Raises KafkaError, ConnectionError."""
+        me = self._config.node_id
+        proposal = IsrProposal(
+            partition=replica.log.topic_partition.partition,
+            isr=wish.isr,
+            broker_epochs=tuple(
+                self.life.broker_epoch if node == me else epoch
+                for node, epoch in zip(wish.isr, wish.broker_epochs, strict=True)
+            ),
+            leader_epoch=wish.leader_epoch,
+            partition_epoch=wish.partition_epoch,
+        )
+        request = isr_to_wire(me, self.life.broker_epoch, [(replica.log.topic_id, proposal)])
+        answer = await self.channel.ask(request, timeout_s=ASK_TIMEOUT_S)
+        assert isinstance(answer, AlterPartitionResponse)
+        code = answer.error_code or answer.topics[0].partitions[0].error_code
+        if code in AGAIN:
+            raise error_for_code(code, "the ISR was not changed")
+        if code != GRANTED:
+            log.info("ISR refused", partition=str(replica.log.topic_partition), reason=ErrorCode(code).name)
+        return bool(code == GRANTED)
+
+    async def allocate_producer_ids(self) -> range:
+        """A block of producer ids; raises KafkaError."""
+        request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.life.broker_epoch)
+        answer = await self._ask(request)
+        assert isinstance(answer, AllocateProducerIdsResponse)
+        return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
+
+    async def ensure_topic(self, topic: NewTopic) -> TopicImage:
+        """The topic of that name, made by the active controller if it is not there; raises KafkaError."""
+        wanted = CreatableTopic(
+            name=topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()),
+        )
+        request = CreateTopicsRequest(topics=(wanted,), timeout_ms=int(ASK_TIMEOUT_S * 1000))
+        answer: Any = await self.forwarder.ask(
+            ApiKey.CREATE_TOPICS, 7, request, client_id=None, principal=_MYSELF, host=""
+        )
+        (result,) = answer.topics
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise error_for_code(result.error_code, result.error_message)
+        try:
+            async with asyncio.timeout(KNOWN_WITHIN_S):
+                while (found := self.controller.image.topics.get(topic.name)) is None:
+                    await self.member.changed()
+        except TimeoutError:
+            raise error_for_code(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"this broker has not heard yet of topic {topic.name!r}"
+            ) from None
+        return found
+
+    async def _ask(self, request: Message) -> Message:
+        try:
+            answer: Any = await self.channel.ask(request, timeout_s=ASK_TIMEOUT_S)
+        except ConnectionError as error:
+            raise error_for_code(ErrorCode.REQUEST_TIMED_OUT, f"the active controller: {error}") from None
+        if answer.error_code:
+            raise error_for_code(answer.error_code, "the active controller refused it")
+        message: Message = answer
+        return message
+
+
+async def _of_clients(broker: "Broker", envelope: EnvelopeRequest) -> Message:
+    return await serve_envelope(envelope, broker.dispatcher, broker.config.listening.inter_broker)
+
+
+def _where(end_points: Sequence[VoterEndpoint]) -> str:
+    return f"{end_points[0].host}:{end_points[0].port}" if end_points else "?"

@@ -1,0 +1,143 @@
+"""Requests for the active controller, of clients that turned to any broker
+
+Clients send what is for the controller to any broker. One that does not decide puts the request, as it came, into an
+Envelope with the client's name and address, and the active controller's broker serves it as if the client had come
+there (KIP-590). What comes of it
+reaches this broker as all metadata does, which may be a moment after the answer.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Final
+
+import structlog
+
+from tidemill.broker.dispatch import (
+    BrokerServices,
+    Dispatcher,
+    DropConnection,
+    Peer,
+    RequestContext,
+    Route,
+    UnservedRequest,
+)
+from tidemill.broker.principals import ANONYMOUS, Principal
+from tidemill.broker.quorum.channel import ControllerChannel
+from tidemill.broker.quorum.transport import Unreachable
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import RequestTimedOut, error_for_code
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
+from tidemill.core.wire.message import Message
+from tidemill.core.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+log = structlog.get_logger("tidemill.broker.forwarding")
+
+TIMEOUT_S: Final = 30.0
+"""So long a client's request waits for an active controller; as long as clients wait for an answer."""
+
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.DESCRIBE_QUORUM,
+    }
+)
+
+_SIZE_BYTES: Final = 4
+
+
+class Forwarder:
+    """The way of one broker's clients to the active controller."""
+
+    def __init__(self, channel: ControllerChannel) -> None:
+        self._channel = channel
+
+    async def ask(
+        self, key: ApiKey, version: int, message: Message, *, client_id: str | None, principal: Principal, host: str
+    ) -> Message:
+        """The active controller's answer to a client's request; raises NotController, RequestTimedOut."""
+        envelope = EnvelopeRequest(
+            request_data=encode_request(key, version, 0, client_id, message)[_SIZE_BYTES:],
+            request_principal=str(principal).encode(),
+            client_host_address=_packed(host),
+        )
+        try:
+            answer = await self._channel.ask(envelope, timeout_s=TIMEOUT_S)
+        except Unreachable as error:
+            raise RequestTimedOut(f"the active controller did not answer, and may have done it: {error}") from None
+        assert isinstance(answer, EnvelopeResponse)
+        if answer.error_code or answer.response_data is None:
+            raise error_for_code(
+                answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, "the active controller refused it"
+            )
+        return decode_response(key, version, answer.response_data)[1]
+
+    def wrapped(self, routes: Iterable[Route]) -> tuple[Route, ...]:
+        """The same routes, of which those that are for the controller get there."""
+        return tuple(
+            replace(route, handle=partial(self._handle, route)) if route.key in FORWARDED else route for route in routes
+        )
+
+    async def _handle(self, route: Route, broker: BrokerServices, request: Any, ctx: RequestContext) -> Any:
+        if broker.controller.leads:
+            answer = route.handle(broker, request, ctx)
+            return await answer if isawaitable(answer) else answer
+        return await self.ask(
+            route.key,
+            ctx.api_version,
+            request,
+            client_id=ctx.client_id,
+            principal=ctx.principal,
+            host=ctx.client_host,
+        )
+
+
+async def serve_envelope(envelope: EnvelopeRequest, dispatcher: Dispatcher, listener: str) -> EnvelopeResponse:
+    """Serve the request inside as if its client had come here, by the listener of brokers."""
+    peer = Peer(
+        client_host=_unpacked(envelope.client_host_address),
+        listener=listener,
+        connection_id="forwarded",
+        principal=_principal(envelope.request_principal),
+    )
+    try:
+        exchange = dispatcher.start(envelope.request_data, peer)
+        if exchange.pending is not None:
+            try:
+                response = await exchange.pending
+            except Exception as error:
+                dispatcher.fail(exchange, error, peer)
+            else:
+                dispatcher.answer(exchange, response, peer)
+    except (UnservedRequest, DropConnection) as error:
+        log.warning("a forwarded request cannot be served", reason=str(error))
+        return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    assert exchange.chunks is not None
+    return EnvelopeResponse(response_data=b"".join(exchange.chunks)[_SIZE_BYTES:])
+
+
+def _principal(data: bytes | None) -> Principal:
+    kind, colon, name = (data or b"").decode().partition(":")
+    return Principal(kind, name) if colon else ANONYMOUS
+
+
+def _packed(host: str) -> bytes:
+    try:
+        return ipaddress.ip_address(host).packed
+    except ValueError:
+        return b""
+
+
+def _unpacked(data: bytes) -> str:
+    return str(ipaddress.ip_address(data)) if len(data) in (4, 16) else ""

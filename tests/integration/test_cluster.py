@@ -1,0 +1,200 @@
+"""Three brokers as processes: topics by any of them, leaders that are killed and paused, a rolling restart
+
+What a client was told to be stored is there afterwards, once, at the offset that it was told.
+"""
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill import services
+from tidemill.demo.pipeline import free_ports
+
+pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(240)]
+
+TOPIC = "t"
+PARTITIONS = 3
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[services.Cluster]:
+    """Three nodes that fence quickly who is away."""
+    settings = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    found = services.Cluster("cluster", tmp_path, free_ports(6), settings=settings)
+    try:
+        yield found.start()
+    finally:
+        for node in found.nodes.values():
+            node.kill()
+
+
+class Writer:
+    """Writes numbered records, and knows what was acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acknowledged: dict[bytes, tuple[int, int]] = {}
+        self.refused: list[KafkaError] = []
+        self._number = 0
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": 120_000}
+        )
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        if error is not None or value is None:
+            assert error is not None
+            self.refused.append(error)
+        else:
+            self.acknowledged[value] = (message.partition() or 0, message.offset() or 0)
+
+    def write(self, seconds: float) -> None:
+        """Go on for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for _ in range(20):
+                self._producer.produce(
+                    TOPIC, b"%d" % self._number, partition=self._number % PARTITIONS, on_delivery=self._told
+                )
+                self._number += 1
+            self._producer.poll(0.01)
+
+    def finish(self) -> None:
+        """Wait until all are answered."""
+        assert self._producer.flush(120) == 0
+        assert self.refused == []
+
+
+def read_all(bootstrap: str, count: int) -> dict[bytes, list[tuple[int, int]]]:
+    """Every record by its value; ends when `count` were read and nothing more comes."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+    found: dict[bytes, list[tuple[int, int]]] = {}
+    ended: set[int] = set()
+    deadline = time.monotonic() + 60
+    try:
+        while len(ended) < PARTITIONS or sum(map(len, found.values())) < count:
+            assert time.monotonic() < deadline, f"{sum(map(len, found.values()))} of {count} records after a minute"
+            for message in consumer.consume(1000, 1.0):
+                error, value = message.error(), message.value()
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    ended.add(message.partition() or 0)
+                elif value is not None:
+                    ended.discard(message.partition() or 0)
+                    found.setdefault(value, []).append((message.partition() or 0, message.offset() or 0))
+    finally:
+        consumer.close()
+    return found
+
+
+def check(cluster: services.Cluster, writer: Writer) -> None:
+    """All that was acknowledged is there, once, where it was said to be."""
+    writer.finish()
+    found = read_all(cluster.bootstrap, len(writer.acknowledged))
+    assert {value: places[0] for value, places in found.items()} == writer.acknowledged
+    assert Counter(len(places) for places in found.values()) == {1: len(writer.acknowledged)}
+
+
+def leader_of(admin: AdminClient, partition: int = 0) -> int:
+    """The broker that leads; -1 is none."""
+    return int(admin.list_topics(TOPIC, 10).topics[TOPIC].partitions[partition].leader)
+
+
+def until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
+    """Wait until that is so."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+def in_sync(admin: AdminClient) -> bool:
+    """Whether every replica of the topic is."""
+    return all(len(each.isrs) == 3 for each in admin.list_topics(TOPIC, 10).topics[TOPIC].partitions.values())
+
+
+def another_leads(admin: AdminClient, than: int) -> None:
+    """Wait for a leader that is not that one."""
+    until(lambda: leader_of(admin) not in (-1, than), f"another leader than broker {than}")
+
+
+def make_topic(cluster: services.Cluster) -> AdminClient:
+    """The topic, asked for at one broker; returns when another one tells that all its replicas are in sync."""
+    one = AdminClient({"bootstrap.servers": cluster.addresses[2]})
+    one.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    until(lambda: TOPIC in admin.list_topics(timeout=10).topics and in_sync(admin), "all replicas in sync")
+    return admin
+
+
+def test_leaders_are_killed_and_nothing_is_lost(cluster: services.Cluster) -> None:
+    admin = make_topic(cluster)
+    writer = Writer(cluster.bootstrap)
+    for _ in range(3):
+        writer.write(1)
+        victim = leader_of(admin)
+        cluster.nodes[victim].kill()
+        writer.write(1)
+        another_leads(admin, victim)
+        writer.write(1)
+        cluster.nodes[victim].restart()
+        until(lambda: in_sync(admin), "all replicas in sync again")
+    check(cluster, writer)
+
+
+def test_a_leader_that_was_paused_is_no_leader_any_more(cluster: services.Cluster) -> None:
+    admin = make_topic(cluster)
+    writer = Writer(cluster.bootstrap)
+    writer.write(1)
+    victim = leader_of(admin)
+    os.kill(cluster.nodes[victim].pid, signal.SIGSTOP)
+    try:
+        writer.write(1)
+        others = AdminClient({"bootstrap.servers": ",".join(cluster.addresses[node] for node in {1, 2, 3} - {victim})})
+        another_leads(others, victim)
+        writer.write(1)
+    finally:
+        os.kill(cluster.nodes[victim].pid, signal.SIGCONT)
+    writer.write(1)
+    until(lambda: in_sync(admin), "all replicas in sync again")
+    check(cluster, writer)
+
+
+def test_a_rolling_restart_is_no_error_for_anybody(cluster: services.Cluster) -> None:
+    admin = make_topic(cluster)
+    writer = Writer(cluster.bootstrap)
+    for node in cluster.nodes.values():
+        writer.write(0.5)
+        assert node.stop(30) == 0
+        writer.write(0.5)
+        node.restart()
+        until(lambda: in_sync(admin), "all replicas in sync again")
+    check(cluster, writer)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe([TOPIC])
+    try:
+        until(lambda: consumer.consume(1, 1.0), "a record for a member of a group")
+    finally:
+        consumer.close()
+
+
+def test_a_cluster_that_is_stopped_as_a_whole_comes_back(cluster: services.Cluster) -> None:
+    admin = make_topic(cluster)
+    writer = Writer(cluster.bootstrap)
+    writer.write(1)
+    writer.finish()
+    cluster.stop()
+    cluster.start()
+    until(lambda: in_sync(admin), "all replicas in sync again")
+    for node in cluster.nodes.values():
+        node.kill()
+    cluster.start()
+    until(lambda: in_sync(admin), "all replicas in sync after all of them were killed")
+    check(cluster, writer)
