@@ -2,8 +2,7 @@
 
 Clients send what is for the controller to any broker. One that does not decide puts the request, as it came, into an
 Envelope with the client's name and address, and the active controller's broker serves it as if the client had come
-there (KIP-590). What comes of it
-reaches this broker as all metadata does, which may be a moment after the answer.
+there (KIP-590). What comes of it reaches this broker as all metadata does, which may be a moment after the answer.
 """
 
 import ipaddress
