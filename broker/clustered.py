@@ -23,9 +23,10 @@ from tidemill.broker.cluster_settings import ClusterSettings
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Route
 from tidemill.broker.forwarding import Forwarder, serve_envelope
+from tidemill.broker.live_settings import replication_rate
 from tidemill.broker.log.checkpoints import was_closed_in_order
 from tidemill.broker.log.store import LogStore
-from tidemill.broker.opening import StartRefused, open_logs
+from tidemill.broker.opening import StartRefused, open_logs, usable
 from tidemill.broker.principals import USER, Principal
 from tidemill.broker.quorum.active import ActiveController
 from tidemill.broker.quorum.broker_life import BrokerIdentity, BrokerLife
@@ -39,6 +40,7 @@ from tidemill.broker.quorum.in_sync import IsrProposal
 from tidemill.broker.quorum.lifecycle import Stage
 from tidemill.broker.quorum.metadata import NewTopic, TopicImage
 from tidemill.broker.quorum.node_wire import isr_to_wire
+from tidemill.broker.quorum.raft.machine import CommittedDataLost
 from tidemill.broker.quorum.raft.voters import VoterEndpoint
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataStore
@@ -47,11 +49,13 @@ from tidemill.broker.replication.actions import ProposeIsr
 from tidemill.broker.replication.fetcher import Surrounded
 from tidemill.broker.replication.replica import Replica
 from tidemill.broker.replication.replicas import among_others
+from tidemill.broker.replication.throttle import RateThrottle, names_replica
 from tidemill.broker.running import Start, working
 from tidemill.broker.surroundings import Surroundings
+from tidemill.broker.topic_config import Layers
 from tidemill.core.client.connection import Address
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import error_for_code
+from tidemill.core.errors import CorruptMessage, error_for_code
 from tidemill.core.runtime.chance import chance_from
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.message import Message
@@ -99,7 +103,9 @@ class ClusterPlace:
         self._held_epoch = epoch_held(logs.directory, closed_in_order=was_closed_in_order(logs.directory))
         self._changed = asyncio.Event()
         self._left = False
+        self._rates: dict[str, int] = {}
         self.driven_out = ""
+        self.store: MetadataStore
         self.member: Elected
         self.controller: Controller
         self.active: ActiveController
@@ -112,7 +118,7 @@ class ClusterPlace:
     def join(self, store: MetadataStore, on_failure: Callable[[OSError], None], controller: Controller) -> Elected:
         """The member of the quorum for `controller`, whose log is loaded."""
         address = self.settings.controller
-        self.controller = controller
+        self.controller, self.store = controller, store
         self.member = Elected(
             store,
             self._election,
@@ -189,7 +195,8 @@ class ClusterPlace:
         self.active.of_clients = partial(_of_clients, broker)
         controller = self.controller
         async with self._listening(), working() as start:
-            for work in (self.member.run, controller.run, controller.keep_snapshots, self.active.run):
+            start(self._take_part(broker))
+            for work in (controller.run, controller.keep_snapshots, self.active.run):
                 start(work())
             start(self._live(broker))
             start(self._tell_what_is_missing())
@@ -197,9 +204,12 @@ class ClusterPlace:
             registration = PastRegistration(
                 broker_epoch=self.life.broker_epoch, survives_a_crash=self._config.flush_policy == "group"
             )
-            await self._thread.run(partial(write_registration, self._logs.directory, registration))
+            with usable(self._config.data_dir):
+                await self._thread.run(partial(write_registration, self._logs.directory, registration))
             await self._until(lambda: controller.image.offset > self.life.broker_epoch)
-            yield await self._take_up(broker, start)
+            with usable(self._config.data_dir):
+                records = await self._take_up(broker, start)
+            yield records
             await self._leave()
 
     @asynccontextmanager
@@ -233,7 +243,9 @@ class ClusterPlace:
     async def _take_up(self, broker: "Broker", start: Start) -> int:
         """Open the logs by the image of now, and follow it from there; returns the number of group records."""
         opened = self.controller.image
-        fetchers = among_others(self._surrounded(broker), self.settings.fetch)
+        self.take_live_settings(broker.config_layers())
+        fetchers = among_others(self._surrounded(broker), self.settings.fetch, self._throttle("follower"))
+        broker.replicas.leader_throttle = self._throttle("leader")
         directory, new_uuid = self._logs.directory, self._around.new_uuid
         await self._thread.run(
             partial(open_logs, directory, self.controller, self._logs, broker.log_config, new_uuid, opened)
@@ -270,6 +282,21 @@ class ClusterPlace:
             alter_partition=self.alter_partition,
         )
 
+    def _throttle(self, role: str) -> RateThrottle:
+        """That of the replicas that topics name for this role."""
+        key = f"{role}.replication.throttled.replicas"
+
+        def is_throttled(topic: str, partition: int) -> bool:
+            found = self.controller.image.topics.get(topic)
+            listed = "" if found is None else found.configs.get(key, "")
+            return names_replica([each.strip() for each in listed.split(",")], partition, self._config.node_id)
+
+        return RateThrottle(lambda: self._rates[role], is_throttled)
+
+    def take_live_settings(self, layers: Layers) -> None:
+        """What brokers' dynamic settings say of copying."""
+        self._rates = {role: replication_rate(layers, role) for role in ("leader", "follower")}
+
     def _address_of(self, node_id: int) -> Address | None:
         registered = self.controller.image.brokers.get(node_id)
         if registered is not None:
@@ -281,13 +308,33 @@ class ClusterPlace:
     # -- held
 
     async def _live(self, broker: "Broker") -> None:
-        reason = await self.life.run()
-        self._left = True
-        self.driven_out = reason or ""
-        self._changed.set()
+        try:
+            reason = await self.life.run()
+        finally:
+            self._left = True
+            self._changed.set()
         if reason is not None:
-            log.error("this broker is not part of the cluster any more", reason=reason)
-            broker.stop.set()
+            self._drive_out(broker, reason)
+
+    async def _take_part(self, broker: "Broker") -> None:
+        """Be a member of the quorum. What ends that ends the broker, in order: the owner is told and stops it."""
+        try:
+            await self.member.run()
+        except CommittedDataLost as error:
+            self._drive_out(
+                broker,
+                f"the metadata log in {self._config.data_dir} contradicts what the cluster agreed on ({error}): was "
+                "the folder put back from another time? Start this node with an empty one",
+            )
+        except (OSError, CorruptMessage) as error:
+            log.error("not a member of the quorum any more", reason=str(error))  # and the disk's failure is told
+
+    def _drive_out(self, broker: "Broker", reason: str) -> None:
+        log.error("this broker is not part of the cluster any more", reason=reason)
+        self.driven_out = self.driven_out or reason
+        self._left = True
+        self._changed.set()
+        broker.stop.set()
 
     async def _tell_what_is_missing(self) -> None:
         """Say what a start waits for, again and again, until it does not."""

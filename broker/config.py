@@ -251,7 +251,7 @@ _REPLICATION = (
           "How long a leader counts on a follower that does not catch up, before it is asked out of the ISR and "
           "acks=all waits for it no longer.", 1, importance=_HIGH),
     *(
-        _long(name, _LONG_MAX, f"Most bytes a second that {what}; one node has nothing to move.", 0, dynamic=True,
+        _long(name, _LONG_MAX, f"Most bytes a second that {what}; one node alone has nothing to move.", 0, dynamic=True,
               importance=_LOW)
         for name, what in (
             ("leader.replication.throttled.rate", "leaders send to throttled replicas"),

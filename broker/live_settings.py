@@ -40,6 +40,11 @@ def producer_id_expiration_ms(layers: Layers) -> int:
     return _whole(layers, "producer.id.expiration.ms")
 
 
+def replication_rate(layers: Layers, role: str) -> int:
+    """Bytes a second of the throttled replicas, as a `leader` or as a `follower`."""
+    return _whole(layers, f"{role}.replication.throttled.rate")
+
+
 def record_validation(layers: Layers) -> str:
     """How much of a produced batch is looked at: `header` or `records`."""
     return cast(str, layers.walk(BROKER_CONFIG["log.record.validation"])[0].value)

@@ -16,9 +16,9 @@ import asyncio
 import errno
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -38,13 +38,12 @@ from tidemill.broker.listeners import ListenAddress, ListenerSpec
 from tidemill.broker.live_settings import cleaner_settings, producer_id_expiration_ms, record_validation, server_limits
 from tidemill.broker.log.cleaner import LogCleaner
 from tidemill.broker.log.config import LogConfig
-from tidemill.broker.log.data_folder import cannot_use
 from tidemill.broker.log.identity import encode_id, is_claimed
 from tidemill.broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
 from tidemill.broker.log.threads import LogThreads
 from tidemill.broker.log.turns import Turns
 from tidemill.broker.opening import StartRefused as StartRefused
-from tidemill.broker.opening import open_logs, open_metadata
+from tidemill.broker.opening import open_logs, open_metadata, usable
 from tidemill.broker.producer_ids import ProducerIds
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
@@ -263,6 +262,8 @@ class Broker:
             server.limits = server_limits(self.config, layers)
         self.cleaner.settings = cleaner_settings(layers)
         self.logs.producer_id_expiration_ms = producer_id_expiration_ms(layers)
+        if self.place is not None:
+            self.place.take_live_settings(layers)
 
     async def make_missing_logs(self) -> None:
         """Make the logs of all partitions that live here and have none, as far as the image has been followed."""
@@ -579,7 +580,7 @@ async def _running(broker: Broker, watch: "Watch | None") -> AsyncIterator[None]
 @asynccontextmanager
 async def _by_itself(broker: Broker) -> AsyncIterator[int]:
     """A cluster of one, until exit; the number of group records."""
-    with _readable_folder(broker):
+    with usable(broker.config.data_dir):
         records = await recover(broker, broker.logs.directory, broker.around.new_uuid)
     controller = broker.controller
     async with working() as start:
@@ -597,21 +598,13 @@ async def _by_itself(broker: Broker) -> AsyncIterator[int]:
 @asynccontextmanager
 async def _among_others(broker: Broker, place: "ClusterPlace") -> AsyncIterator[int]:
     """One of several, until exit; the number of group records."""
-    with _readable_folder(broker):
-        async with place.living(broker) as records, _serving(broker):
-            await place.ready()
-            try:
-                yield records
-            finally:
+    async with place.living(broker) as records, _serving(broker):
+        await place.ready()
+        try:
+            yield records
+        finally:
+            if broker.failure is None:
                 await place.hand_over()
-
-
-@contextmanager
-def _readable_folder(broker: Broker) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise cannot_use(broker.config.data_dir, error) from error
 
 
 @asynccontextmanager

@@ -15,13 +15,15 @@ Not here: who may start (`tidemill.broker.node`), and what goes on afterwards.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 
 from tidemill.broker.folders import lost_decisions, set_aside
 from tidemill.broker.log.checkpoints import was_closed_in_order
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.data_folder import cannot_use
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.controller import Controller
 from tidemill.broker.quorum.image import ClusterImage, TopicImage
@@ -33,6 +35,15 @@ log = structlog.get_logger("tidemill.broker.node")
 
 class StartRefused(Exception):
     """The broker cannot start; the message is one line that says why and what to do."""
+
+
+@contextmanager
+def usable(data_dir: str) -> Iterator[None]:
+    """What the disk refuses in the body refuses the folder; raises FolderRefused."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_use(data_dir, error) from error
 
 
 def open_metadata(data: Directory, controller: Controller, *, alone: bool = True) -> None:

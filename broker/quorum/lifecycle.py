@@ -183,6 +183,8 @@ class Lifecycle:
         registering = self.stage is Stage.REGISTERING
         if registering and event.error in FOR_GOOD:
             self._deadline_ms = now_ms
+        elif self.stage is Stage.STOPPING and event.error is ErrorCode.NOT_CONTROLLER:
+            self._deadline_ms = now_ms  # nobody was elected all the time: the others are away, or stopping too
         elif not registering and event.error is ErrorCode.STALE_BROKER_EPOCH:
             self.trouble = (
                 f"another broker has registered with node.id={self._node_id}: give each broker an id of its own, and "

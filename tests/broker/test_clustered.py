@@ -1,6 +1,7 @@
 """Three brokers in one process that are a cluster: everything they say to each other goes over sockets"""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -202,3 +203,21 @@ async def test_a_port_of_the_controller_that_is_taken_is_named(tmp_path: Path) -
         with pytest.raises(StartRefused, match=f"cannot listen on 127.0.0.1:{ports[3]}"):
             async with open_broker(BrokerConfig.parse(settings_of(tmp_path, ports, 1))):
                 pass
+
+
+async def test_a_disk_that_fails_ends_the_node_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster_of_three(tmp_path) as cluster:
+        await make(cluster.brokers[1], "t")
+        broken = cluster.follower
+
+        def refuse(_data: bytes) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        assert broken.place is not None
+        monkeypatch.setattr(broken.place.store, "append_fetched", refuse)
+        await make(next(each for each in cluster.brokers.values() if each is not broken), "u")
+        async with asyncio.timeout(20):
+            await broken.stop.wait()
+        assert broken.failure is not None
+        await cluster.stop(broken.node_id)
+        assert len(cluster.brokers) == 2

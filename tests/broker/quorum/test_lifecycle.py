@@ -135,6 +135,14 @@ def test_it_goes_without_that_when_it_takes_too_long(answered: bool) -> None:
     assert broker.step(Tick(), 30_500) == [Leave()]
 
 
+def test_it_goes_when_there_is_nobody_who_could_let_others_take_over() -> None:
+    broker = running()
+    broker.step(Stop(), 3000)
+    assert broker.step(Failed(error=ErrorCode.NETWORK_EXCEPTION), 3100) == [], "the one it was may just have gone"
+    assert broker.step(Tick(), 3600) == [Heartbeat(broker_epoch=7, metadata_offset=7, want_shut_down=True)]
+    assert broker.step(Failed(error=ErrorCode.NOT_CONTROLLER), 8100) == [Leave()]
+
+
 def test_who_is_not_registered_yet_just_goes() -> None:
     broker = life()
     broker.step(Tick(), 0)
