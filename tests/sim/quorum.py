@@ -271,6 +271,8 @@ class QuorumSimulation:
             for action in actions:
                 self.do(host, action)
             self.judge(host, led=led)
+        if not isinstance(event, VotersChanged):  # a start tells of them one after the other
+            self.judge_voters(host)
         self.set_timer(host)
 
     def tell_later(self, host: Host, incarnation: int, event: Event) -> None:
@@ -409,6 +411,8 @@ class QuorumSimulation:
             raise Violation(f"node {host.node_id} takes {len(part[1])} bytes for all of {action.snapshot_id}")
         host.log.part = None
         if self.rng.random() < 0.05 and not self.healed:
+            if host.log.offset_end >= end:  # it was cut before the disk had no room for what was to come
+                self.truncate(host, end - 1)
             host.events.append(SnapshotRefused(snapshot_id=action.snapshot_id))
             return
         self.seen["snapshots installed"] += 1
@@ -652,6 +656,15 @@ class QuorumSimulation:
             elif self.committed[offset] != entry:
                 raise Violation(f"{self.committed[offset]} at {offset} is committed, and so is {entry}")
         host.checked = max(host.checked, high_watermark)
+
+    def judge_voters(self, host: Host) -> None:
+        """Those of the last set in the log vote, committed or not; where it has none, those it was formatted with."""
+        if host.machine is None:
+            return
+        found = next((each.number for each in reversed(host.log.entries) if each.number < 0), None)
+        voters = self.sets[-1 - found] if found is not None else host.formatted or self.configured
+        if host.machine.voters != voters:
+            raise Violation(f"node {host.node_id} goes by {host.machine.voters.ids}, and its log has {voters.ids}")
 
     def judge_majority(self, host: Host, machine: QuorumMachine, end: int) -> None:
         """What a leader commits is on the disks of a majority of the voters, and ends with something of its epoch."""

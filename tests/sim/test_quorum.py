@@ -8,6 +8,7 @@ networks, changes of voters and wiped disks; then the faults end, and everybody 
 
 import os
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass
 
 import pytest
@@ -191,6 +192,15 @@ class DivergesToTheHighWatermark(QuorumMachine):
         super()._cut(Divergence(diverging.epoch, self.high_watermark))
 
 
+class GoesByVotersThatWereCut(QuorumMachine):
+    """The set that went with the end of the log still counts."""
+
+    def _cut(self, diverging: Divergence) -> None:
+        kept, self._voters = self._voters, deepcopy(self._voters)
+        super()._cut(diverging)
+        self._voters = kept
+
+
 class BumpsTheEpochToAsk(QuorumMachine):
     """Whoever asks whether it would be voted for begins the epoch already."""
 
@@ -234,6 +244,7 @@ PLANTED_MACHINES = [
     ChangesVotersBeforeItIsSettled,
     TruncatesToTheHighWatermark,
     DivergesToTheHighWatermark,
+    GoesByVotersThatWereCut,
     BumpsTheEpochToAsk,
     LeadsAgainAfterARestart,
     VotesForAShorterLog,

@@ -70,7 +70,7 @@ class SnapshotInstalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRefused:
-    """What came is not the snapshot, or it cannot be stored; the log is as before."""
+    """What came is not the snapshot, or it cannot be stored; the log is as before, or cut below the snapshot's end."""
 
     snapshot_id: SnapshotId
 

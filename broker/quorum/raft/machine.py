@@ -132,6 +132,7 @@ class QuorumMachine(Member):
                 self.high_watermark = max(self.high_watermark, event.snapshot_id.offset_end)
             case SnapshotRefused():
                 self._download, self._storing = None, False
+                self._voters.truncate(self._log.offset_end)  # it may have been cut for the snapshot before
                 self._peers.back_off(self.leader_id, self._now, self._settings.fetch_wait_max_ms)
             case Resign():
                 if self._leadership is not None and not self._is_alone:
@@ -423,9 +424,8 @@ class QuorumMachine(Member):
             snapshot_id=judged if isinstance(judged, SnapshotId) else None,
         )
         if judged is None and self._log.offset_end > request.offset:
-            self._do(
-                ReplyWithRecords(token=token, response=response, offset=request.offset, bytes_max=request.bytes_max)
-            )
+            size = min(request.bytes_max, self._settings.fetch_bytes_max)
+            self._do(ReplyWithRecords(token=token, response=response, offset=request.offset, bytes_max=size))
         else:
             self._do(Reply(token=token, response=response))
 
@@ -456,7 +456,7 @@ class QuorumMachine(Member):
                 response=response,
                 snapshot_id=request.snapshot_id,
                 position=request.position,
-                bytes_max=request.bytes_max,
+                bytes_max=min(request.bytes_max, self._settings.snapshot_bytes_max),
             )
         )
 
@@ -552,7 +552,10 @@ class QuorumMachine(Member):
     def _failed(self, asked: Asked) -> None:
         if isinstance(asked.request, FetchSnapshotRequest):
             self._download = None  # it may be gone there; the next fetch says what there is
-        self._peers.back_off(asked.node_id, self._now)
+        patient = isinstance(
+            asked.request, BeginQuorumEpochRequest
+        )  # it may be away for days, and asks when it is back
+        self._peers.back_off(asked.node_id, self._now, self._settings.fetch_wait_max_ms if patient else None)
 
     def _fetched(self, asked: FetchRequest, response: FetchResponse) -> None:
         if self._role is not Role.FOLLOWER or self._storing:

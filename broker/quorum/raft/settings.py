@@ -24,7 +24,9 @@ class QuorumSettings:
     fetch_wait_max_ms: int = 500
     """So long a leader holds a fetch that has nothing to get."""
     fetch_bytes_max: int = 8 * 2**20
+    """Asked for, and sent whatever was asked for, unless one batch is larger."""
     snapshot_bytes_max: int = 8 * 2**20
+    """The same, of a snapshot."""
     observer_session_ms: int = 300_000
     """So long a leader remembers somebody who is no voter and does not fetch any more."""
 

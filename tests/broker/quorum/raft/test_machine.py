@@ -30,6 +30,7 @@ from tidemill.broker.quorum.raft.events import (
     SnapshotInstalled,
     SnapshotRefused,
     Tick,
+    VotersChanged,
 )
 from tidemill.broker.quorum.raft.log_view import Divergence
 from tidemill.broker.quorum.raft.machine import CommittedDataLost
@@ -48,6 +49,7 @@ from tidemill.broker.quorum.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from tidemill.broker.quorum.raft.settings import QuorumSettings
 from tidemill.broker.quorum.raft.voters import VoterEndpoint
 from tidemill.broker.quorum.snapshot import SnapshotId
 from tidemill.core.error_code import ErrorCode
@@ -389,6 +391,53 @@ def test_a_snapshot_that_is_refused_is_asked_for_again() -> None:
     assert of(InstallSnapshot, world.answer(request_id, chunk))
     assert not of(Send, world.tell(SnapshotRefused(snapshot_id=snapshot_id)))
     assert world.sent(FetchRequest, world.wait(500))
+
+
+def test_who_cut_its_log_for_a_snapshot_that_is_refused_goes_by_what_is_left() -> None:
+    world = follower(entries=[Entry(1, 0), Entry(1, -1), Entry(1, 1)])
+    world.tell(VotersChanged(offset=1, voters=voters(1, 2, 3, 4)))
+    snapshot_id = SnapshotId(2, 2)
+    request_id, _ = world.sent(FetchSnapshotRequest, fetched(world, snapshot_id=snapshot_id))[2]
+    chunk = FetchSnapshotResponse(epoch=3, leader_id=2, snapshot_id=snapshot_id, size=2, position=0, data=b"ab")
+    assert of(InstallSnapshot, world.answer(request_id, chunk))
+    world.log.truncate(1)  # there was no room for the rest
+    world.tell(SnapshotRefused(snapshot_id=snapshot_id))
+    assert world.machine.voters == voters(1, 2, 3)
+
+
+@pytest.mark.parametrize("size", [1, 10, 2**31 - 1])
+def test_an_answer_is_no_longer_than_the_leader_sends(size: int) -> None:
+    world = Lone(1, 2, 3, entries=[Entry(1, each) for each in range(8)], election=ElectionState(epoch=1))
+    world.log.take_snapshot(6)
+    world.lead()
+    world.fetch(2, 7, bytes_max=size)
+    assert of(ReplyWithRecords, world.said)[-1].bytes_max == min(size, QuorumSettings().fetch_bytes_max)
+    request = FetchSnapshotRequest(
+        cluster_id=CLUSTER,
+        epoch=world.machine.epoch,
+        replica_id=2,
+        replica_directory_id=directory(2),
+        snapshot_id=SnapshotId(6, 1),
+        position=0,
+        bytes_max=size,
+    )
+    world.ask(request)
+    assert of(ReplyWithSnapshot, world.said)[-1].bytes_max == min(size, QuorumSettings().snapshot_bytes_max)
+
+
+def test_voters_that_are_gone_are_told_now_and_then() -> None:
+    world = Lone(1, 2, 3)
+    world.lead()
+    told = 0
+    world.tell(Failed(request_id=world.sent(BeginQuorumEpochRequest)[3][0]))
+    for _ in range(100):
+        before = len(world.said)
+        world.fetch(2)
+        world.wait(10)
+        for request_id, _ in world.sent(BeginQuorumEpochRequest, world.said[before:]).values():
+            told += 1
+            world.tell(Failed(request_id=request_id))
+    assert 1 <= told <= 3
 
 
 def test_observers_look_for_a_leader_and_never_stand_for_election() -> None:
