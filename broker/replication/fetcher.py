@@ -8,9 +8,10 @@ the event loop, which others have between two partitions; then one round of fsyn
 Between an answer and what is done with it the partition may have become something else. So everything looks first
 whether this broker still follows that leader in that epoch, in the same turn of the event loop in which it acts.
 
-A log is thrown away only for a leader that has records, by a replica that is neither in sync nor an eligible leader:
-when the leader has deleted what would come next, and when this copy is damaged. The second only as long as this process
-has not told anybody how far it holds the partition: a leader that has been told may be about to ask it in.
+A log is thrown away only by a replica that is neither in sync nor an eligible leader: when the leader has deleted what
+would come next, when nothing is left in this copy but epochs that the leader never had, and, for a leader that has
+records, when this copy is damaged. The last only as long as this process has not told anybody how far it holds the
+partition: a leader that has been told may be about to ask it in.
 
 Started only where there is somebody to follow. Not here: who decides about an ISR (`AlterPartition`).
 """
@@ -475,6 +476,8 @@ class _Leader:
         )
         if actions:
             replica.take(actions)
+        elif replica.log_start_offset == replica.log_end_offset and not replica.counted_on:
+            self._away(replica, parted.leader_epoch, 0)  # it is empty, and only its epochs are others
         else:
             self._refuse(replica, parted.leader_epoch, f"the logs part, and nothing is to be cut: {parted.divergence}")
 

@@ -329,3 +329,24 @@ async def test_a_bug_on_the_way_to_the_controller_is_no_answer_and_stops_no_copy
         await until(lambda: cluster.partition.isr == (1, 2), "asked in")
         await one.produce(b"a")
         await in_step(cluster, held=1)
+
+
+async def test_an_empty_copy_of_what_an_unclean_leader_never_had_is_begun_anew(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        cluster.decide(isr=(1,))
+        await two.stop()
+        for value in (b"b", b"c", b"d"):
+            await one.produce(value)
+        await one.stop()
+        await two.start()
+        cluster.decide(leader=2, isr=(2,))
+        await two.produce(b"lost")
+        two.replica.log.advance_log_start(2)  # by retention
+        await one.start()
+        cluster.decide(leader=1, isr=(1,))
+        await until(lambda: cluster.partition.isr == (1, 2), "asked in")
+        await in_step(cluster, held=4)
+        assert two.values == [b"a", b"b", b"c", b"d"]
