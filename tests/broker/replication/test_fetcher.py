@@ -195,9 +195,11 @@ async def test_a_damaged_copy_is_fetched_anew_when_nobody_counts_on_it(tmp_path:
             await one.produce(b"%d" % number)
         await in_step(cluster)
         await two.stop()
+        cluster.refusing = True  # who is away
         cluster.decide(isr=(1,))
         damage(tmp_path / "2")
         await two.start()
+        cluster.refusing = False
         damaged = two.replica
         assert any(segment.damaged for segment in damaged.log.segments)
         cluster.tell(two)
