@@ -230,7 +230,7 @@ class ClusterPlace:
         """Return once that is so; raises StartRefused if this broker is driven out before."""
         while not true():
             if self._left:
-                raise StartRefused(self.driven_out or "stopped before the cluster had taken this broker in")
+                raise StartRefused(self._why_not())
             self._changed.clear()
             await asyncio.wait(
                 [waiting := asyncio.get_running_loop().create_task(self._changed.wait()),
@@ -239,6 +239,16 @@ class ClusterPlace:
             )  # fmt: skip
             waiting.cancel()
             other.cancel()
+
+    def _why_not(self) -> str:
+        """Why the cluster has not taken this broker in."""
+        if self.member.is_taken_for_leader:
+            return (
+                f"the other controllers say that node {self._config.node_id} leads them, and this process does not: "
+                "another one with this node.id is alive; give each broker an id of its own, and start only one process "
+                "on each data folder"
+            )
+        return self.driven_out or "stopped before the cluster had taken this broker in"
 
     async def _take_up(self, broker: "Broker", start: Start) -> int:
         """Open the logs by the image of now, and follow it from there; returns the number of group records."""

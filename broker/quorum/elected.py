@@ -202,6 +202,8 @@ class Elected:
         self._committing: tuple[int, asyncio.Future[None]] | None = None
         self._heard = asyncio.Event()  # whoever waited for that knows of it
         self._changed = asyncio.Event()  # role, leader or high watermark
+        self.is_taken_for_leader = False
+        """Whether others say that this node leads, which it does not: for long only where another has its id."""
 
     # -- what holds now
 
@@ -423,7 +425,9 @@ class Elected:
                 raise Unreachable(Address("?", 0), f"no address of node {action.node_id} is known")
             where = Address(action.endpoints[0].host, action.endpoints[0].port)
             message = await self._transport.call(where, request_to_wire(action.request), timeout_s=timeout_s)
-            self._put(Answered(request_id=action.request_id, response=answer_from_wire(action.request, message)))
+            response = answer_from_wire(action.request, message)
+            self.is_taken_for_leader = response.leader_id == self._identity.node_id and not self.machine.leads
+            self._put(Answered(request_id=action.request_id, response=response))
         except (Unreachable, KafkaError) as error:
             log.debug("no answer of a member of the quorum", node_id=action.node_id, reason=str(error))
             self._put(Failed(request_id=action.request_id))

@@ -159,18 +159,21 @@ async def test_acks_of_all_wait_for_the_others(tmp_path: Path) -> None:
         assert [each.log.held_offset for each in held if each is not None] == [2, 2, 2]
 
 
-async def test_a_second_broker_with_the_same_id_is_told_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_the_leader", [True, False])
+async def test_a_second_broker_with_the_same_id_is_told_what_to_do(tmp_path: Path, of_the_leader: bool) -> None:
     async with cluster_of_three(tmp_path) as cluster:
         ports = [*cluster.ports]
-        ports[2], ports[5] = free_ports(2)
-        twin = settings_of(tmp_path, ports, 3, initial_broker_registration_timeout_ms="6000")
+        taken = next(node for node, each in cluster.brokers.items() if each.controller.leads is of_the_leader)
+        ports[taken - 1], ports[3 + taken - 1] = free_ports(2)
+        twin = settings_of(tmp_path, ports, taken, initial_broker_registration_timeout_ms="6000")
         twin["log.dirs"] = str(tmp_path / "twin")
-        twin["controller.quorum.voters"] = settings_of(tmp_path, cluster.ports, 3)["controller.quorum.voters"]
+        twin["controller.quorum.voters"] = settings_of(tmp_path, cluster.ports, taken)["controller.quorum.voters"]
         with pytest.raises(StartRefused, match="give each broker an id of its own"):
             async with open_broker(BrokerConfig.parse(twin)):
                 pass
-        assert cluster.brokers[3].place is not None
-        assert not cluster.brokers[3].place.driven_out
+        place = cluster.brokers[taken].place
+        assert place is not None
+        assert not place.driven_out
 
 
 async def test_without_a_majority_a_start_says_what_it_waits_for(tmp_path: Path) -> None:
