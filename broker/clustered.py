@@ -44,6 +44,7 @@ from tidemill.broker.quorum.raft.machine import CommittedDataLost
 from tidemill.broker.quorum.raft.voters import VoterEndpoint
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataStore
+from tidemill.broker.quorum.vigil import Vigil
 from tidemill.broker.registration_file import PastRegistration, epoch_held, write_registration
 from tidemill.broker.replication.actions import ProposeIsr
 from tidemill.broker.replication.fetcher import Surrounded
@@ -137,12 +138,15 @@ class ClusterPlace:
             chance=chance_from(self._around.new_uuid()),
             on_failure=on_failure,
         )
+        self._vigil = Vigil(self._config.node_id, self._around.new_dialer(), self._address_of)
+        controller.watch(self._vigil.hear)
         self.active = ActiveController(
             controller,
             self.member.serve,
             clock=self._around.clock,
             session_timeout_ms=self.settings.session_timeout_ms,
             balance_interval_ms=self.settings.balance_interval_ms,
+            vigil=self._vigil,
         )
         self.channel = ControllerChannel(self.member, self._transport, self.active.serve)
         self.forwarder = Forwarder(self.channel)
@@ -196,7 +200,7 @@ class ClusterPlace:
         controller = self.controller
         async with self._listening(), working() as start:
             start(self._take_part(broker))
-            for work in (controller.run, controller.keep_snapshots, self.active.run):
+            for work in (controller.run, controller.keep_snapshots, self.active.run, self._vigil.run):
                 start(work())
             start(self._live(broker))
             start(self._tell_what_is_missing())

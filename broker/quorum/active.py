@@ -27,6 +27,7 @@ from tidemill.broker.quorum.node_wire import (
 )
 from tidemill.broker.quorum.raft.wire import REQUESTS
 from tidemill.broker.quorum.sessions import LOOK_INTERVAL_MS, SESSION_TIMEOUT_MS, Sessions
+from tidemill.broker.quorum.vigil import Vigil
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, UnsupportedVersion
 from tidemill.core.runtime.clock import Clock
@@ -73,12 +74,14 @@ class ActiveController:
         clock: Clock,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         balance_interval_ms: int = BALANCE_INTERVAL_MS,
+        vigil: Vigil | None = None,
     ) -> None:
         self._controller = controller
         self._of_quorum = of_quorum
         self._clock = clock
         self._sessions = Sessions(timeout_ms=session_timeout_ms)
         self._balance_interval_ms = balance_interval_ms
+        self._vigil = vigil
         self._led = False
         self._unfinished = False
         self._balanced_ms = 0
@@ -167,13 +170,34 @@ class ActiveController:
                     log.info("left to the next look", reason=str(error))
                 except Exception:  # a bug about one thing: whoever else is gone has to be fenced all the same
                     log.exception("brokers and partitions were not looked after to the end")
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the next look is due, or somebody is gone."""
+        if self._vigil is None:
             await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+            return
+        try:
+            async with asyncio.timeout(LOOK_INTERVAL_MS / 1000):
+                await self._vigil.news.wait()
+        except TimeoutError:
+            pass
+
+    def _miss(self) -> None:
+        """The sessions of processes that are gone are over."""
+        if self._vigil is not None:
+            self._vigil.news.clear()
+            for node, epoch in self._vigil.gone:
+                self._sessions.end(node, epoch, self._now_ms())
 
     async def _look(self) -> None:
+        self._miss()
         over = self._sessions.expired(self._controller.image.brokers, self._now_ms())
         if over:
             for node, epoch in over:
-                log.warning("broker fenced: it was not heard of for a session", broker_id=node, broker_epoch=epoch)
+                log.warning(
+                    "broker fenced: it is gone, or was not heard of for a session", broker_id=node, broker_epoch=epoch
+                )
             fenced = await self._controller.decide(FenceBrokers(brokers=over))
             assert isinstance(fenced, Mended)
             self._unfinished |= fenced.unfinished

@@ -69,6 +69,12 @@ class Sessions:
         if session is not None and session.epoch <= epoch:
             del self._sessions[broker_id]
 
+    def end(self, broker_id: int, epoch: int, now_ms: int) -> None:
+        """This incarnation is gone, as far as is known; a heartbeat of it says otherwise."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.epoch == epoch:
+            self._sessions[broker_id] = session._replace(ends_ms=now_ms)
+
     def is_live(self, broker_id: int, now_ms: int) -> bool:
         """Whether some incarnation of the broker was heard of lately."""
         session = self._sessions.get(broker_id)

@@ -95,3 +95,16 @@ def test_who_is_not_heard_of_is_not_waited_for() -> None:
     sessions.heard(1, 1, 8_000, left_at=50)
     assert not sessions.others_know(1, BROKERS, 8_999)
     assert sessions.others_know(1, BROKERS, 9_000)
+
+
+def test_the_session_of_who_is_gone_is_over_until_it_says_otherwise() -> None:
+    sessions = Sessions(timeout_ms=9_000)
+    brokers = {1: broker(1, epoch=7)}
+    sessions.heard(1, 7, 0)
+    sessions.end(1, 6, 100)
+    assert sessions.is_live(1, 100), "that was another incarnation"
+    sessions.end(1, 7, 100)
+    assert not sessions.is_live(1, 100)
+    assert sessions.expired(brokers, 100) == ((1, 7),)
+    sessions.heard(1, 7, 200)
+    assert sessions.expired(brokers, 300) == ()

@@ -1,0 +1,110 @@
+"""Whether a broker's process is there, as its connections tell
+
+A process that dies closes its connections, however it died. So every controller keeps one to each broker that is not
+fenced; when it is lost it is asked for again, and where nobody listens any more the broker is gone, long before its
+session is over. What does not answer at all (a machine that is off, a network that is cut, a process that is paused)
+proves nothing: sessions are for that. Nor does a broker that was never reached from here.
+
+That a broker is gone is no more than a hint to look after it now: one that is there after all says so with its next
+heartbeat, and is reached before it can be missed again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.image import ClusterImage
+from tidemill.core.client.connection import Address
+from tidemill.core.runtime.net import Dialer
+
+log = structlog.get_logger("tidemill.broker.quorum")
+
+REFUSALS: Final = 3
+"""So often in a row nobody listens before a broker is gone."""
+
+AGAIN_S: Final = 0.05
+"""Between two refusals."""
+
+LATER_S: Final = 2.0
+"""Before a broker is tried again that cannot be reached, or was not yet."""
+
+Incarnation = tuple[int, int]
+"""Node id and broker epoch."""
+
+
+class Vigil:
+    """`run` is the owner's to call, `hear` is told of every image; `gone` names whom the controller misses."""
+
+    def __init__(self, node_id: int, dialer: Dialer, address_of: Callable[[int], Address | None]) -> None:
+        self._node_id = node_id
+        self._dialer = dialer
+        self._address_of = address_of
+        self._wanted: set[Incarnation] = set()
+        self._changed = asyncio.Event()
+        self.gone: set[Incarnation] = set()
+        self.news = asyncio.Event()
+        """Set when somebody is gone; whoever looks clears it."""
+
+    def hear(self, delta: ImageDelta) -> None:
+        """The metadata has changed."""
+        self.see(delta.after)
+
+    def see(self, image: ClusterImage) -> None:
+        """Keep an eye on the brokers of this image that are not fenced."""
+        wanted = {
+            (node, broker.epoch)
+            for node, broker in image.brokers.items()
+            if node != self._node_id and not broker.fenced
+        }
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self.gone &= wanted
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Watch, until cancelled."""
+        watching: dict[Incarnation, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                for incarnation in watching.keys() - self._wanted:
+                    watching.pop(incarnation).cancel()
+                for incarnation in self._wanted - watching.keys():
+                    watching[incarnation] = group.create_task(self._watch(incarnation))
+                await self._changed.wait()
+
+    async def _watch(self, incarnation: Incarnation) -> None:
+        reached, refusals = False, 0
+        while refusals < REFUSALS:
+            try:
+                await self._hold(incarnation[0])
+            except ConnectionRefusedError:
+                refusals += reached
+                await asyncio.sleep(AGAIN_S if reached else LATER_S)
+            except OSError:
+                refusals = 0
+                await asyncio.sleep(LATER_S)
+            else:
+                reached, refusals = True, 0
+        log.warning("nobody listens where a broker was", broker_id=incarnation[0], broker_epoch=incarnation[1])
+        self.gone.add(incarnation)
+        self.news.set()
+
+    async def _hold(self, node_id: int) -> None:
+        """Have a connection until it is lost; raises OSError where none is to be had."""
+        address = self._address_of(node_id)
+        if address is None:
+            raise OSError(f"no address of broker {node_id} is known")
+        lost = asyncio.Event()
+        stream = await self._dialer.dial(address.host, address.port, _nothing, lambda _error: lost.set())
+        try:
+            await lost.wait()
+        finally:
+            stream.close()
+
+
+def _nothing(_frame: bytearray) -> None:
+    """Nothing was asked."""

@@ -1,0 +1,118 @@
+"""Brokers' processes as their connections tell of them: real sockets, and servers that come and go"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tidemill.broker.quorum import vigil
+from tidemill.broker.quorum.image import BrokerImage, ClusterImage
+from tidemill.broker.quorum.vigil import Vigil
+from tidemill.core.client.connection import Address
+from tidemill.core.runtime.net import TcpDialer
+
+
+class Server:
+    """A broker's listener: it accepts, and is closed with all its connections."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.connections = 0
+        self._server: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _accept(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+
+    def drop(self) -> None:
+        """Close the connections only."""
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+    def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.drop()
+
+
+def image(**fenced: bool) -> ClusterImage:
+    return ClusterImage(brokers={int(name[1:]): broker(int(name[1:]), fenced[name]) for name in fenced})
+
+
+def broker(node_id: int, fenced: bool) -> BrokerImage:
+    return BrokerImage(
+        node_id=node_id, epoch=7, incarnation_id=uuid.UUID(int=1), end_points=(), rack=None, fenced=fenced
+    )
+
+
+@asynccontextmanager
+async def watched(server: Server) -> AsyncIterator[Vigil]:
+    found = Vigil(1, TcpDialer(), lambda _node: Address("127.0.0.1", server.port))
+    task = asyncio.get_running_loop().create_task(found.run())
+    try:
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        server.close()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_who_listens_no_more_is_gone_at_once() -> None:
+    server = Server()
+    await server.open()
+    async with watched(server) as found:
+        found.see(image(n1=False, n2=False))
+        await until(lambda: server.connections == 1)
+        server.close()
+        async with asyncio.timeout(5):
+            await found.news.wait()
+        assert found.gone == {(2, 7)}
+        found.see(image(n1=False, n2=True))
+        assert found.gone == set(), "it is fenced, which is all that there was to do"
+
+
+async def test_a_connection_that_is_lost_is_no_broker() -> None:
+    server = Server()
+    await server.open()
+    async with watched(server) as found:
+        found.see(image(n2=False))
+        await until(lambda: server.connections == 1)
+        server.drop()
+        await until(lambda: server.connections == 2)
+        assert not found.gone
+
+
+async def test_who_was_never_reached_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vigil, "LATER_S", 0.01)
+    server = Server()
+    await server.open()
+    server.close()
+    async with watched(server) as found:
+        found.see(image(n2=False))
+        await asyncio.sleep(0.3)
+        assert not found.gone
+        await server.open()
+        await until(lambda: server.connections == 1)
+
+
+async def test_fenced_brokers_and_this_one_are_left_alone() -> None:
+    server = Server()
+    await server.open()
+    async with watched(server) as found:
+        found.see(image(n1=False, n2=True))
+        await asyncio.sleep(0.1)
+        assert server.connections == 0
