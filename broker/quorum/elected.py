@@ -430,7 +430,8 @@ class Elected:
             self._put(Answered(request_id=action.request_id, response=response))
         except (Unreachable, KafkaError) as error:
             log.debug("no answer of a member of the quorum", node_id=action.node_id, reason=str(error))
-            self._put(Failed(request_id=action.request_id))
+            refused = isinstance(error, Unreachable) and error.refused
+            self._put(Failed(request_id=action.request_id, refused=refused))
         except Exception:  # a bug: whatever it is, the machine has to hear that there is no answer
             log.exception("a request to a member of the quorum failed", node_id=action.node_id)
             self._put(Failed(request_id=action.request_id))

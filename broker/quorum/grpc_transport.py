@@ -48,6 +48,9 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
 )
 
+_REFUSED: Final = "connection refused"
+"""How gRPC's details tell it, in lower case; it has no code for that."""
+
 Method = Callable[[bytes, Any], Awaitable[bytes]]
 
 if TYPE_CHECKING:
@@ -99,7 +102,8 @@ class GrpcTransport:
                     raise VersionUnknown.parse(error.details() or "") from None
                 except ValueError:
                     pass
-            raise Unreachable(address, _words(error)) from None
+            refused = _REFUSED in (error.details() or "").lower()
+            raise Unreachable(address, _words(error), refused=refused) from None
 
     def _connect(self, address: Address) -> Any:
         if self._client_credentials is None:

@@ -460,9 +460,10 @@ class QuorumSimulation:
         )
         fates = self.fates(host.node_id, target.node_id) if target is not None else []
         if target is None or target.machine is None or (not fates and self.rng.random() < 0.3):
-            self.at(
-                self.spread(self.delay), self.tell_later, host, host.incarnation, Failed(request_id=action.request_id)
-            )
+            nobody = target is None or target.machine is None
+            refused = nobody or self.rng.random() < 0.1  # a name that means another node for a while
+            failed = Failed(request_id=action.request_id, refused=refused)
+            self.at(self.spread(self.delay), self.tell_later, host, host.incarnation, failed)
             return
         for delay in fates:
             self.sequence += 1

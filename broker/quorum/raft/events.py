@@ -35,9 +35,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """There will be no answer to this request."""
+    """There will be no answer to this request; `refused` where nobody listens for it, as far as that can be told."""
 
     request_id: int
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

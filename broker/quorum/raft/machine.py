@@ -27,6 +27,7 @@ Not here: bytes (the log is a view of offsets and epochs), addresses (the voters
 import uuid
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import Final
 
 from tidemill.broker.quorum.raft import log_view
 from tidemill.broker.quorum.raft.actions import (
@@ -80,6 +81,9 @@ from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint
 from tidemill.broker.quorum.snapshot import SnapshotId
 from tidemill.core.error_code import ErrorCode
 
+REFUSALS: Final = 3
+"""So often in a row nobody listens where the leader was before another one is looked for."""
+
 
 class CommittedDataLost(Exception):
     """The leader's log parts from this one below what was committed here: one of the two disks has lied."""
@@ -119,6 +123,7 @@ class QuorumMachine(Member):
                 asked = self._peers.take(event.request_id)
                 if asked is not None:
                     self._failed(asked)
+                    self._note_refusal(asked, event.refused)
             case LogChanged():
                 self._storing = False
             case AppendRefused():
@@ -571,8 +576,20 @@ class QuorumMachine(Member):
                 self._storing = True
                 self._do(Append(offset=asked.offset, records=response.records))
 
+    def _note_refusal(self, asked: Asked, refused: bool) -> None:
+        """A leader where nobody listens is no leader: others are asked at once whether they miss it too."""
+        if self._role is not Role.FOLLOWER or asked.node_id != self.election.leader_id:
+            return
+        self._refusals = self._refusals + 1 if refused else 0
+        if self._refusals >= REFUSALS:
+            self._has_fetched = False
+            # Not all at the same moment, or they would all ask for votes for themselves.
+            self._deadline = min(
+                self._deadline, self._now + int(self._rng.random() * self._settings.request_timeout_ms / 10)
+            )
+
     def _heard_leader(self) -> None:
-        self._has_fetched = True
+        self._has_fetched, self._refusals = True, 0
         self._deadline = self._now + self._settings.fetch_timeout_ms
 
     def _cut(self, diverging: Divergence) -> None:

@@ -107,6 +107,7 @@ class Member:
         self._download: Download | None = None
         self._storing = False  # what was fetched is handed over, and not known to be in the log
         self._has_fetched = False  # from the leader, since it was found or lost
+        self._refusals = 0  # in a row, where the leader should listen
         self._leader_high_watermark = 0  # of this epoch's leader, for the log that was compared with its
         if election.leader_id == node_id:
             self._over_epoch = election.epoch
@@ -238,7 +239,7 @@ class Member:
         self._campaign = None
         self._download = None
         self._told_end = set()
-        self._has_fetched = False
+        self._has_fetched, self._refusals = False, 0
         self._leader_high_watermark = 0
         self._leader_endpoints = ()
         self._peers.forget()

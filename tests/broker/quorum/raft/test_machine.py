@@ -307,6 +307,36 @@ def test_a_leader_that_is_silent_is_looked_for() -> None:
     assert world.machine.role is Role.FOLLOWER  # somebody else hears it
 
 
+def refuse(world: Lone, times: int) -> None:
+    """Nobody listens where the leader was."""
+    for _ in range(times):
+        request_id, _ = world.sent(FetchRequest)[2]
+        world.tell(Failed(request_id=request_id, refused=True))
+        world.wait(20)
+
+
+def test_a_leader_where_nobody_listens_is_not_waited_for() -> None:
+    world = follower()
+    refuse(world, 2)
+    assert world.machine.role is Role.FOLLOWER
+    refuse(world, 1)
+    assert world.wait(100) is not None
+    assert world.machine.role is Role.PROSPECTIVE
+    assert world.now_ms < 10_000 + 300
+
+
+def test_who_still_hears_the_leader_does_not_let_another_be_elected() -> None:
+    world = follower()
+    request_id, _ = world.sent(FetchRequest)[2]
+    world.answer(request_id, FetchResponse(epoch=3, leader_id=2, high_watermark=0))
+    pre_vote = vote_request(3, 3, pre_vote=True)
+    assert not world.ask(pre_vote).granted
+    refuse(world, 2)
+    assert not world.ask(pre_vote).granted
+    refuse(world, 1)
+    assert world.ask(pre_vote).granted, "it misses the leader too"
+
+
 def test_a_request_without_an_answer_is_sent_again() -> None:
     world = follower()
     request_id, _ = world.sent(FetchRequest)[2]
