@@ -608,8 +608,10 @@ class QuorumMachine(Member):
 
     def _begin_download(self, snapshot_id: SnapshotId) -> None:
         if snapshot_id.offset_end <= self.high_watermark:
-            self._peers.back_off(self.leader_id, self._now)  # all that is in it is here
-            return
+            raise CommittedDataLost(
+                f"leader {self.leader_id} of epoch {self.epoch} has another log than this one below its snapshot, which "
+                f"ends at offset {snapshot_id.offset_end}, and up to {self.high_watermark} was committed here"
+            )
         self._download = Download(snapshot_id=snapshot_id)
         self._do(BeginSnapshot(snapshot_id=snapshot_id))
 

@@ -285,6 +285,13 @@ def test_what_is_committed_is_never_cut() -> None:
         fetched(world, high_watermark=2, diverging=Divergence(1, 1))
 
 
+def test_a_leader_with_another_log_below_its_snapshot_is_told_of() -> None:
+    world = follower(entries=[Entry(1, 0), Entry(1, 1)])
+    fetched(world, high_watermark=2)
+    with pytest.raises(CommittedDataLost, match="below its snapshot"):
+        fetched(world, high_watermark=2, snapshot_id=SnapshotId(2, 2))
+
+
 def test_what_cannot_be_stored_is_fetched_again_a_moment_later() -> None:
     world = follower()
     request_id, _ = world.sent(FetchRequest)[2]
