@@ -176,6 +176,7 @@ class Cluster:
     def __init__(
         self, name: str, folder: Path, ports: Sequence[int], *, settings: Mapping[str, str] | None = None
     ) -> None:
+        self.name = name
         clients, controllers = ports[::2], ports[1::2]
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
         common = {
@@ -207,6 +208,24 @@ class Cluster:
         for node in self.nodes.values():
             node.wait(timeout_s)
         return self
+
+    @property
+    def running(self) -> bool:
+        """True while all of them live."""
+        return all(node.running for node in self.nodes.values())
+
+    def tail(self) -> str:
+        """The end of the log of each that has ended by itself."""
+        return "\n".join(f"{node.name}:\n{node.tail()}" for node in self.nodes.values() if not node.running)
+
+    def kill(self) -> None:
+        """End them all the hard way."""
+        for node in self.nodes.values():
+            node.kill()
+
+    def restart(self, timeout_s: float = 60) -> "Cluster":
+        """Start again after `stop` or `kill`."""
+        return self.start(timeout_s)
 
     def stop(self, grace_s: float = 30) -> None:
         """Ask them all to end, and wait for them."""

@@ -15,8 +15,10 @@ pytestmark = [
 ]
 
 
-def test_the_demo_ends_with_equal_tables() -> None:
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_the_demo_ends_with_equal_tables(nodes: int) -> None:
     command = [sys.executable, "-m", "tidemill.cli", "demo", "--rows", "500", "--changes", "2000"]
+    command += [f"--nodes={nodes}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     result = json.loads(done.stdout.splitlines()[-1])

@@ -27,6 +27,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the load: one seed, one history.")] = 1,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for equality after the load.")] = 180,
     folder: Annotated[Path | None, typer.Option(help="Where to keep all data; a temporary folder by default.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=5, help="Brokers of each of the two clusters.")] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running at the end and print addresses.")
     ] = False,
@@ -35,7 +36,9 @@ def demo(
     console = Console(stderr=True, highlight=False)
     home = folder or Path(tempfile.mkdtemp(prefix="tidemill-demo-"))
     begin = time.monotonic()
-    pipeline = Pipeline(home, say=lambda line: console.print(line, markup=False, soft_wrap=True), seed=seed)
+    pipeline = Pipeline(
+        home, say=lambda line: console.print(line, markup=False, soft_wrap=True), seed=seed, nodes=nodes
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         comparison = _run(pipeline, console, rows, changes, timeout)

@@ -66,18 +66,19 @@ class Counts:
 class Pipeline:
     """The running demo in one folder; use `start`, then `close`."""
 
-    def __init__(self, folder: Path, *, say: Callable[[str], None] = lambda line: None, seed: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, say: Callable[[str], None] = lambda line: None, seed: int = 1, nodes: int = 1
+    ) -> None:
+        """`nodes` are the brokers of each cluster."""
         self.folder = folder
         self.seconds: dict[str, float] = {}
         self._say = say
         self._seed = seed
         self.postgres = PostgresServer(folder / "postgres")
-        ports = free_ports(3)
         logs = folder / "logs"
-        self._rest_port = ports[2]
-        self.east = services.broker("east", folder / "east", listen=f"127.0.0.1:{ports[0]}", log=logs / "east.log")
-        self.west = services.broker("west", folder / "west", listen=f"127.0.0.1:{ports[1]}", log=logs / "west.log")
-        self.east_address, self.west_address = f"127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}"
+        (self._rest_port,) = free_ports(1)
+        self.east, self.east_address = _cluster("east", folder, nodes)
+        self.west, self.west_address = _cluster("west", folder, nodes)
         self.url = f"http://127.0.0.1:{self._rest_port}"
         self.connect = services.connect_worker(
             "connect",
@@ -211,7 +212,7 @@ class Pipeline:
         if part not in ("postgres-task", "spark-job"):
             self._service(part).restart()
 
-    def _service(self, part: str) -> services.Service:
+    def _service(self, part: str) -> services.Service | services.Cluster:
         return {"east": self.east, "west": self.west, "connect": self.connect, "mirror": self.mirror}[part]
 
     def close(self) -> None:
@@ -221,6 +222,16 @@ class Pipeline:
         for service in (self.mirror, self.connect, self.east, self.west):
             service.stop()
         self.postgres.stop()
+
+
+def _cluster(name: str, folder: Path, nodes: int) -> tuple[services.Service | services.Cluster, str]:
+    """A cluster of so many brokers, and where it is found."""
+    logs = folder / "logs"
+    if nodes == 1:
+        address = f"127.0.0.1:{free_ports(1)[0]}"
+        return services.broker(name, folder / name, listen=address, log=logs / f"{name}.log"), address
+    cluster = services.Cluster(name, folder / name, free_ports(2 * nodes))
+    return cluster, cluster.bootstrap
 
 
 def free_ports(count: int) -> list[int]:
