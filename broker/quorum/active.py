@@ -181,12 +181,12 @@ class ActiveController:
             async with asyncio.timeout(LOOK_INTERVAL_MS / 1000):
                 await self._vigil.news.wait()
         except TimeoutError:
-            pass
+            return
+        self._vigil.news.clear()  # on nodes that do not decide too, or they would never rest again
 
     def _miss(self) -> None:
         """The sessions of processes that are gone are over."""
         if self._vigil is not None:
-            self._vigil.news.clear()
             for node, epoch in self._vigil.gone:
                 self._sessions.end(node, epoch, self._now_ms())
 

@@ -13,6 +13,9 @@ from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.broker.quorum.lifecycle import Stage as LifeStage
 from tidemill.broker.quorum.metadata import NewTopic, Request, Response
+from tidemill.broker.quorum.vigil import Vigil
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.net import TcpDialer
 from tidemill.core.runtime.virtual_time import VirtualLoop
 from tidemill.core.wire.message import Message
 
@@ -217,3 +220,27 @@ def test_a_bug_in_a_decision_ends_no_looking_after_brokers() -> None:
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(random.Random(1))) as runner:
         runner.run(whole())
+
+
+class Nobody:
+    """A controller that does not decide."""
+
+    leads = False
+    image = ClusterImage()
+
+    async def decide(self, request: Request) -> Response:
+        raise AssertionError(request)
+
+
+async def test_who_does_not_decide_rests_though_somebody_is_gone() -> None:
+    async def refuse(message: Message) -> Message:
+        raise AssertionError(message)
+
+    vigil = Vigil(1, TcpDialer(), lambda _node: None)
+    active = ActiveController(Nobody(), refuse, clock=SystemClock(), vigil=vigil)
+    task = asyncio.get_running_loop().create_task(active.run())
+    vigil.news.set()
+    await asyncio.sleep(0.05)  # the loop goes on
+    assert not vigil.news.is_set()
+    task.cancel()
+    await asyncio.wait([task])
