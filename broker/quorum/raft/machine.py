@@ -609,7 +609,7 @@ class QuorumMachine(Member):
     def _begin_download(self, snapshot_id: SnapshotId) -> None:
         if snapshot_id.offset_end <= self.high_watermark:
             raise CommittedDataLost(
-                f"leader {self.leader_id} of epoch {self.epoch} has another log than this one below its snapshot, which "
+                f"leader {self.leader_id} of epoch {self.epoch} has another log below its snapshot, which "
                 f"ends at offset {snapshot_id.offset_end}, and up to {self.high_watermark} was committed here"
             )
         self._download = Download(snapshot_id=snapshot_id)
