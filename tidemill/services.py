@@ -6,12 +6,14 @@ and stop or kill them. A `Service` is one such process; its output goes to a log
 A service dies with the program that started it (see `lifeline`), so a killed test run leaves nothing behind.
 """
 
+import base64
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -152,9 +154,6 @@ class Service:
         return status
 
 
-CLUSTER_ID = "dGlkZW1pbGwtY2x1c3Rlcg"
-"""Of clusters whose folders are made for them; 16 bytes, as every cluster id."""
-
 ADDRESS = r"(?P<address>[\w.\-\[\]:]+:(?P<port>\d+))"
 
 
@@ -165,6 +164,12 @@ def broker(
     options = [option for key, value in (settings or {}).items() for option in ("--set", f"{key}={value}")]
     command = ["broker", "start", "--data", str(data), "--listen", listen, *options]
     return Service(name, command, ready=rf"tidemill broker ready: listening on {ADDRESS}", log=log)
+
+
+def _cluster_id(folder: Path) -> str:
+    """The same for one folder, and another for each."""
+    number = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
+    return base64.urlsafe_b64encode(number.bytes).decode().rstrip("=")
 
 
 class Cluster:
@@ -180,7 +185,7 @@ class Cluster:
         clients, controllers = ports[::2], ports[1::2]
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
         common = {
-            "cluster.id": CLUSTER_ID,
+            "cluster.id": _cluster_id(folder),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
             **(settings or {}),
