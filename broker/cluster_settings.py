@@ -19,6 +19,8 @@ from tidemill.core.config import ConfigError, Value
 
 CONTROLLER = "controller"
 
+EVERY_INTERFACE = frozenset({"", "0.0.0.0", "::"})
+
 SHUTDOWN_TIMEOUT_MS = 10_000
 """So long a broker that is told to stop waits for others to take over: they may be stopping too."""
 
@@ -117,6 +119,12 @@ def _problems(values: Mapping[str, Value], voters: VoterSet, listening: Listener
         f"Configuration 'listeners': {each} needs a port: the other nodes are told it before it is open"
         for each in listening.listen
         if not each.port
+    ]
+    found += [
+        f"Configuration 'advertised.listeners' names no host for {each}, and the other nodes have to find it: add "
+        f"{each.name}://HOST:{each.port}"
+        for each in listening.listen
+        if listening.advertised.get(each.name, each).host in EVERY_INTERFACE
     ]
     between = listening.specs.get(listening.inter_broker)
     if between is None:

@@ -48,6 +48,7 @@ def test_topics_are_kept_on_three_nodes_where_nobody_says_otherwise() -> None:
         ({"controller.listener.names": "", "listeners": "PLAINTEXT://b:9092"}, "the other controllers cannot reach"),
         ({"listeners": "PLAINTEXT://b:9092,CONTROLLER://:0"}, "CONTROLLER://:0 needs a port"),
         ({"listeners": "PLAINTEXT://b:0,CONTROLLER://:9093"}, "PLAINTEXT://b:0 needs a port"),
+        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "names no host for PLAINTEXT://:9092"),
         (
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"},
             "CONTROLLER is encrypted, not available yet",
