@@ -22,6 +22,7 @@ import structlog
 from tidemill.broker.cluster_settings import ClusterSettings
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Route
+from tidemill.broker.endpoints import end_points_of
 from tidemill.broker.forwarding import Forwarder, serve_envelope
 from tidemill.broker.live_settings import replication_rate
 from tidemill.broker.log.checkpoints import was_closed_in_order
@@ -42,7 +43,6 @@ from tidemill.broker.quorum.metadata import NewTopic, TopicImage
 from tidemill.broker.quorum.node_wire import isr_to_wire
 from tidemill.broker.quorum.raft.machine import CommittedDataLost
 from tidemill.broker.quorum.raft.voters import VoterEndpoint
-from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.store import MetadataStore
 from tidemill.broker.quorum.vigil import Vigil
 from tidemill.broker.registration_file import PastRegistration, epoch_held, write_registration
@@ -156,7 +156,7 @@ class ClusterPlace:
                 broker_id=self._config.node_id,
                 cluster_id=self._logs.cluster_id,
                 incarnation_id=self._around.new_uuid(),
-                end_points=self._end_points(),
+                end_points=end_points_of(self._config),
                 rack=self._config.broker_rack,
                 previous_broker_epoch=self._held_epoch,
             ),
@@ -171,20 +171,6 @@ class ClusterPlace:
         """Where the other controllers find this one, as the settings of all nodes say."""
         me = self.settings.voters.get(self._config.node_id)
         return (me.endpoints[0].host, me.endpoints[0].port) if me is not None else ("", port)
-
-    def _end_points(self) -> tuple[BrokerEndpoint, ...]:
-        found = []
-        for address in self._config.listen:
-            told = self._config.advertised.get(address.name, address)
-            found.append(
-                BrokerEndpoint(
-                    name=address.name,
-                    host=told.host,
-                    port=told.port or address.port,
-                    security_protocol=self._config.listening.specs[address.name].protocol.value,
-                )
-            )
-        return tuple(found)
 
     def forwarded(self, routes: Iterable[Route]) -> tuple[Route, ...]:
         """The routes of a broker that may not be the one that decides."""

@@ -6,11 +6,13 @@ under the listener that the client came by: one that does not have it is not the
 fenced.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import BrokerServices, RequestContext
 from tidemill.broker.quorum.image import BrokerImage, PartitionImage
+from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.core.error_code import ErrorCode
 
 
@@ -21,6 +23,17 @@ class Endpoint(NamedTuple):
     host: str
     port: int
     rack: str | None
+
+
+def end_points_of(config: BrokerConfig, bound: Sequence[int] = ()) -> tuple[BrokerEndpoint, ...]:
+    """What a broker registers; `bound` are the ports that its listeners have, once they are open."""
+    found = []
+    for index, address in enumerate(config.listen):
+        told = config.advertised.get(address.name, address)
+        port = told.port or (bound[index] if bound else address.port)
+        number = config.listening.specs[address.name].protocol.value
+        found.append(BrokerEndpoint(name=address.name, host=told.host, port=port, security_protocol=number))
+    return tuple(found)
 
 
 def own_endpoint(broker: BrokerServices, ctx: RequestContext) -> Endpoint:

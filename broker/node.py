@@ -29,6 +29,7 @@ from tidemill.broker.admission import Admission
 from tidemill.broker.authorization import ALLOW_ALL, Authorizer
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import NONE_LATER, Dispatcher, LaterRoutes, Route
+from tidemill.broker.endpoints import end_points_of
 from tidemill.broker.fetch_sessions import FetchSessions
 from tidemill.broker.first_routes import FIRST, LATER
 from tidemill.broker.folders import still_there
@@ -48,7 +49,6 @@ from tidemill.broker.producer_ids import ProducerIds
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicImage
-from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.rules import UNCLEAN_KEY
 from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
 from tidemill.broker.quotas import UNLIMITED, QuotaManager
@@ -325,12 +325,7 @@ class Broker:
 
     async def register(self) -> None:
         """Tell the quorum that this node is up, under the addresses it has."""
-        end_points = []
-        for index, address in enumerate(self.config.listen):
-            told = self.config.advertised.get(address.name, address)
-            port = told.port or (self.servers[index].port if self.servers else 0)
-            number = self.config.listening.specs[address.name].protocol.value
-            end_points.append(BrokerEndpoint(name=address.name, host=told.host, port=port, security_protocol=number))
+        end_points = end_points_of(self.config, [server.port for server in self.servers])
         try:
             await self.controller.register_broker(end_points, self.config.broker_rack)
         except KafkaError as error:
