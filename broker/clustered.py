@@ -380,6 +380,10 @@ class ClusterPlace:
         except TimeoutError:
             log.info("no other controller has taken over yet")
 
+    def misses(self, node_id: int) -> bool:
+        """Whether that broker's process has just gone."""
+        return self._vigil.misses(node_id)
+
     # -- asked of the active controller
 
     async def alter_partition(self, replica: Replica, wish: ProposeIsr) -> bool:

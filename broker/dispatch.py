@@ -185,6 +185,9 @@ class BrokerServices(Protocol):
     def config_layers(self) -> "Layers":
         """The broker's settings by strength, for DescribeConfigs."""
 
+    def misses(self, node_id: int) -> bool:
+        """Whether that broker's process has just gone, as far as can be seen from here."""
+
     async def ensure_offsets_topic(self) -> None:
         """Create `__consumer_offsets` if it is not there; raises KafkaError when it cannot be."""
 

@@ -82,6 +82,8 @@ def leader_of(
     broker: BrokerServices, endpoints: Mapping[int, Endpoint], partition: PartitionImage
 ) -> tuple[int, ErrorCode]:
     """The leader that a client is told and what is wrong with it: -1 is none that it can reach, as Kafka has it."""
+    if broker.misses(partition.leader):
+        return -1, ErrorCode.LEADER_NOT_AVAILABLE
     if partition.leader in endpoints:
         return partition.leader, ErrorCode.NONE
     registered = broker.controller.image.brokers.get(partition.leader)

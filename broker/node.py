@@ -177,6 +177,10 @@ class Broker:
             static=self.config.static,
         )
 
+    def misses(self, node_id: int) -> bool:
+        """Whether that broker's process has just gone, as far as can be seen from here."""
+        return self.place is not None and self.place.misses(node_id)
+
     async def ensure_offsets_topic(self) -> None:
         """Create `__consumer_offsets` if it is not there; raises KafkaError when it cannot be."""
         if OFFSETS_TOPIC in self.controller.image.topics:

@@ -109,7 +109,7 @@ def _coordinator(broker: BrokerServices, endpoints: Mapping[int, Endpoint], key:
         if trouble is not None:
             return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, trouble)
     found = endpoints.get(leader)
-    if found is None:
+    if found is None or broker.misses(leader):
         text = f"broker {leader}, which keeps the group, cannot be reached" if leader >= 0 else "nobody keeps the group"
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
     return Coordinator(key=key, node_id=found.node_id, host=found.host, port=found.port, error_message=None)

@@ -7,6 +7,9 @@ proves nothing: sessions are for that. Nor does a broker that was never reached 
 
 That a broker is gone is no more than a hint to look after it now: one that is there after all says so with its next
 heartbeat, and is reached before it can be missed again.
+
+From the loss of a connection until it is there again, or until nothing at all is said, the broker is `missed`: a client
+that asks who leads in that moment has just lost its own, and is better told that nobody does than to go back there.
 """
 
 import asyncio
@@ -44,9 +47,14 @@ class Vigil:
         self._address_of = address_of
         self._wanted: set[Incarnation] = set()
         self._changed = asyncio.Event()
+        self._missed: set[Incarnation] = set()
         self.gone: set[Incarnation] = set()
         self.news = asyncio.Event()
         """Set when somebody is gone; whoever looks clears it."""
+
+    def misses(self, node_id: int) -> bool:
+        """Whether nobody is where that broker was a moment ago."""
+        return bool(self._missed) and any(node == node_id for node, _epoch in self._missed)
 
     def hear(self, delta: ImageDelta) -> None:
         """The metadata has changed."""
@@ -62,6 +70,7 @@ class Vigil:
         if wanted != self._wanted:
             self._wanted = wanted
             self.gone &= wanted
+            self._missed &= wanted
             self._changed.set()
 
     async def run(self) -> None:
@@ -80,12 +89,13 @@ class Vigil:
         reached, refusals = False, 0
         while refusals < REFUSALS:
             try:
-                await self._hold(incarnation[0])
+                await self._hold(incarnation)
             except ConnectionRefusedError:
                 refusals += reached
                 await asyncio.sleep(AGAIN_S if reached else LATER_S)
-            except OSError:
+            except OSError:  # silence proves nothing
                 refusals = 0
+                self._missed.discard(incarnation)
                 await asyncio.sleep(LATER_S)
             else:
                 reached, refusals = True, 0
@@ -93,13 +103,21 @@ class Vigil:
         self.gone.add(incarnation)
         self.news.set()
 
-    async def _hold(self, node_id: int) -> None:
+    async def _hold(self, incarnation: Incarnation) -> None:
         """Have a connection until it is lost; raises OSError where none is to be had."""
-        address = self._address_of(node_id)
+        address = self._address_of(incarnation[0])
         if address is None:
-            raise OSError(f"no address of broker {node_id} is known")
+            raise OSError(f"no address of broker {incarnation[0]} is known")
         lost = asyncio.Event()
-        stream = await self._dialer.dial(address.host, address.port, _nothing, lambda _error: lost.set())
+
+        def miss(_error: Exception | None) -> None:
+            if incarnation in self._wanted:
+                self._missed.add(incarnation)
+            lost.set()
+
+        async with asyncio.timeout(LATER_S):  # its TimeoutError is an OSError
+            stream = await self._dialer.dial(address.host, address.port, _nothing, miss)
+        self._missed.discard(incarnation)
         try:
             await lost.wait()
         finally:

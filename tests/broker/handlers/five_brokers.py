@@ -101,7 +101,12 @@ def moving(topic: TopicImage, *numbers: int) -> TopicImage:
     )
 
 
-def cluster(*, offsets_led_by: tuple[int, ...] = (1, 2, 3, 4, 5, -1), moving_partitions: tuple[int, ...] = ()) -> Any:
+def cluster(
+    *,
+    offsets_led_by: tuple[int, ...] = (1, 2, 3, 4, 5, -1),
+    moving_partitions: tuple[int, ...] = (),
+    missed: tuple[int, ...] = (),
+) -> Any:
     """What handlers see of it: topic t with a partition for each leader that there might be, and none."""
     topics = {
         "t": moving(topic_led_by("t", 1, 1, 2, 3, 4, 5, -1), *moving_partitions),
@@ -125,6 +130,7 @@ def cluster(*, offsets_led_by: tuple[int, ...] = (1, 2, 3, 4, 5, -1), moving_par
         controller=FakeController(image),
         groups=SimpleNamespace(trouble=lambda _group: None),
         ensure_offsets_topic=nothing,
+        misses=lambda node_id: node_id in missed,
         authorizer=ALLOW_ALL,
     )
 

@@ -15,7 +15,7 @@ from tidemill.core.wire.messages.alter_partition_reassignments import (
 )
 from tidemill.core.wire.messages.describe_cluster import DescribeClusterRequest
 from tidemill.core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionQuery, TopicQuery
-from tidemill.core.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from tidemill.core.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from tidemill.core.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidemill.core.wire.messages.find_coordinator import FindCoordinatorRequest
 from tidemill.core.wire.messages.list_partition_reassignments import (
@@ -120,6 +120,18 @@ async def test_a_group_is_kept_where_its_partition_is_led(
     row = response.coordinators[0] if version >= 4 else response
     expected = ErrorCode.NONE if found else ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (row.error_code, (row.node_id, row.host, row.port)) == (expected, found or (-1, "", -1))
+
+
+async def test_a_client_is_not_sent_back_to_a_broker_whose_process_has_just_gone() -> None:
+    broker = cluster(offsets_led_by=(2,), missed=(2,))
+    response = await metadata.handle(broker, MetadataRequest(topics=T), context(12))
+    assert [(each.leader_id, each.error_code) for each in response.topics[0].partitions][:2] == [(1, OK), (-1, AWAY)]
+    assert [each.node_id for each in response.brokers] == [1, 2], "it is still a broker of the cluster"
+    asked = DescribeTopicPartitionsRequest(topics=(TopicRequest(name="t"),))
+    described = await cluster_handlers.describe_topic_partitions(broker, asked, context(0))
+    assert [each.leader_id for each in described.topics[0].partitions][:2] == [1, -1]
+    kept = await groups.find_coordinator(broker, FindCoordinatorRequest(key="g"), context(3))
+    assert (kept.error_code, kept.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
 
 async def test_a_broker_that_keeps_no_group_says_nothing_of_its_own_troubles() -> None:

@@ -11,7 +11,7 @@ from tidemill.broker.quorum import vigil
 from tidemill.broker.quorum.image import BrokerImage, ClusterImage
 from tidemill.broker.quorum.vigil import Vigil
 from tidemill.core.client.connection import Address
-from tidemill.core.runtime.net import TcpDialer
+from tidemill.core.runtime.net import Dialer, OnFrame, OnLost, Stream, TcpDialer
 
 
 class Server:
@@ -54,8 +54,8 @@ def broker(node_id: int, fenced: bool) -> BrokerImage:
 
 
 @asynccontextmanager
-async def watched(server: Server) -> AsyncIterator[Vigil]:
-    found = Vigil(1, TcpDialer(), lambda _node: Address("127.0.0.1", server.port))
+async def watched(server: Server, dialer: Dialer | None = None) -> AsyncIterator[Vigil]:
+    found = Vigil(1, dialer or TcpDialer(), lambda _node: Address("127.0.0.1", server.port))
     task = asyncio.get_running_loop().create_task(found.run())
     try:
         yield found
@@ -81,8 +81,10 @@ async def test_who_listens_no_more_is_gone_at_once() -> None:
         async with asyncio.timeout(5):
             await found.news.wait()
         assert found.gone == {(2, 7)}
+        assert found.misses(2)
         found.see(image(n1=False, n2=True))
         assert found.gone == set(), "it is fenced, which is all that there was to do"
+        assert not found.misses(2)
 
 
 async def test_a_connection_that_is_lost_is_no_broker() -> None:
@@ -91,8 +93,43 @@ async def test_a_connection_that_is_lost_is_no_broker() -> None:
     async with watched(server) as found:
         found.see(image(n2=False))
         await until(lambda: server.connections == 1)
+        assert not found.misses(2)
         server.drop()
         await until(lambda: server.connections == 2)
+        await until(lambda: not found.misses(2))
+        assert not found.gone
+
+
+class Cut:
+    """A network that is there for the first connection, and answers no other."""
+
+    def __init__(self) -> None:
+        self.lose: OnLost | None = None
+        self.dialled = 0
+
+    async def dial(self, host: str, port: int, on_frame: OnFrame, on_lost: OnLost) -> Stream:
+        self.dialled += 1
+        if self.lose is not None:
+            await asyncio.Event().wait()
+        self.lose = on_lost
+        return await TcpDialer().dial(host, port, on_frame, on_lost)
+
+
+async def test_who_is_lost_is_missed_at_once_and_no_longer_than_an_answer_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vigil, "LATER_S", 0.1)
+    server, cut = Server(), Cut()
+    await server.open()
+    async with watched(server, cut) as found:
+        found.see(image(n2=False))
+        await until(lambda: cut.lose is not None and server.connections == 1)
+        assert cut.lose is not None
+        await asyncio.sleep(0)
+        cut.lose(None)
+        assert found.misses(2), "whoever lost the same process asks in this moment"
+        await until(lambda: cut.dialled == 3)
+        assert not found.misses(2), "silence is for sessions to judge"
         assert not found.gone
 
 
