@@ -39,7 +39,7 @@ from tidemill.broker.listeners import ListenAddress, ListenerSpec
 from tidemill.broker.live_settings import cleaner_settings, producer_id_expiration_ms, record_validation, server_limits
 from tidemill.broker.log.cleaner import LogCleaner
 from tidemill.broker.log.config import LogConfig
-from tidemill.broker.log.identity import encode_id, is_claimed
+from tidemill.broker.log.identity import is_claimed
 from tidemill.broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
 from tidemill.broker.log.threads import LogThreads
 from tidemill.broker.log.turns import Turns
@@ -60,6 +60,7 @@ from tidemill.broker.server_limits import ConnectionCounts, RequestMemory
 from tidemill.broker.surroundings import Surroundings
 from tidemill.broker.topic_config import Layers, topic_settings
 from tidemill.core.errors import KafkaError
+from tidemill.core.ids import encode_id
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.disk import Directory
 from tidemill.core.wire.api import ApiKey

@@ -6,7 +6,6 @@ and stop or kill them. A `Service` is one such process; its output goes to a log
 A service dies with the program that started it (see `lifeline`), so a killed test run leaves nothing behind.
 """
 
-import base64
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tidemill import lifeline
+from tidemill.core.ids import encode_id
 
 LOG_TAIL_LINES = 25  # enough for a Python traceback
 
@@ -168,8 +168,7 @@ def broker(
 
 def _cluster_id(folder: Path) -> str:
     """The same for one folder, and another for each."""
-    number = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
-    return base64.urlsafe_b64encode(number.bytes).decode().rstrip("=")
+    return encode_id(uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri()))
 
 
 class Cluster:

@@ -3,15 +3,12 @@
 `meta.properties` names the cluster, the node and the folder itself; `partition.metadata` names the topic a partition
 belongs to, so that a topic deleted and made again under the same name is not mistaken for the old one. A folder that
 says something else than the configuration is refused: starting on it would mix the data of two nodes.
-
-Ids are written as Kafka writes them: the 16 bytes in URL-safe base64 without padding.
 """
 
-import base64
-import binascii
 import uuid
 from dataclasses import dataclass
 
+from tidemill.core.ids import decode_id, encode_id
 from tidemill.core.runtime.disk import Directory
 
 META = "meta.properties"
@@ -29,19 +26,6 @@ class FolderIdentity:
     cluster_id: str
     node_id: int
     directory_id: uuid.UUID
-
-
-def encode_id(value: uuid.UUID) -> str:
-    """An id as text."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def decode_id(text: str) -> uuid.UUID:
-    """The id behind its text; raises ValueError."""
-    try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except binascii.Error as error:
-        raise ValueError(f"{text!r} is not an id") from error
 
 
 def is_claimed(directory: Directory) -> bool:

@@ -16,10 +16,10 @@ import contextlib
 import json
 from typing import Any, Final
 
-from tidemill.broker.log.identity import decode_id, encode_id
 from tidemill.broker.quorum.loading import MetadataCorruptError
 from tidemill.broker.quorum.raft.election import ElectionState
 from tidemill.broker.quorum.store import FOLDER, MetadataStoreError
+from tidemill.core.ids import decode_id, encode_id
 from tidemill.core.runtime.disk import DISK_FULL, Directory
 
 ELECTION_STATE: Final = "election-state"

@@ -26,7 +26,7 @@ from tidemill.broker.config import BROKER_CONFIG, NO_EFFECT
 from tidemill.broker.groups.records import GroupFormatError, OffsetRecord, OffsetTombstone
 from tidemill.broker.groups.records import decode_record as decode_group_record
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets, write_offsets
-from tidemill.broker.log.identity import META, FolderIdentity, FolderRefused, encode_id, read_identity, read_topic_id
+from tidemill.broker.log.identity import META, FolderIdentity, FolderRefused, read_identity, read_topic_id
 from tidemill.broker.quorum.batches import sound_batches
 from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, ImageError, apply_batch
 from tidemill.broker.quorum.records import ConfigRecord, MetadataRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
@@ -43,6 +43,7 @@ from tidemill.broker.tools.kafka_metadata import (
 from tidemill.broker.topic_config import TOPIC_CONFIG
 from tidemill.core.config import ConfigError, ConfigTable
 from tidemill.core.errors import KafkaError
+from tidemill.core.ids import encode_id
 from tidemill.core.records.record import Record, decode_records
 from tidemill.core.runtime.disk import Directory
 from tidemill.core.types import TopicPartition

@@ -7,9 +7,9 @@ import pytest
 
 from tests.broker.broker_world import broker_and_client
 from tidemill.broker.handlers.describe_quorum import ROUTES
-from tidemill.broker.log.identity import encode_id
 from tidemill.broker.quorum.metadata import NewTopic
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.ids import encode_id
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionQuery, TopicQuery

@@ -15,9 +15,10 @@ from typer.testing import CliRunner, Result
 from tests.broker.broker_world import broker_and_client
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, records
 from tests.broker.quorum import kafka_records as kafka
-from tidemill.broker.log.identity import encode_id, read_topic_id
+from tidemill.broker.log.identity import read_topic_id
 from tidemill.broker.tools.log_cli import app
 from tidemill.broker.tools.repair import SIDE_FOLDER
+from tidemill.core.ids import encode_id
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.disk import OsDirectory, is_locked, lock_directory

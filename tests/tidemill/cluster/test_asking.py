@@ -1,0 +1,29 @@
+"""A real broker, asked how its cluster is"""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidemill.cluster.asking import ask_status
+from tidemill.cluster.status import problems
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from tidemill.services import Service
+
+
+@pytest.mark.integration
+async def test_a_node_by_itself_is_its_own_quorum(tidemill_broker: "Service") -> None:
+    async with ClusterClient(tidemill_broker.facts["address"]) as client:
+        await Admin(client).create_topics([NewTopic(name="asked", partitions=2, replication_factor=1, configs={})])
+        found = await ask_status(client, SystemClock().now_ms())
+        (broker,), (controller,) = found.brokers, found.controllers
+        assert broker.address == tidemill_broker.facts["address"]
+        assert found.leader_id == broker.node_id == controller.node_id
+        assert (controller.behind, controller.leads, controller.voter) == (0, True, True)
+        assert found.topics >= 1
+        assert found.partitions >= 2
+        assert found.cluster_id == (await client.metadata(())).cluster_id
+        assert problems(found) == []

@@ -1,0 +1,5 @@
+"""`tidemill cluster`: several brokers as one
+
+`status` is pure: what is wrong, by what the brokers say. `asking` asks them, `files` has the settings of new nodes,
+`cli` is the command.
+"""

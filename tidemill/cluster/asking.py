@@ -1,0 +1,134 @@
+"""A cluster asked how it is
+
+Four questions, to whichever broker answers: who the brokers are (DescribeCluster), who agrees on the metadata
+(DescribeQuorum), who leads and copies what (Metadata), and `min.insync.replicas` of the topics that lack replicas. All
+of them are Kafka's, so the answers of a foreign cluster are read as well; one without a Raft quorum says so.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tidemill.cluster.status import BrokerStatus, ClusterStatus, ControllerStatus, PartitionStatus
+from tidemill.core.client.admin import Admin
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.metadata import ClusterView, TopicView
+from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from tidemill.core.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    PartitionQuery,
+    ReplicaState,
+    TopicQuery,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+FENCED_VERSION = 2  # of DescribeCluster: it tells of fenced brokers too (KIP-1073)
+
+
+async def ask_status(client: ClusterClient, now_ms: int) -> ClusterStatus:
+    """The state of the cluster; `now_ms` is the time of day. Raises ConnectionFailed, KafkaError."""
+    view = await client.metadata(None)
+    brokers = await _brokers(client)
+    trouble = ""
+    quorum = PartitionData(leader_id=-1)
+    try:
+        quorum = await client.retrying(lambda: _quorum(client))
+    except KafkaError as error:
+        trouble = str(error)
+    return ClusterStatus(
+        cluster_id=view.cluster_id or "",
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.leader_epoch,
+        brokers=brokers,
+        controllers=_controllers(quorum, now_ms),
+        topics=len(view.topics),
+        partitions=sum(len(topic.partitions) for topic in view.topics.values()),
+        unwell=await _unwell(client, view),
+        trouble=trouble,
+    )
+
+
+async def _brokers(client: ClusterClient) -> tuple[BrokerStatus, ...]:
+    async def attempt() -> DescribeClusterResponse:
+        connection = await client.any_connection()
+        fenced_too = connection.version_of(ApiKey.DESCRIBE_CLUSTER) >= FENCED_VERSION
+        request = DescribeClusterRequest(include_fenced_brokers=fenced_too)
+        return await client.call(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
+
+    answer = await client.retrying(attempt)
+    if answer.error_code:
+        raise error_for_code(answer.error_code, answer.error_message)
+    return tuple(
+        BrokerStatus(node_id=each.broker_id, address=f"{each.host}:{each.port}", rack=each.rack, fenced=each.is_fenced)
+        for each in sorted(answer.brokers, key=lambda each: each.broker_id)
+    )
+
+
+async def _quorum(client: ClusterClient) -> PartitionData:
+    request = DescribeQuorumRequest(
+        topics=(TopicQuery(topic_name=METADATA_TOPIC, partitions=(PartitionQuery(partition_index=0),)),)
+    )
+    answer = await client.call(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
+    if answer.error_code:
+        raise error_for_code(answer.error_code, answer.error_message)
+    found = answer.topics[0].partitions[0]
+    if found.error_code:
+        raise error_for_code(found.error_code, found.error_message)
+    return found
+
+
+def _controllers(quorum: PartitionData, now_ms: int) -> tuple[ControllerStatus, ...]:
+    replicas = [(each, True) for each in quorum.current_voters] + [(each, False) for each in quorum.observers]
+    end = max((each.log_end_offset for each, _ in replicas), default=-1)
+
+    def status(each: ReplicaState, voter: bool) -> ControllerStatus:
+        leads = each.replica_id == quorum.leader_id
+        caught_up = each.last_caught_up_timestamp
+        return ControllerStatus(
+            node_id=each.replica_id,
+            voter=voter,
+            leads=leads,
+            behind=end - each.log_end_offset if each.log_end_offset >= 0 else None,
+            caught_up_ms_ago=0 if leads else max(0, now_ms - caught_up) if caught_up >= 0 else None,
+        )
+
+    return tuple(status(each, voter) for each, voter in sorted(replicas, key=lambda pair: pair[0].replica_id))
+
+
+async def _unwell(client: ClusterClient, view: ClusterView) -> tuple[PartitionStatus, ...]:
+    topics = [topic for _, topic in sorted(view.topics.items()) if any(_lacks(topic))]
+    wanted = await _min_insync_replicas(client, topics)
+    return tuple(
+        PartitionStatus(
+            name=f"{topic.name}-{number}",
+            leader=topic.partitions[number].leader,
+            replicas=topic.partitions[number].replicas,
+            isr=topic.partitions[number].isr,
+            min_insync_replicas=wanted.get(topic.name),
+        )
+        for topic in topics
+        for number in _lacks(topic)
+    )
+
+
+def _lacks(topic: TopicView) -> Iterable[int]:
+    """The partitions that have no leader, or fewer replicas in sync than replicas."""
+    return (
+        number
+        for number, partition in topic.partitions.items()
+        if partition.leader < 0 or len(partition.isr) < len(partition.replicas)
+    )
+
+
+async def _min_insync_replicas(client: ClusterClient, topics: Sequence[TopicView]) -> dict[str, int]:
+    if not topics:
+        return {}
+    configs = await Admin(client).topic_configs([topic.name for topic in topics])
+    return {
+        name: int(entry.value)
+        for name, entries in configs.items()
+        for entry in entries
+        if entry.name == "min.insync.replicas" and entry.value
+    }
