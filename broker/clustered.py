@@ -56,7 +56,7 @@ from tidemill.broker.surroundings import Surroundings
 from tidemill.broker.topic_config import Layers
 from tidemill.core.client.connection import Address
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import CorruptMessage, error_for_code
+from tidemill.core.errors import CoordinatorLoadInProgress, CorruptMessage, KafkaError, error_for_code
 from tidemill.core.runtime.chance import chance_from
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.message import Message
@@ -410,9 +410,12 @@ class ClusterPlace:
         return bool(code == GRANTED)
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids; raises KafkaError."""
+        """A block of producer ids; raises CoordinatorLoadInProgress, which makes clients ask again, as in Kafka."""
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.life.broker_epoch)
-        answer = await self._ask(request)
+        try:
+            answer = await self._ask(request)
+        except KafkaError as error:
+            raise CoordinatorLoadInProgress(f"no producer ids for now: {error}") from None
         assert isinstance(answer, AllocateProducerIdsResponse)
         return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 

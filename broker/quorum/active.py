@@ -109,7 +109,9 @@ class ActiveController:
                         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
                     return await self.of_clients(message)
                 case AllocateProducerIdsRequest():
-                    block = await self._controller.decide(AllocateProducerIds(broker_id=message.broker_id))
+                    block = await self._controller.decide(
+                        AllocateProducerIds(broker_id=message.broker_id, broker_epoch=message.broker_epoch)
+                    )
                     assert isinstance(block, ProducerIdBlock)
                     return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.count)
         except KafkaError as error:

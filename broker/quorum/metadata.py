@@ -60,7 +60,7 @@ from tidemill.broker.quorum.rules import MIN_IN_SYNC_KEY, Rules
 from tidemill.broker.topic_config import TOPIC_CONFIG, text_of, topic_problems
 from tidemill.core.config import REQUIRED, ConfigError, ConfigTable, ConfigType
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import KafkaError, error_for_code
+from tidemill.core.errors import KafkaError, StaleBrokerEpoch, error_for_code
 from tidemill.core.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -194,9 +194,10 @@ class ResourceResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds:
-    """Hand a block of producer ids to a broker."""
+    """Hand a block of producer ids to a broker; `broker_epoch` is the incarnation that asks, None for this process."""
 
     broker_id: int
+    broker_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -713,6 +714,8 @@ def _check_values(table: ConfigTable, configs: Mapping[str, str]) -> None:
 def _allocate_producer_ids(image: ClusterImage, request: AllocateProducerIds) -> Result:
     first = image.next_producer_id
     broker = image.brokers.get(request.broker_id)
+    if request.broker_epoch is not None and (broker is None or broker.epoch != request.broker_epoch):
+        raise StaleBrokerEpoch(f"epoch {request.broker_epoch} of broker {request.broker_id} is over")
     record = ProducerIdsRecord(
         broker_id=request.broker_id,
         broker_epoch=broker.epoch if broker else -1,

@@ -18,6 +18,7 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidemill.core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidemill.demo.pipeline import free_ports
 
@@ -125,6 +126,16 @@ async def test_producer_ids_of_all_brokers_differ(tmp_path: Path) -> None:
     async with cluster_of_three(tmp_path) as cluster:
         taken = [await each.producer_ids.take() for each in cluster.brokers.values() for _ in range(3)]
         assert len(set(taken)) == len(taken)
+
+
+async def test_while_nobody_hands_out_producer_ids_clients_are_asked_to_come_again(tmp_path: Path) -> None:
+    async with cluster_of_three(tmp_path) as cluster:
+        asked = cluster.follower
+        await cluster.stop(*(node for node, each in cluster.brokers.items() if each is not asked))
+        async with wire_client(asked) as client:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            answer = await client.ask(ApiKey.INIT_PRODUCER_ID, 4, request)
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_one_that_stops_in_order_hands_over_first_and_comes_back_in_sync(tmp_path: Path) -> None:

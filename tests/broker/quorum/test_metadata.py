@@ -34,6 +34,7 @@ from tidemill.broker.quorum.metadata import (
 from tidemill.broker.quorum.records import BrokerEndpoint, ConfigRecord, decode_record, encode_record
 from tidemill.broker.quorum.shared_map import MapDraft
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import StaleBrokerEpoch
 
 RULES = Rules()
 
@@ -390,6 +391,16 @@ def test_producer_ids_are_handed_out_once() -> None:
         assert block.count == PRODUCER_ID_BLOCK
         assert not ids & seen
         seen |= ids
+
+
+def test_an_incarnation_that_is_over_gets_no_producer_ids() -> None:
+    image = cluster()
+    epoch = image.brokers[1].epoch
+    _, block = run(image, AllocateProducerIds(broker_id=1, broker_epoch=epoch))
+    assert block.count == PRODUCER_ID_BLOCK
+    for node, said in ((1, epoch - 1), (1, epoch + 1), (77, epoch)):
+        with pytest.raises(StaleBrokerEpoch):
+            run(image, AllocateProducerIds(broker_id=node, broker_epoch=said))
 
 
 def test_a_broker_that_comes_back_gets_a_later_epoch() -> None:

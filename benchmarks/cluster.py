@@ -1,0 +1,289 @@
+"""Three nodes: how fast they copy, and how long clients wait when one dies
+
+Tidemill and Apache Kafka, three nodes each on this machine, every node broker and controller, replication factor 3,
+`min.insync.replicas=2`, acks=all, the same librdkafka client, neither with an fsync for each batch. Only one cluster
+runs at a time. Settings are the defaults otherwise: the gap is what a user sees who has set nothing.
+
+The gap is the longest time between two acknowledgements around a kill -9 of the partition's leader, of an idempotent
+producer that sends a record every two milliseconds.
+"""
+
+import contextlib
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
+
+from benchmarks import peers
+from benchmarks.measure import emit, measured, ratio, rss_mb
+from tidemill.services import Cluster
+
+NODES = 3
+PARTITIONS = 3
+CASES = {"1000B_16K": (1000, 16_384, 100_000), "1000B_1M": (1000, 1_048_576, 200_000)}
+"""name: (record bytes, batch.size, records)."""
+ROUND_TRIPS = 500
+KILLS = 3
+"""Leaders killed in each round."""
+BEFORE_S = 1.0
+"""So long all is well before a kill."""
+GAP_MAX_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A running cluster; `pids` are asked for anew after a kill."""
+
+    name: str
+    bootstrap: str
+    pids: Callable[[], list[int]]
+    kill: Callable[[int], None]
+    restart: Callable[[int], None]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(peers.free_port())
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def ours(folder: Path) -> Iterator[Target]:
+    """Three Tidemill nodes."""
+    folder.mkdir(parents=True)
+    cluster = Cluster("bench", folder, free_ports(2 * NODES), settings={"flush.policy": "os"}).start()
+
+    def restart(node: int) -> None:
+        cluster.nodes[node].restart()
+
+    try:
+        yield Target(
+            name="tidemill",
+            bootstrap=cluster.bootstrap,
+            pids=lambda: [node.pid for node in cluster.nodes.values()],
+            kill=lambda node: cluster.nodes[node].kill(),
+            restart=restart,
+        )
+    finally:
+        cluster.kill()
+
+
+@contextlib.contextmanager
+def kafka(folder: Path) -> Iterator[Target]:
+    """Three nodes of Apache Kafka."""
+    ports = free_ports(2 * NODES)
+    clients, controllers = ports[:NODES], ports[NODES:]
+    voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
+    cluster_id = peers.cluster_id()
+    files: dict[int, Path] = {}
+    for node, (port, controller) in enumerate(zip(clients, controllers, strict=True), 1):
+        home = folder / f"node-{node}"
+        home.mkdir(parents=True)
+        files[node] = home / "server.properties"
+        values = {
+            "process.roles": "broker,controller",
+            "node.id": str(node),
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(home / "data"),
+        }
+        files[node].write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        peers.run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", str(files[node])])
+    running: dict[int, peers.Peer] = {}
+
+    def begin(node: int) -> None:
+        running[node] = peers.java(
+            f"node-{node}", "kafka.Kafka", [str(files[node])], files[node].parent, heap="1G", first_heap="1G"
+        )
+
+    def restart(node: int) -> None:
+        begin(node)
+        peers.wait_for_port(running[node], clients[node - 1])
+
+    def kill(node: int) -> None:
+        running[node].process.kill()
+        running[node].process.wait()
+
+    try:
+        for node in files:
+            begin(node)
+        for node, peer in running.items():
+            peers.wait_for_port(peer, clients[node - 1])
+        yield Target(
+            name="kafka",
+            bootstrap=",".join(f"127.0.0.1:{port}" for port in clients),
+            pids=lambda: [peer.pid for peer in running.values()],
+            kill=kill,
+            restart=restart,
+        )
+    finally:
+        for peer in running.values():
+            peer.process.kill()
+            peer.process.wait()
+
+
+def new_topic(target: Target, name: str, partitions: int) -> AdminClient:
+    """Make it, and wait until all replicas of all its partitions are in sync."""
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    config = {"min.insync.replicas": "2"}
+    made = admin.create_topics([NewTopic(name, partitions, NODES, config=config)])
+    made[name].result(30)
+    peers.wait_until(lambda: all(is_well(admin, name, each) for each in range(partitions)), 60, f"{name} in sync")
+    return admin
+
+
+def is_well(admin: AdminClient, topic: str, partition: int) -> bool:
+    """Whether somebody leads the partition, and all its replicas are in sync."""
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions.get(partition)
+    return found is not None and found.leader > 0 and len(found.isrs) == NODES
+
+
+def produce(target: Target, case: str) -> dict[str, float]:
+    """MB/s, and the CPU seconds of all nodes for a gigabyte."""
+    size, batch, count = CASES[case]
+    new_topic(target, case, PARTITIONS)
+    producer = Producer(
+        {
+            "bootstrap.servers": target.bootstrap,
+            "acks": "all",
+            "linger.ms": 5,
+            "batch.size": batch,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 1_048_576,
+        }
+    )
+    block = [{"value": bytes(size)} for _ in range(10_000)]
+    producer.list_topics(case, timeout=10)
+    with measured(*target.pids()) as usage:
+        for _ in range(count // len(block)):
+            while len(producer) > 100_000:
+                producer.poll(0.01)
+            producer.produce_batch(case, block)
+        if producer.flush(120):
+            raise RuntimeError(f"{target.name} did not acknowledge everything")
+    bytes_sent = size * count
+    return {
+        "mb_s": round(bytes_sent / usage.wall_s / 1e6, 1),
+        "cpu_s_per_gb": round(usage.cpu_s / bytes_sent * 1e9, 2),
+    }
+
+
+def round_trips(target: Target) -> dict[str, float]:
+    """Milliseconds from a record of 100 bytes to its acknowledgement by all replicas, one at a time."""
+    new_topic(target, "round-trips", 1)
+    producer = Producer({"bootstrap.servers": target.bootstrap, "acks": "all", "linger.ms": 0})
+    took = []
+    for number in range(ROUND_TRIPS + 50):
+        begin = time.perf_counter()
+        producer.produce("round-trips", bytes(100))
+        if producer.flush(30):
+            raise RuntimeError(f"{target.name} did not acknowledge a record")
+        if number >= 50:  # connections are made, code is warm
+            took.append((time.perf_counter() - begin) * 1000)
+    took.sort()
+    return {"p50_ms": round(took[len(took) // 2], 3), "p99_ms": round(took[len(took) * 99 // 100], 3)}
+
+
+def gap_s(target: Target, admin: AdminClient, topic: str) -> float:
+    """Seconds between two acknowledgements around the death of the leader; the node is back afterwards."""
+    acknowledged: list[float] = []
+    lost: list[Any] = []
+
+    def told(error: Any, _message: Any) -> None:
+        if error is None:
+            acknowledged.append(time.monotonic())
+        else:
+            lost.append(error)
+
+    settings: Mapping[str, Any] = {
+        "bootstrap.servers": target.bootstrap,
+        "enable.idempotence": True,
+        "linger.ms": 0,
+    }
+    producer = Producer(dict(settings))
+    begin = time.monotonic()
+    killed, victim = 0.0, 0
+    while True:
+        producer.produce(topic, b"x", on_delivery=told)
+        producer.poll(0.002)
+        now = time.monotonic()
+        if not killed and now - begin > BEFORE_S:
+            victim = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+            target.kill(victim)
+            killed = time.monotonic()
+        if killed and acknowledged[-1] > killed + BEFORE_S and now - acknowledged[-1] < BEFORE_S / 2:
+            break
+        if killed and now > killed + GAP_MAX_S:
+            raise RuntimeError(f"{target.name} acknowledged nothing for {GAP_MAX_S} s after the death of {victim}")
+    if producer.flush(GAP_MAX_S) or lost:
+        raise RuntimeError(f"{target.name} refused records: {lost[:1]}")
+    target.restart(victim)
+    return longest([each for each in acknowledged if each > killed - BEFORE_S / 2])
+
+
+def longest(moments: Sequence[float]) -> float:
+    """The longest time between two of them."""
+    return max(after - before for before, after in itertools.pairwise(moments))
+
+
+def one_round(target: Target) -> dict[str, Any]:
+    """Everything, on a fresh cluster."""
+    cases: dict[str, Any] = {case: produce(target, case) for case in CASES}
+    cases["round_trip"] = round_trips(target)
+    memory = max(rss_mb(pid) for pid in target.pids())
+    admin = new_topic(target, "killed", 1)
+    gaps = []
+    for _ in range(KILLS):
+        peers.wait_until(lambda: is_well(admin, "killed", 0), 120, "all replicas in sync")
+        gaps.append(gap_s(target, admin, "killed"))
+    return {"cases": cases, "rss_mb_a_node": memory, "gaps_s": gaps}
+
+
+def run(folder: Path, *, with_peers: bool, rounds: int) -> None:
+    """Measure, alternating the clusters, each alone on the machine."""
+    starters = {"tidemill": ours} | ({"kafka": kafka} if with_peers else {})
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in starters}
+    for number in range(rounds):
+        for name, starter in starters.items():
+            with starter(folder / f"{name}-{number}") as target:
+                found[name].append(one_round(target))
+    results = {name: summary(each) for name, each in found.items()}
+    emit("cluster", {"rounds": rounds, "nodes": NODES, **results, "ratios": ratios(results)})
+
+
+def summary(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Medians of the rounds; gaps of all of them together."""
+    first = rounds[0]["cases"]
+    gaps = sorted(gap for each in rounds for gap in each["gaps_s"])
+    return {
+        **{
+            case: {key: statistics.median(each["cases"][case][key] for each in rounds) for key in first[case]}
+            for case in first
+        },
+        "rss_mb_a_node": round(max(each["rss_mb_a_node"] for each in rounds)),
+        "gap": {"kills": len(gaps), "median_s": round(statistics.median(gaps), 3), "max_s": round(gaps[-1], 3)},
+    }
+
+
+def ratios(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+    """Ours over Kafka's; empty where it was not measured."""
+    kafka_s, we = results.get("kafka"), results["tidemill"]
+    if kafka_s is None:
+        return {}
+    return {
+        **{f"{case}_mb_s": ratio(we[case]["mb_s"], kafka_s[case]["mb_s"]) for case in CASES},
+        **{f"{case}_cpu": ratio(we[case]["cpu_s_per_gb"], kafka_s[case]["cpu_s_per_gb"]) for case in CASES},
+        "round_trip_p99": ratio(we["round_trip"]["p99_ms"], kafka_s["round_trip"]["p99_ms"]),
+        "rss": ratio(we["rss_mb_a_node"], kafka_s["rss_mb_a_node"]),
+        "gap_median": ratio(we["gap"]["median_s"], kafka_s["gap"]["median_s"]),
+        "gap_max": ratio(we["gap"]["max_s"], kafka_s["gap"]["max_s"]),
+    }
