@@ -8,8 +8,9 @@ proves nothing: sessions are for that. Nor does a broker that was never reached 
 That a broker is gone is no more than a hint to look after it now: one that is there after all says so with its next
 heartbeat, and is reached before it can be missed again.
 
-From the loss of a connection until it is there again, or until nothing at all is said, the broker is `missed`: a client
+From the loss of a connection until it is there again, for about two seconds at most, the broker is missed: a client
 that asks who leads in that moment has just lost its own, and is better told that nobody does than to go back there.
+After that it is the image alone that says who leads, for it may be that only this node is refused.
 """
 
 import asyncio
@@ -102,6 +103,10 @@ class Vigil:
         log.warning("nobody listens where a broker was", broker_id=incarnation[0], broker_epoch=incarnation[1])
         self.gone.add(incarnation)
         self.news.set()
+        await asyncio.sleep(
+            LATER_S
+        )  # by then it is fenced, or the controller finds it where it cannot be reached from here
+        self._missed.discard(incarnation)
 
     async def _hold(self, incarnation: Incarnation) -> None:
         """Have a connection until it is lost; raises OSError where none is to be had."""

@@ -100,6 +100,20 @@ async def test_a_connection_that_is_lost_is_no_broker() -> None:
         assert not found.gone
 
 
+async def test_who_is_refused_here_alone_is_not_missed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vigil, "LATER_S", 0.2)
+    server = Server()
+    await server.open()
+    async with watched(server) as found:
+        found.see(image(n2=False))
+        await until(lambda: server.connections == 1)
+        server.close()
+        await until(lambda: bool(found.gone))
+        assert found.misses(2)
+        await until(lambda: not found.misses(2))
+        assert found.gone == {(2, 7)}, "the controller may still look after it"
+
+
 class Cut:
     """A network that is there for the first connection, and answers no other."""
 
