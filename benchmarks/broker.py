@@ -8,7 +8,7 @@ same process; the figure to trust is the server's CPU per request.
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,10 +47,23 @@ class Target:
 
 def produce(target: Target, topic: str, size: int, batch: int, count: int) -> Usage:
     """Send `count` records of `size` bytes as fast as the client can, acks=1."""
+    return send({**target.client, "acks": 1}, [target.pid], topic, size, batch, count, ahead=400_000)
+
+
+def send(
+    client: Mapping[str, Any],
+    pids: Sequence[int],
+    topic: str,
+    size: int,
+    batch: int,
+    count: int,
+    *,
+    ahead: int,
+) -> Usage:
+    """Send with these settings, at most `ahead` records unacknowledged; what the brokers `pids` spent on it."""
     producer = Producer(
         {
-            **target.client,
-            "acks": 1,
+            **client,
             "linger.ms": 5,
             "batch.size": batch,
             "queue.buffering.max.messages": 500_000,
@@ -59,13 +72,13 @@ def produce(target: Target, topic: str, size: int, batch: int, count: int) -> Us
     )
     block = [{"value": bytes(size)} for _ in range(10_000)]
     producer.list_topics(topic, timeout=10)
-    with measured(target.pid) as usage:
+    with measured(*pids) as usage:
         for _ in range(count // len(block)):
-            while len(producer) > 400_000:
+            while len(producer) > ahead:
                 producer.poll(0.01)
             producer.produce_batch(topic, block)
         if producer.flush(120):
-            raise RuntimeError(f"{target.name} did not acknowledge everything")
+            raise RuntimeError(f"not everything was acknowledged by {client['bootstrap.servers']}")
     return usage
 
 

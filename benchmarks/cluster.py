@@ -21,7 +21,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
 from benchmarks import peers
-from benchmarks.measure import emit, measured, ratio, rss_mb
+from benchmarks.broker import send
+from benchmarks.measure import emit, ratio, rss_mb
 from tidemill.services import Cluster
 
 NODES = 3
@@ -152,25 +153,8 @@ def is_well(admin: AdminClient, topic: str, partition: int) -> bool:
 def produce(target: Target, topic: str, size: int, batch: int, count: int) -> dict[str, float]:
     """MB/s, and the CPU seconds of all nodes for a gigabyte."""
     new_topic(target, topic, PARTITIONS)
-    producer = Producer(
-        {
-            "bootstrap.servers": target.bootstrap,
-            "acks": "all",
-            "linger.ms": 5,
-            "batch.size": batch,
-            "queue.buffering.max.messages": 500_000,
-            "queue.buffering.max.kbytes": 1_048_576,
-        }
-    )
-    block = [{"value": bytes(size)} for _ in range(10_000)]
-    producer.list_topics(topic, timeout=10)
-    with measured(*target.pids()) as usage:
-        for _ in range(count // len(block)):
-            while len(producer) > 100_000:
-                producer.poll(0.01)
-            producer.produce_batch(topic, block)
-        if producer.flush(120):
-            raise RuntimeError(f"{target.name} did not acknowledge everything")
+    client = {"bootstrap.servers": target.bootstrap, "acks": "all"}
+    usage = send(client, target.pids(), topic, size, batch, count, ahead=100_000)
     bytes_sent = size * count
     return {
         "mb_s": round(bytes_sent / usage.wall_s / 1e6, 1),
