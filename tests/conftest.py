@@ -1,6 +1,7 @@
 """Fixtures for parts that only this repository's tests need: Apache Kafka as a peer, programs of the system."""
 
 import asyncio
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
+
+# A JVM of a test lives for a minute: what the second compiler and parallel collectors cost, it never earns back.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
+os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", SHORT_LIVED)
 
 
 @pytest.fixture(scope="session")

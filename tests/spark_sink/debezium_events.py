@@ -165,6 +165,14 @@ class Shop:
         return iter(self.rows)
 
 
+SMALL = value_schema(FIELDS[:2])
+
+
+def small_row(key: int, name: str) -> Message:
+    """The creation of a row of two columns."""
+    return event("c", {"id": key}, {"id": key, "Name": name}, schema=SMALL)
+
+
 def table_row(raw: dict[str, Any]) -> dict[str, Any]:
     """The warehouse's row for a row as it is sent."""
     unscaled = int.from_bytes(base64.b64decode(raw["unit price"]), "big", signed=True)
