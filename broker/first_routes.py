@@ -56,6 +56,8 @@ _WINDOWS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.UNREGISTER_BROKER: (0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+    ApiKey.ADD_RAFT_VOTER: (0, 1),
+    ApiKey.REMOVE_RAFT_VOTER: (0, 0),
 }
 
 

@@ -16,6 +16,7 @@ from tidemill.broker.handlers import (
     log_dirs,
     offset_delete,
     offset_for_leader_epoch,
+    raft_voters,
     reassignments,
     topics,
     update_features,
@@ -34,6 +35,7 @@ LATER_ROUTES: tuple[Route, ...] = (
     *reassignments.ROUTES,
     *describe_quorum.ROUTES,
     *update_features.ROUTES,
+    *raft_voters.ROUTES,
 )
 
 ROUTES: tuple[Route, ...] = (*FIRST, *LATER_ROUTES)

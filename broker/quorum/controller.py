@@ -30,6 +30,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -77,6 +78,7 @@ from tidemill.core.errors import KafkaError, NotController, UnknownTopicOrPartit
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.disk import DISK_FULL
 from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.message import Message
 
 log = structlog.get_logger("tidemill.broker.quorum")
 
@@ -124,7 +126,7 @@ class Elsewhere(Protocol):
 class _Asked:
     """Mutable: a request on its way, what was decided, and the image that this led to."""
 
-    request: Request
+    request: "Request | None"  # None is what the quorum writes about itself
     answer: "asyncio.Future[Response]"
     from_here: bool = True  # by this node's own broker, which is to go by the outcome when it is answered
     records: Sequence[MetadataRecord] = ()
@@ -132,6 +134,8 @@ class _Asked:
     image: ClusterImage = field(default_factory=ClusterImage)
     removed: Mapping[uuid.UUID, str] = field(default_factory=dict)
     unclean: Sequence[UncleanElection] = ()
+    count: int = 0
+    write: Callable[[], Awaitable[int]] | None = None  # puts `count` records that are no decisions behind the log
 
 
 class Controller:
@@ -332,6 +336,10 @@ class Controller:
         """
         return await self._commit(request, from_here=False)
 
+    async def change_voters(self, request: Message) -> Message:
+        """The answer to AddRaftVoter or RemoveRaftVoter; raises KafkaError."""
+        return await self._member.change_voters(request)
+
     def close(self) -> None:
         """Give the metadata log back."""
         self._store.close()
@@ -347,6 +355,7 @@ class Controller:
 
     def follow(self, batches: Iterable[Sequence[MetadataRecord]], offset_end: int) -> None:
         """Take in what another has decided, committed up to `offset_end`; one image for all of it."""
+        self._drop_undone()
         draft = Draft(self._image)
         for records in batches:
             draft.apply_all(records)
@@ -358,6 +367,7 @@ class Controller:
 
     def begin_anew(self, batches: Iterable[Sequence[MetadataRecord]], offset_end: int) -> None:
         """Take in a snapshot of another's, which is all that there is up to `offset_end`."""
+        self._drop_undone()
         draft = Draft(ClusterImage())
         for records in batches:
             draft.apply_all(records)
@@ -371,6 +381,19 @@ class Controller:
         self._speculative = self._image
         self._keep_room()
         self._show(delta)
+
+    def _drop_undone(self) -> None:
+        """What this node has decided and not written yet goes by an image that is none any more."""
+        if self._decided or self._alone:
+            self._resign((), NotController("another controller has decided meanwhile"))
+
+    async def interpose(self, count: int, write: Callable[[], Awaitable[int]]) -> None:
+        """Let the quorum `write` so many records of its own between two decisions; raises KafkaError.
+
+        Decisions go by the offset at which they will be, also those that are not written yet: these come first, and
+        later ones count on what is interposed.
+        """
+        await self._ask(None, from_here=False, count=count, write=write)
 
     def _resign(self, batch: Sequence[_Asked], error: KafkaError) -> None:
         """Another decides by now: what is true of `batch` and of what was decided on it, its log says."""
@@ -396,11 +419,21 @@ class Controller:
 
     async def _commit(self, request: Request, *, from_here: bool = True) -> Response:
         """Decide `request` now; a client that goes away stops waiting, its request is carried out all the same."""
+        return await self._ask(request, from_here=from_here)
+
+    async def _ask(
+        self,
+        request: "Request | None",
+        *,
+        from_here: bool,
+        count: int = 0,
+        write: Callable[[], Awaitable[int]] | None = None,
+    ) -> Response:
         await self._room.acquire()
         if not self._member.leads:
             self._room.release()
             raise NotController(f"node {self._member.leader_id} is the active controller")
-        asked = _Asked(request, asyncio.get_running_loop().create_future(), from_here)
+        asked = _Asked(request, asyncio.get_running_loop().create_future(), from_here, count=count, write=write)
         try:
             self._take(asked)
         except BaseException:
@@ -421,6 +454,10 @@ class Controller:
 
     def _decide(self, asked: _Asked) -> None:
         """Let the speculative image be what the request makes of it; if that fails it stays as it is."""
+        if asked.request is None:
+            offset = self._speculative.offset + asked.count
+            asked.image = self._speculative = replace(self._speculative, offset=offset)
+            return
         result = decide(self._speculative, asked.request, self._rules)
         asked.records, asked.response, asked.removed = result.records, result.response, {}
         asked.unclean = result.unclean
@@ -452,6 +489,8 @@ class Controller:
         batch: list[_Asked] = []
         records = 0
         while self._decided and records < RECORDS_PER_BATCH:
+            if batch and (batch[-1].write or self._decided[0].write):
+                break  # what the quorum writes about itself is a batch of its own
             batch.append(self._decided.popleft())
             records += len(batch[-1].records)
         if not self._decided and not self._alone:
@@ -460,10 +499,11 @@ class Controller:
 
     async def _write_batch(self, batch: Sequence[_Asked]) -> None:
         records = [record for asked in batch for record in asked.records]
+        write = batch[0].write or (partial(self._member.commit, records) if records else None)
         end = self._image.offset
-        if records:
+        if write is not None:
             try:
-                end = await self._member.commit(records)
+                end = await write()
             except (MetadataStoreError, MetadataUnwritable) as error:
                 self._take_back(batch, error)
                 return
@@ -495,15 +535,11 @@ class Controller:
             self._settle(asked, error_for_code(code, str(error)))
 
     def _publish(self, batch: Sequence[_Asked], offset_end: int) -> None:
-        before, image = self._image, batch[-1].image
-        if image.offset != offset_end:  # the quorum has written something about itself in between
-            image = replace(image, offset=offset_end)
-            if self._speculative is batch[-1].image:
-                self._speculative = image
-        self._image = image
+        before, self._image = self._image, batch[-1].image
+        assert self._image.offset == offset_end, f"decided for offset {self._image.offset}, written up to {offset_end}"
         for asked in batch:
             self._removed.update(asked.removed)
-            asked.image = image
+            asked.image = self._image
             for each in asked.unclean:
                 log.error(
                     "unclean leader election: records that were acknowledged may be lost",

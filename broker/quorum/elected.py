@@ -2,7 +2,8 @@
 
 `raft` decides; here its log, its clock and its peers are real. One event is taken in at a time, and all that is to be
 done about it is done before the next one, in the machine's order: what has to be on the disk before something is said
-is there. Only what a leader writes itself is synced beside that, so that its followers have it meanwhile.
+is there. Only what a leader writes itself is synced beside that, so that its followers have it meanwhile; and other
+voters take their turn among the decisions of the controller, which count on the offsets that they will have.
 
 What is committed goes to the controller of this node: its own decisions as answers to `commit`, those of another one as
 `Follower.follow`. This node is active, and decides, once it leads and knows all that was committed before it.
@@ -14,10 +15,10 @@ import asyncio
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -89,6 +90,12 @@ class Follower(Protocol):
 
     def begin_anew(self, batches: Iterable[Sequence[MetadataRecord]], offset_end: int) -> None:
         """A snapshot, which holds all there is up to that offset."""
+
+    async def interpose(self, count: int, write: Callable[[], Awaitable[int]]) -> None:
+        """Have `write` put so many records behind all decisions that count on an offset, and return when it has.
+
+        Raises KafkaError where that is not done, NotController where this node does not decide.
+        """
 
 
 class StoredLog:
@@ -276,10 +283,15 @@ class Elected:
 
         Raises MetadataStoreError and MetadataUnwritable when the log did not take them, NotController.
         """
+        return await self._commit(
+            lambda: self._store.append(records, self._clock.now_ms(), epoch=self._active_in), self._active_in
+        )
+
+    async def _commit(self, append: Callable[[], int], epoch: int) -> int:
         async with self._turn:
-            if not self._still_decides():
+            if not self._still_decides() or epoch != self._active_in:
                 raise self._another_decides()
-            end = self._store.append(records, self._clock.now_ms(), epoch=self._active_in)
+            end = append()
             outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._committing, self._heard = (end, outcome), asyncio.Event()
             self._put(LogChanged())
@@ -297,6 +309,14 @@ class Elected:
 
     def _another_decides(self) -> NotController:
         return NotController(f"node {self.leader_id} is the active controller" if self.leader_id >= 0 else "none is")
+
+    async def change_voters(self, message: Message) -> Message:
+        """The answer to a client that wants other voters; raises NotController, InvalidRequest."""
+        answer: Any = await self.serve(message)
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            raise self._another_decides()
+        changed: Message = answer
+        return changed
 
     def still(self) -> asyncio.Lock:
         """Held, it keeps the files of the log as they are."""
@@ -474,12 +494,30 @@ class Elected:
         await self._append_control((change,), action.epoch)
 
     async def _append_voters(self, action: AppendVoters) -> None:
+        """Write them: now, or where this node decides when what is decided so far has the offsets it counts on."""
         voters = Voters(voters=action.voters)
         known = len(self._store.voter_sets)
         told = self._store.kraft_version and self.machine.voters_offset != BOOTSTRAPPED  # else by no log, if at all
         records = (voters,) if told else (KRaftVersion(version=1), voters)
-        if await self._append_control(records, action.epoch):
+        if self.leads:
+            self._tasks.create_task(self._interpose(records, action.epoch))
+        elif await self._append_control(records, action.epoch):
             self._put_first(*self._new_voters(known), LogChanged())
+
+    async def _interpose(self, records: Sequence[KRaftVersion | Voters], epoch: int) -> None:
+        def append() -> int:
+            known = len(self._store.voter_sets)
+            end = self._store.append_control(records, self._clock.now_ms(), epoch=epoch)
+            self._put_first(*self._new_voters(known), LogChanged())  # ahead of whatever else sees them in the log
+            return end
+
+        try:
+            await self._follower.interpose(len(records), lambda: self._commit(append, epoch))
+        except NotController:
+            return  # and who leads by now knows whether they are in its log
+        except KafkaError as error:
+            log.error("other voters cannot be written: this node leads no more", reason=str(error))
+            self._put(Resign())
 
     async def _append_control(self, records: Sequence[LeaderChange | KRaftVersion | Voters], epoch: int) -> bool:
         def append() -> None:

@@ -16,8 +16,10 @@ from typing import Protocol
 from tidemill.broker.quorum.disk_thread import DiskThread
 from tidemill.broker.quorum.records import MetadataRecord
 from tidemill.broker.quorum.store import LEADER_EPOCH, MetadataStore
+from tidemill.core.errors import UnsupportedVersion
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.types import ZERO_UUID
+from tidemill.core.wire.message import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,9 @@ class Member(Protocol):
         another leads by now: then they may be committed all the same.
         """
 
+    async def change_voters(self, message: Message) -> Message:
+        """The answer to AddRaftVoter or RemoveRaftVoter; raises KafkaError."""
+
     def still(self) -> asyncio.Lock:
         """Held, it keeps the files of the log as they are, except for what the holder of it does."""
 
@@ -87,6 +92,12 @@ class Alone:
         end = self._store.append(records, self._clock.now_ms())
         await self._thread.run(self._store.sync)
         return end
+
+    async def change_voters(self, message: Message) -> Message:
+        """There is none beside this node; raises UnsupportedVersion."""
+        raise UnsupportedVersion(
+            f"node {self.leader_id} is a cluster by itself, which has no voters beside it and gets none"
+        )
 
     def still(self) -> asyncio.Lock:
         """Nobody else writes: who commits nothing meanwhile needs no more."""

@@ -47,6 +47,7 @@ from tidemill.core.wire.messages import (
 )
 from tidemill.core.wire.messages import fetch as wire_fetch
 from tidemill.core.wire.messages import produce as wire_produce
+from tidemill.core.wire.messages.add_raft_voter import AddRaftVoterRequest
 from tidemill.core.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tidemill.core.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -69,6 +70,7 @@ from tidemill.core.wire.messages.leave_group import LeaveGroupRequest
 from tidemill.core.wire.messages.list_config_resources import ListConfigResourcesRequest
 from tidemill.core.wire.messages.list_groups import ListGroupsRequest
 from tidemill.core.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from tidemill.core.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tidemill.core.wire.messages.sync_group import SyncGroupRequest
 from tidemill.core.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tidemill.core.wire.messages.update_features import UpdateFeaturesRequest
@@ -247,6 +249,10 @@ def cluster_scenes() -> Iterator[Scene]:
     yield Scene(ApiKey.DESCRIBE_QUORUM, 2, DescribeQuorumRequest(topics=()), (see,), (CLUSTER,))
     yield Scene(ApiKey.UPDATE_FEATURES, 2, UpdateFeaturesRequest(timeout_ms=1000), (alter,), (CLUSTER,))
     yield Scene(ApiKey.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=1), (alter,), (CLUSTER,))
+    voter: dict[str, Any] = {"cluster_id": None, "voter_id": 2, "voter_directory_id": uuid.UUID(int=2)}
+    more = AddRaftVoterRequest(**voter, timeout_ms=1000, listeners=())
+    yield Scene(ApiKey.ADD_RAFT_VOTER, 1, more, (alter,), (CLUSTER,))
+    yield Scene(ApiKey.REMOVE_RAFT_VOTER, 0, RemoveRaftVoterRequest(**voter), (alter,), (CLUSTER,))
     with_operations = DescribeClusterRequest(include_cluster_authorized_operations=True)
     yield Scene(ApiKey.DESCRIBE_CLUSTER, 2, with_operations, (see,), ())
     with_operations_too = metadata.MetadataRequest(topics=(), include_cluster_authorized_operations=True)

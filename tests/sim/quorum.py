@@ -104,10 +104,11 @@ class Host:
     checked: int = 0
     events: deque[Event] = field(default_factory=deque)
     syncing: bool = False
+    listener: str = "CONTROLLER"
 
     @property
     def endpoint(self) -> VoterEndpoint:
-        return VoterEndpoint("CONTROLLER", f"n{self.node_id}", 9093)
+        return VoterEndpoint(self.listener, f"n{self.node_id}", 9093)
 
     @property
     def voter(self) -> Voter:
@@ -213,6 +214,9 @@ class QuorumSimulation:
         host.syncing = False
         host.log.durable_end = host.log.offset_end
         host.log.part = None
+        if self.changes_voters and not self.healed and self.rng.random() < 0.1:
+            self.seen["moves"] += 1
+            host.listener = f"C{self.seen['moves']}"
         host.machine = self.make(
             node_id=host.node_id,
             directory_id=host.directory_id,
@@ -317,7 +321,17 @@ class QuorumSimulation:
             case AppendLeaderChange():
                 self.begin_epoch(host, action)
             case AppendVoters():
-                self.append_voters(host, action)
+                late = host.machine is not None and host.machine.is_settled and self.rng.random() < 0.7
+                if late:  # behind what else is on its way into the log
+                    self.at(
+                        self.spread(self.rng.choice((2.0, 20.0, 100.0))),
+                        self.append_voters_later,
+                        host,
+                        host.incarnation,
+                        action,
+                    )
+                else:
+                    self.append_voters(host, action)
             case BeginSnapshot():
                 log.part = action.snapshot_id, bytearray()
             case StoreSnapshot():
@@ -356,14 +370,31 @@ class QuorumSimulation:
             raise Violation(f"node {host.node_id} leads epoch {action.epoch} without all that is committed")
         self.append(host, Entry(action.epoch, LEADER_CHANGE))
 
+    def append_voters_later(self, host: Host, incarnation: int, action: AppendVoters) -> None:
+        """In a turn of its own, unless the epoch is over by then."""
+        machine = host.machine
+        if host.incarnation != incarnation or machine is None or not machine.leads or machine.epoch != action.epoch:
+            return
+        if host.paused_until > self.now:
+            self.at(host.paused_until - self.now, self.append_voters_later, host, incarnation, action)
+            return
+        self.seen["voters written late"] += 1
+        self.append_voters(host, action)
+        heard = [*host.events]
+        host.events.clear()
+        for event in heard:
+            self.tell(host, event)
+
     def append_voters(self, host: Host, action: AppendVoters) -> None:
         """One change at a time, and by a leader that has committed something in its epoch (KIP-853)."""
         before = [offset for offset, each in enumerate(host.log.entries) if each.number < 0]
+        assert host.machine is not None
+        known = host.machine.high_watermark  # judged when the step is over
         if before:
             voters = self.sets[-1 - host.log.entries[before[-1]].number]
-            if before[-1] >= host.high_watermark or not voters.overlaps(action.voters):
+            if before[-1] >= known or not voters.overlaps(action.voters):
                 raise Violation(f"node {host.node_id} makes {action.voters.ids} of {voters.ids} at {before[-1]}")
-            if all(each.epoch != action.epoch for each in host.log.entries[: host.high_watermark]):
+            if all(each.epoch != action.epoch for each in host.log.entries[:known]):
                 raise Violation(f"node {host.node_id} has committed nothing in epoch {action.epoch}")
         self.seen["sets of voters"] += 1
         self.sets.append(action.voters)
@@ -721,6 +752,9 @@ class QuorumSimulation:
                 return f"node {host.node_id} has another log than its leader"
             if machine.high_watermark != leader.log.offset_end:
                 return f"node {host.node_id} has {machine.high_watermark} of {leader.log.offset_end}"
+            known = machine.voters.get(host.node_id)
+            if self.changes_voters and machine.is_voter and known != host.voter:
+                return f"node {host.node_id} is {host.voter}, and the voters have {known}"
         return None
 
 

@@ -53,7 +53,17 @@ def test_what_is_committed_stays_and_a_leader_is_found(share: int) -> None:
     for seed in range(FIRST_SEED + share, FIRST_SEED + RUNS, SHARES):
         seen.update(run(seed).seen)
     if RUNS >= 120:
-        often = ("elections", "leaders", "power cuts", "kills", "cuts", "sets of voters", "changes NONE", "snapshots")
+        often = (
+            "elections",
+            "leaders",
+            "power cuts",
+            "kills",
+            "cuts",
+            "sets of voters",
+            "changes NONE",
+            "snapshots",
+            "voters written late",
+        )
         now_and_then = ("truncations", "snapshots installed", "wipes", "appends refused")
         assert min(seen[name] for name in often) > RUNS / SHARES / 8, seen
         assert min(seen[name] for name in now_and_then) > RUNS / SHARES / 20, seen
@@ -168,6 +178,15 @@ class ChangesTwoVotersAtOnce(QuorumMachine):
         return self.high_watermark > leadership.epoch_start
 
 
+class ForgetsAChangeOnItsWay(QuorumMachine):
+    """What nobody waits for any more is taken for not written, which it may be a moment later."""
+
+    def _see_to_change(self, leadership: Leadership) -> None:
+        super()._see_to_change(leadership)
+        if leadership.change is not None and leadership.change.token is None:
+            leadership.change = None
+
+
 class ChangesVotersBeforeItIsSettled(QuorumMachine):
     """A leader that does not know yet which change before is committed makes another one."""
 
@@ -241,6 +260,7 @@ PLANTED_MACHINES = [
     TakesAChunkForTheSnapshot,
     CountsItselfAfterItsRemoval,
     ChangesTwoVotersAtOnce,
+    ForgetsAChangeOnItsWay,
     ChangesVotersBeforeItIsSettled,
     TruncatesToTheHighWatermark,
     DivergesToTheHighWatermark,

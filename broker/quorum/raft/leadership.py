@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from tidemill.broker.quorum.raft.messages import AddVoterRequest, ChangeRequest, FetchRequest
+from tidemill.broker.quorum.raft.messages import AddVoterRequest, ChangeRequest, FetchRequest, UpdateVoterRequest
 from tidemill.broker.quorum.raft.voters import Voter, VoterSet
 
 NEVER = -1
@@ -43,14 +43,26 @@ class HeldFetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoterChange:
-    """Somebody waits for another set of voters. `proposed` is whether it is in the log, `offset` where."""
+    """Another set of voters on its way. `proposed` is whether it is to be written, `offset` where that was.
 
-    token: Hashable
+    Under `token` somebody waits for it, None is nobody (any more). What is to be written cannot be taken back: it stays
+    the only one on its way until it is committed.
+    """
+
+    token: Hashable | None
     request: ChangeRequest
     voters: VoterSet
     deadline_ms: int
     proposed: bool = False
     offset: int | None = None
+
+    @property
+    def is_answered_early(self) -> bool:
+        """Whether who waits wants to know only that it is in the log."""
+        request = self.request
+        if isinstance(request, AddVoterRequest):
+            return not request.ack_when_committed
+        return isinstance(request, UpdateVoterRequest)
 
 
 class Leadership:
@@ -180,5 +192,5 @@ class Leadership:
     def deadlines(self) -> Iterable[int]:
         """When somebody who waits has waited long enough."""
         yield from (each.deadline_ms for each in self.held.values())
-        if self.change is not None:
+        if self.change is not None and self.change.token is not None:
             yield self.change.deadline_ms

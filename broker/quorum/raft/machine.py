@@ -57,10 +57,11 @@ from tidemill.broker.quorum.raft.events import (
     Tick,
     VotersChanged,
 )
-from tidemill.broker.quorum.raft.leadership import HeldFetch, Leadership, VoterChange
+from tidemill.broker.quorum.raft.leadership import HeldFetch, Leadership, Progress, VoterChange
 from tidemill.broker.quorum.raft.log_view import Divergence
 from tidemill.broker.quorum.raft.member import Member, Role
 from tidemill.broker.quorum.raft.messages import (
+    AddVoterRequest,
     BeginQuorumEpochRequest,
     ChangeRequest,
     EndQuorumEpochRequest,
@@ -75,8 +76,8 @@ from tidemill.broker.quorum.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from tidemill.broker.quorum.raft.peers import Asked
-from tidemill.broker.quorum.raft.voter_changes import Refusal, changed_voters
+from tidemill.broker.quorum.raft.peers import UPDATES, Asked
+from tidemill.broker.quorum.raft.voter_changes import Refusal, changed_voters, why_late
 from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint
 from tidemill.broker.quorum.snapshot import SnapshotId
 from tidemill.core.error_code import ErrorCode
@@ -187,6 +188,7 @@ class QuorumMachine(Member):
             return
         held = min(self._leader_high_watermark, self._log.durable_end)
         self.high_watermark = max(self.high_watermark, held)
+        self._tell_own_address(leader_id)
         if self._storing or not self._peers.may_ask(leader_id, self._now):
             return
         if self._download is not None:
@@ -196,6 +198,13 @@ class QuorumMachine(Member):
             self._ask(leader_id, self.leader_endpoints, request)
         elif self._log.durable_end == self._log.offset_end:
             self._ask(leader_id, self.leader_endpoints, self._fetch_request())
+
+    def _tell_own_address(self, leader_id: int) -> None:
+        """Have the voters know this one as it is; beside the fetches, which the leader may need to take it in."""
+        me = self._own_news
+        if me is not None and self._has_fetched and self._peers.may_ask(UPDATES, self._now):
+            request = UpdateVoterRequest(cluster_id=self._cluster_id, epoch=self.epoch, voter=me)
+            self._ask(leader_id, self.leader_endpoints, request, way=UPDATES)
 
     def _campaign_on(self) -> None:
         campaign = self._campaign
@@ -243,19 +252,43 @@ class QuorumMachine(Member):
         self.high_watermark = max(self.high_watermark, end)
 
     def _see_to_change(self, leadership: Leadership) -> None:
+        self._see_to_own_address(leadership)
         change = leadership.change
         if change is None:
             return
         recently = self._now - self._settings.fetch_timeout_ms
         if change.offset is not None and self.high_watermark > change.offset:
             leadership.change = None
-            self._reply(change.token, ErrorCode.NONE)
-        elif self._now >= change.deadline_ms:
-            leadership.change = None
-            self._reply(change.token, ErrorCode.REQUEST_TIMED_OUT, "not caught up, or not committed, in time")
+            self._answer_change(change, ErrorCode.NONE)
+        elif change.offset is not None and change.is_answered_early and change.token is not None:
+            self._answer_change(change, ErrorCode.NONE)
+            leadership.change = replace(change, token=None)
+        elif change.token is not None and self._now >= change.deadline_ms:
+            self._answer_change(change, ErrorCode.REQUEST_TIMED_OUT, why_late(change, self._fetched_of(change)))
+            leadership.change = replace(change, token=None) if change.proposed else None
         elif not change.proposed and leadership.may_be_proposed(change, recently):
             leadership.change = replace(change, proposed=True)
             self._do(AppendVoters(epoch=self.epoch, voters=change.voters))
+
+    def _see_to_own_address(self, leadership: Leadership) -> None:
+        """A leader that the voters know under another address changes that as its followers ask it to."""
+        me = self._own_news
+        if me is not None and self._may_change_voters(leadership):
+            request = UpdateVoterRequest(cluster_id=self._cluster_id, epoch=self.epoch, voter=me)
+            leadership.change = VoterChange(
+                token=None, request=request, voters=self.voters.updating(me), deadline_ms=self._now
+            )
+
+    def _answer_change(self, change: VoterChange, error: ErrorCode, message: str | None = None) -> None:
+        if change.token is not None:
+            self._reply(change.token, error, message)
+
+    def _fetched_of(self, change: VoterChange) -> Progress | None:
+        """What is known of a voter that is to be added."""
+        if not isinstance(change.request, AddVoterRequest):
+            return None
+        found = self.replicas.get(change.request.voter.node_id)
+        return found if found is not None and found.directory_id == change.request.voter.directory_id else None
 
     def _see_to_the_end(self) -> None:
         if self._now >= self._deadline or (self._is_alone and not self._successors):
@@ -477,7 +510,7 @@ class QuorumMachine(Member):
             message = "the voters are configured on every node (controller.quorum.voters)"
             self._reply(token, ErrorCode.UNSUPPORTED_VERSION, message)
         elif not self._may_change_voters(leadership):
-            self._reply(token, ErrorCode.REQUEST_TIMED_OUT, "another change is not committed yet, or nothing is")
+            self._reply(token, ErrorCode.REQUEST_TIMED_OUT, self._why_no_change(leadership))
         else:
             changed = changed_voters(self.voters, request)
             if isinstance(changed, Refusal):
@@ -487,6 +520,11 @@ class QuorumMachine(Member):
             else:
                 deadline_ms = self._now + max(request.timeout_ms, 0)
                 leadership.change = VoterChange(token=token, request=request, voters=changed, deadline_ms=deadline_ms)
+
+    def _why_no_change(self, leadership: Leadership) -> str:
+        if leadership.change is not None or self.voters_offset >= self.high_watermark:
+            return "another change of the voters is under way; ask again when it is committed"
+        return "this controller was elected a moment ago and has not committed anything yet; ask again"
 
     def _may_change_voters(self, leadership: Leadership) -> bool:
         """One change at a time, and none before this leader knows what is committed (KIP-853)."""
@@ -539,6 +577,8 @@ class QuorumMachine(Member):
                     self._leadership.begun_ms[asked.node_id] = self._now
             case EndQuorumEpochRequest(), EpochResponse():
                 self._told_end.add(asked.node_id)
+            case UpdateVoterRequest(), EpochResponse():  # the log says it soon; until then it is not said again
+                self._peers.back_off(asked.node_id, self._now, self._settings.fetch_wait_max_ms)
             case FetchRequest(), FetchResponse():
                 self._fetched(asked.request, response)
             case FetchSnapshotRequest(), FetchSnapshotResponse():
@@ -557,10 +597,11 @@ class QuorumMachine(Member):
     def _failed(self, asked: Asked) -> None:
         if isinstance(asked.request, FetchSnapshotRequest):
             self._download = None  # it may be gone there; the next fetch says what there is
-        patient = isinstance(
-            asked.request, BeginQuorumEpochRequest
-        )  # it may be away for days, and asks when it is back
-        self._peers.back_off(asked.node_id, self._now, self._settings.fetch_wait_max_ms if patient else None)
+        match asked.request:
+            case BeginQuorumEpochRequest() | UpdateVoterRequest():  # it may be away for days; and that is not urgent
+                self._peers.back_off(asked.node_id, self._now, self._settings.fetch_wait_max_ms)
+            case _:
+                self._peers.back_off(asked.node_id, self._now)
 
     def _fetched(self, asked: FetchRequest, response: FetchResponse) -> None:
         if self._role is not Role.FOLLOWER or self._storing:

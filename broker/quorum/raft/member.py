@@ -219,6 +219,15 @@ class Member:
         return self._voters.offset >= self.high_watermark and self._voters.was_voter(self.node_id, self.directory_id)
 
     @property
+    def _own_news(self) -> Voter | None:
+        """This voter as it is, where the voters know it otherwise and may be changed; None where nothing is to do."""
+        known = self.voters.get(self.node_id)
+        if known is None or not self.is_voter or not self._endpoints or self._voters.is_configured:
+            return None
+        me = Voter(node_id=self.node_id, directory_id=self.directory_id, endpoints=self._endpoints)
+        return me if me != known else None
+
+    @property
     def _own_votes(self) -> tuple[int, ...]:
         return (self.node_id,) if self.is_voter else ()
 
@@ -247,7 +256,7 @@ class Member:
             return
         for held in leadership.held.values():
             self._do(Reply(token=held.token, response=self._fetch_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
-        if leadership.change is not None:
+        if leadership.change is not None and leadership.change.token is not None:
             self._reply(leadership.change.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _become_unattached(self, state: ElectionState, timeout_ms: int | None = None) -> None:
@@ -325,8 +334,11 @@ class Member:
 
     # -- what is sent
 
-    def _ask(self, node_id: int, endpoints: tuple[VoterEndpoint, ...], request: Request) -> None:
-        request_id = self._peers.sent(node_id, request, self._now)
+    def _ask(
+        self, node_id: int, endpoints: tuple[VoterEndpoint, ...], request: Request, *, way: int | None = None
+    ) -> None:
+        """`way` is the one on which it goes, that of all requests to this node unless another one is named."""
+        request_id = self._peers.sent(node_id if way is None else way, request, self._now)
         self._do(Send(request_id=request_id, node_id=node_id, endpoints=endpoints, request=request))
 
     def _vote_request(self, voter: Voter, *, pre_vote: bool) -> VoteRequest:

@@ -96,11 +96,12 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddVoterRequest:
-    """Make a voter of one that follows; answered when that is committed."""
+    """Make a voter of one that follows; answered when that is committed, or as soon as it is in the leader's log."""
 
     cluster_id: str | None
     voter: Voter
     timeout_ms: int
+    ack_when_committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,7 @@ class RemoveVoterRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateVoterRequest:
-    """My listeners and versions are these now; from a voter to its leader."""
+    """My listeners and versions are these now; from a voter to its leader, answered when it is in the leader's log."""
 
     cluster_id: str | None
     epoch: int

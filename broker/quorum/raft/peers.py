@@ -1,13 +1,17 @@
 """What was asked of whom, and who is left alone for a moment
 
 One request at a time for each node: an answer is one to that request, or it is too late and nobody listens. Whoever
-changes role or epoch forgets what it has asked, so that nothing said to what it was is taken by what it is.
+changes role or epoch forgets what it has asked, so that nothing said to what it was is taken by what it is. What a
+voter says of itself goes another way than its fetches, for the leader may need these to take it in.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidemill.broker.quorum.raft.messages import Request
 from tidemill.broker.quorum.raft.settings import QuorumSettings
+
+UPDATES: Final = -1
+"""The way to the leader, whoever that is, on which a voter says where it is now; no node has this id."""
 
 
 class Asked(NamedTuple):

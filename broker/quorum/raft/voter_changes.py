@@ -6,6 +6,7 @@ When a change may begin at all is the leader's affair.
 
 from typing import NamedTuple
 
+from tidemill.broker.quorum.raft.leadership import Progress, VoterChange
 from tidemill.broker.quorum.raft.messages import AddVoterRequest, ChangeRequest, RemoveVoterRequest
 from tidemill.broker.quorum.raft.voters import VoterSet
 from tidemill.core.error_code import ErrorCode
@@ -17,6 +18,23 @@ class Refusal(NamedTuple):
 
     error: ErrorCode
     message: str
+
+
+def why_late(change: VoterChange, fetched: Progress | None) -> str:
+    """What to say to who has waited as long as it wanted; `fetched` is what is known of a voter to be added."""
+    if change.proposed:
+        return (
+            "the change is in the leader's log and not committed in time; it will be when a majority of the voters has "
+            "it: see the quorum's status before asking again"
+        )
+    assert isinstance(change.request, AddVoterRequest), "only who is added has to catch up"
+    node_id = change.request.voter.node_id
+    if fetched is None:
+        return (
+            f"node {node_id} with this directory does not fetch from the leader: start it, with "
+            "process.roles=controller, and see its directory.id in meta.properties"
+        )
+    return f"node {node_id} has not caught up in time: it holds {max(fetched.end, 0)} of {fetched.log_end} records"
 
 
 def changed_voters(voters: VoterSet, request: ChangeRequest) -> VoterSet | Refusal:

@@ -67,6 +67,7 @@ def request_to_wire(request: said.Request) -> Message:
                 voter_id=request.voter.node_id,
                 voter_directory_id=request.voter.directory_id,
                 listeners=tuple(_listener(add_raft_voter, each) for each in request.voter.endpoints),
+                ack_when_committed=request.ack_when_committed,
             )
         case said.RemoveVoterRequest():
             return remove_raft_voter.RemoveRaftVoterRequest(
@@ -255,7 +256,12 @@ def _read_change(message: Message) -> said.Request:
                 directory_id=message.voter_directory_id,
                 endpoints=_end_points(message.listeners),
             )
-            return said.AddVoterRequest(cluster_id=message.cluster_id, voter=voter, timeout_ms=message.timeout_ms)
+            return said.AddVoterRequest(
+                cluster_id=message.cluster_id,
+                voter=voter,
+                timeout_ms=message.timeout_ms,
+                ack_when_committed=message.ack_when_committed,
+            )
         case remove_raft_voter.RemoveRaftVoterRequest():
             return said.RemoveVoterRequest(
                 cluster_id=message.cluster_id, node_id=message.voter_id, directory_id=message.voter_directory_id

@@ -1,17 +1,20 @@
 """Several controllers that agree, with their real logs: who decides, what survives, what a full disk means"""
 
 import asyncio
+import uuid
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.broker.quorum.quorum_stage import CLUSTER, PORT, Node, Stage
+from tests.broker.quorum.quorum_stage import CLUSTER, ENDPOINT, PORT, Node, Stage
 from tidemill.broker.quorum.control import KRaftVersion, Voters
-from tidemill.broker.quorum.metadata import TopicRef
+from tidemill.broker.quorum.log_batches import decode_log
+from tidemill.broker.quorum.metadata import RegisterBroker, Registration, TopicRef
 from tidemill.broker.quorum.raft.messages import AddVoterRequest, RemoveVoterRequest
 from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint, VoterSet
 from tidemill.broker.quorum.raft.wire import request_to_wire
+from tidemill.broker.quorum.records import RegisterBrokerRecord
 from tidemill.broker.quorum.snapshot import SnapshotId, encode, records_of
 from tidemill.broker.quorum.store import FILE, FOLDER
 from tidemill.core.error_code import ErrorCode
@@ -265,6 +268,117 @@ def test_voters_come_and_the_first_one_goes(snapshot_bytes: int, seed: int) -> N
             assert node.store.voter_sets[-1][1].ids == (2, 3)
 
     Stage(seed, snapshot_bytes=snapshot_bytes).run(course)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_voters_come_and_go_between_decisions_that_count_on_their_offsets(seed: int) -> None:
+    """A broker's epoch is the offset of its registration, and one may be decided before another one is written."""
+
+    async def course(stage: Stage) -> None:
+        first, *others = stage.nodes.values()
+        known = VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])
+        formatted(first)
+        await first.start(voters=VoterSet())
+        leader = await stage.leader([first])
+        granted: dict[int, int] = {}
+
+        async def register(broker_id: int) -> None:
+            await asyncio.sleep(stage.rng.random() * 0.4)
+            request = RegisterBroker(
+                broker_id=broker_id, incarnation_id=uuid.UUID(int=broker_id), end_points=(ENDPOINT,), rack=None
+            )
+            done = await leader.controller.decide(request)
+            assert isinstance(done, Registration)
+            granted[broker_id] = done.broker_epoch
+
+        registering = [asyncio.ensure_future(register(100 + each)) for each in range(200)]
+        for node in others:
+            await node.start(voters=known)
+            joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
+            assert await changed(leader, joins) == ErrorCode.NONE
+        await asyncio.gather(*registering)
+        await stage.agree()
+        found = {
+            record.broker_id: view.base_offset + number
+            for view in decode_log(leader.store.read(0, 2**20))
+            for number, record in enumerate(view.records)
+            if isinstance(record, RegisterBrokerRecord)
+        }
+        assert found == granted
+        assert {each.node_id: each.epoch for each in others[0].controller.image.brokers.values()} == granted
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_is_removed_under_load_and_the_next_goes_on(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        first, *others = stage.nodes.values()
+        known = VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])
+        formatted(first)
+        await first.start(voters=VoterSet())
+        leader = await stage.leader([first])
+        await stage.register(leader)
+        for node in others:
+            await node.start(voters=known)
+            joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
+            assert await changed(leader, joins) == ErrorCode.NONE
+        made: list[str] = []
+
+        async def make() -> None:
+            for number in range(40):
+                name, away = f"t{number}", 0
+                while True:
+                    try:
+                        result = await (await stage.leader()).create(name)
+                    except NotController:
+                        away += 1
+                        assert away < 1000
+                        await asyncio.sleep(0.01)
+                        continue
+                    assert result.error is None or result.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+                    made.append(name)
+                    break
+
+        making = asyncio.ensure_future(make())
+        await asyncio.sleep(stage.rng.random() * 0.05)
+        goes = RemoveVoterRequest(cluster_id=CLUSTER, node_id=first.node_id, directory_id=first.directory_id)
+        assert await changed(leader, goes) == ErrorCode.NONE
+        await making
+        await stage.agree()
+        assert (await stage.leader()) in others
+        assert sorted(leader.controller.image.topics) == sorted(made)
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_voter_that_comes_back_at_another_address_is_found_there(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        first, second, third = stage.nodes.values()
+        known = VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])
+        formatted(first)
+        await first.start(voters=VoterSet())
+        leader = await stage.leader([first])
+        await stage.register(leader)
+        for node in (second, third):
+            await node.start(voters=known)
+            joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
+            assert await changed(leader, joins) == ErrorCode.NONE
+        for moved in (second, first):  # a follower, and the leader
+            await moved.end()
+            moved.host += "-moved"
+            await moved.start(voters=known)
+            among = [each for each in stage.nodes.values() if each is not moved]
+            await (await stage.leader(among)).create(f"by-{moved.host}")
+            await stage.agree()
+            async with asyncio.timeout(10):
+                while moved.store.voter_sets[-1][1].get(moved.node_id) != voter(moved):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        await third.end()
+        await (await stage.leader([first, second])).create("by those two alone")
+
+    Stage(seed).run(course)
 
 
 def test_a_quorum_of_one_needs_nobody() -> None:

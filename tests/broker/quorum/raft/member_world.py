@@ -74,6 +74,7 @@ class Lone:
         self.now_ms = 10_000
         self.node_id = node_id
         self.syncs = True
+        self.late: list[AppendVoters] | None = None  # what waits for its turn, where voters are not written at once
         self.machine = QuorumMachine(
             node_id=node_id,
             directory_id=directory(node_id),
@@ -84,8 +85,7 @@ class Lone:
             settings=settings or QuorumSettings(),
             rng=NoChance(),
             now_ms=self.now_ms,
-            endpoints=voter(node_id).endpoints,
-            **named,
+            **{"endpoints": voter(node_id).endpoints, **named},
         )
         self.said: list[Action] = []
         self.tokens = 0
@@ -104,6 +104,8 @@ class Lone:
                     case AppendLeaderChange():
                         self.log.append(Entry(action.epoch, 0))
                         events.append(LogChanged())
+                    case AppendVoters() if self.late is not None:
+                        self.late.append(action)
                     case AppendVoters():
                         offset = self.log.append(Entry(action.epoch, -1))
                         events += [VotersChanged(offset=offset, voters=action.voters), LogChanged()]
@@ -118,6 +120,15 @@ class Lone:
                     self.log.durable_end = self.log.offset_end
         self.said += done
         return done
+
+    def write_late(self) -> None:
+        """The voters that have waited for their turn are in the log."""
+        assert self.late
+        action = self.late.pop()
+        offset = self.log.append(Entry(action.epoch, -1))
+        self.tell(VotersChanged(offset=offset, voters=action.voters))
+        self.log.durable_end = self.log.offset_end
+        self.tell(LogChanged())
 
     def wait(self, ms: int) -> list[Action]:
         """Time goes by, with a Tick at its end."""

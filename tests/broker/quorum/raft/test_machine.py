@@ -734,7 +734,13 @@ def test_a_voter_that_does_not_catch_up_is_not_added() -> None:
     token = world.tokens
     world.wait(1_000)
     assert world.replies[token].error == ErrorCode.REQUEST_TIMED_OUT
+    assert "node 4 with this directory does not fetch from the leader" in world.replies[token].message
     assert world.machine.voters.ids == (1, 2)
+    assert world.ask(add(4)) is None
+    token = world.tokens
+    world.fetch(4, 0)
+    world.wait(1_000)
+    assert world.replies[token].message == "node 4 has not caught up in time: it holds 0 of 2 records"
 
 
 def test_one_change_at_a_time_and_none_before_the_leader_is_settled() -> None:
@@ -791,8 +797,72 @@ def test_a_voter_says_where_it_is_now() -> None:
     assert world.ask(replace(request, epoch=0)).error == ErrorCode.FENCED_LEADER_EPOCH
     assert world.ask(replace(request, epoch=9)).error == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert world.ask(replace(request, voter=voter(2))).error == ErrorCode.NONE  # nothing new
-    assert world.ask(request) is None
+    assert world.ask(request).error == ErrorCode.NONE  # as soon as it is in the log: it may be needed to commit it
     assert world.machine.voters.get(2) == moved
+    assert world.ask(remove(2)).error == ErrorCode.REQUEST_TIMED_OUT
+    world.fetch(2)
+    assert world.ask(remove(2)).error == ErrorCode.NONE
+
+
+def test_whoever_adds_may_not_want_to_wait_until_it_is_committed() -> None:
+    world = settled(1, 2)
+    assert world.ask(replace(add(4), ack_when_committed=False)) is None
+    token = world.tokens
+    world.fetch(4)
+    assert world.replies[token].error == ErrorCode.NONE
+    assert world.machine.high_watermark < world.log.offset_end
+
+
+def test_a_change_that_waits_for_its_turn_in_the_log_stays_the_only_one() -> None:
+    world = settled(1, 2)
+    world.late = []
+    world.ask(add(4))
+    token = world.tokens
+    world.fetch(4)
+    assert len(world.late) == 1
+    world.wait(1_000)
+    assert world.replies[token].error == ErrorCode.REQUEST_TIMED_OUT
+    assert "not committed in time" in (world.replies[token].message or "")
+    world.fetch(2)
+    answer = world.ask(remove(2))
+    assert answer.error == ErrorCode.REQUEST_TIMED_OUT
+    assert "another change of the voters is under way" in answer.message
+    world.write_late()
+    world.late = None
+    assert world.machine.voters.ids == (1, 2, 4)
+    world.fetch(2)
+    world.fetch(4)
+    assert world.ask(remove(4)) is None
+
+
+def test_a_voter_that_has_moved_says_so_beside_its_fetches_and_once() -> None:
+    new = (VoterEndpoint("CONTROLLER", "new", 1),)
+    world = Lone(1, 2, node_id=2, endpoints=new)
+    begin = BeginQuorumEpochRequest(cluster_id=CLUSTER, epoch=1, leader_id=1, leader_endpoints=voter(1).endpoints)
+    world.ask(begin)
+    assert not world.sent(UpdateVoterRequest)  # not before it is known that the leader is one
+    fetch_id, _ = world.sent(FetchRequest)[1]
+    done = world.answer(fetch_id, FetchResponse(epoch=1, leader_id=1, high_watermark=0, log_start_offset=0))
+    assert set(world.sent(FetchRequest, done)) == {1}
+    request_id, request = world.sent(UpdateVoterRequest, done)[1]
+    assert request.voter == replace(voter(2), endpoints=new)
+    assert request.epoch == 1
+    done = world.answer(request_id, EpochResponse(epoch=1, leader_id=1))
+    assert not world.sent(UpdateVoterRequest, [*done, *world.wait(100)])
+    assert world.sent(UpdateVoterRequest, world.wait(400))  # it has not heard of it: the leader may have lost it
+
+
+def test_a_leader_that_has_moved_tells_the_voters_when_it_may() -> None:
+    new = (VoterEndpoint("CONTROLLER", "new", 1),)
+    world = Lone(1, 2, endpoints=new)
+    world.lead()
+    assert world.machine.voters.get(1) == voter(1)
+    world.fetch(2)
+    assert world.machine.voters.get(1) == replace(voter(1), endpoints=new)
+    appended = len(of(AppendVoters, world.said))
+    world.fetch(2)
+    world.wait(500)
+    assert len(of(AppendVoters, world.said)) == appended
 
 
 @pytest.mark.parametrize(
