@@ -4,13 +4,13 @@
 finds nobody but itself there, or no such setting, is a cluster of its own and needs nothing of what is here.
 
 Some of Kafka's terms are not honoured yet, and are refused with a sentence rather than taken for something else: a node
-that is a controller only, voters found by `controller.quorum.bootstrap.servers`, and TLS between nodes.
+that is a controller only, and voters found by `controller.quorum.bootstrap.servers`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidemill.broker.listeners import ListenAddress, Listeners, SecurityProtocol
+from tidemill.broker.listeners import ListenAddress, Listeners
 from tidemill.broker.quorum.lifecycle import LifeSettings
 from tidemill.broker.quorum.raft.settings import QuorumSettings
 from tidemill.broker.quorum.raft.voters import VoterSet, parse_voters
@@ -110,11 +110,11 @@ def _problems(values: Mapping[str, Value], voters: VoterSet, listening: Listener
             "reach this one; for example listeners=PLAINTEXT://host:9092,CONTROLLER://host:9093 and "
             "controller.listener.names=CONTROLLER"
         )
-    for each in listening.controllers:
-        if listening.protocols[each.name] is not SecurityProtocol.PLAINTEXT:
-            found.append(f"Configuration 'listeners': {each.name} is encrypted, not available yet for controllers")
-        elif CONTROLLER in roles and not each.port:
-            found.append(f"Configuration 'listeners': {each} needs a port, for the other nodes have to know it")
+    found += [
+        f"Configuration 'listeners': {each} needs a port, for the other nodes have to know it"
+        for each in listening.controllers
+        if CONTROLLER in roles and not each.port
+    ]
     found += [
         f"Configuration 'listeners': {each} needs a port: the other nodes are told it before it is open"
         for each in listening.listen
@@ -126,14 +126,9 @@ def _problems(values: Mapping[str, Value], voters: VoterSet, listening: Listener
         for each in listening.listen
         if listening.advertised.get(each.name, each).host in EVERY_INTERFACE
     ]
-    between = listening.specs.get(listening.inter_broker)
-    if between is None:
+    found += listening.control_problems
+    if listening.inter_broker not in listening.specs:
         found.append(f"Configuration 'inter.broker.listener.name': {listening.inter_broker} is not in listeners")
-    elif between.protocol is not SecurityProtocol.PLAINTEXT:
-        found.append(
-            f"Configuration 'inter.broker.listener.name': {between.name} is encrypted, which is not available yet "
-            "between brokers; name a PLAINTEXT listener on a private address"
-        )
     if _number(values, "broker.session.timeout.ms") <= _number(values, "broker.heartbeat.interval.ms"):
         found.append("Configuration 'broker.session.timeout.ms' is not longer than broker.heartbeat.interval.ms")
     return found

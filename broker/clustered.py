@@ -54,6 +54,7 @@ from tidemill.broker.replication.throttle import RateThrottle, names_replica
 from tidemill.broker.running import Start, working
 from tidemill.broker.surroundings import Surroundings
 from tidemill.broker.topic_config import Layers
+from tidemill.broker.ways_to_nodes import WaysToNodes
 from tidemill.core.client.connection import Address
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import CoordinatorLoadInProgress, CorruptMessage, KafkaError, error_for_code
@@ -67,6 +68,7 @@ from tidemill.core.wire.messages.envelope import EnvelopeRequest
 
 if TYPE_CHECKING:
     from tidemill.broker.node import Broker
+    from tidemill.broker.tls_watch import ListenerTls
 
 log = structlog.get_logger("tidemill.broker.cluster")
 
@@ -99,7 +101,8 @@ class ClusterPlace:
         self._logs = logs
         self._executor = around.threads.pool("quorum", QUORUM_THREADS)
         self._thread = DiskThread(self._executor)
-        self._transport = around.new_transport()
+        self._ways = WaysToNodes(config, around)
+        self._transport = self._ways.transport()
         self._election = ElectionStateFile(logs.directory)
         self._held_epoch = epoch_held(logs.directory, closed_in_order=was_closed_in_order(logs.directory))
         self._changed = asyncio.Event()
@@ -138,7 +141,7 @@ class ClusterPlace:
             chance=chance_from(self._around.new_uuid()),
             on_failure=on_failure,
         )
-        self._vigil = Vigil(self._config.node_id, self._around.new_dialer(), self._address_of)
+        self._vigil = Vigil(self._config.node_id, self._ways.dialer(), self._address_of)
         controller.watch(self._vigil.hear)
         self.active = ActiveController(
             controller,
@@ -166,6 +169,11 @@ class ClusterPlace:
         )
         controller.elsewhere = self
         return self.member
+
+    @property
+    def control_tls(self) -> "ListenerTls | None":
+        """What this node shows to controllers, and as one, where they speak TLS."""
+        return None if self._ways.control is None else self._ways.control.watch
 
     def _told(self, port: int) -> tuple[str, int]:
         """Where the other controllers find this one, as the settings of all nodes say."""
@@ -275,7 +283,7 @@ class ClusterPlace:
             replicas=broker.replicas,
             logs=self._logs,
             clock=self._around.clock,
-            dialer=self._around.new_dialer(),
+            dialer=self._ways.dialer(),
             address_of=self._address_of,
             broker_epoch=lambda: self.life.broker_epoch,
             topic=lambda name: self.controller.image.topics.get(name),

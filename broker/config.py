@@ -330,7 +330,6 @@ NO_EFFECT: Mapping[str, str] = {
          "ssl.trustmanager.algorithm"),
         "Java's; ssl.enabled.protocols says what is spoken",
     ),
-    "ssl.endpoint.identification.algorithm": "about brokers as clients of one another, and there is one",
     **dict.fromkeys(
         ("socket.send.buffer.bytes", "socket.receive.buffer.bytes", "socket.listen.backlog.size"),
         "left to the operating system",

@@ -11,7 +11,7 @@ kind, the first ones there are; sums are over all, and `left_out` says how many 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tidemill.broker.coordination.leaderships import ShardState
 from tidemill.broker.groups.coordinator import GroupCoordinator
@@ -27,6 +27,9 @@ from tidemill.broker.request_meter import RequestMeter
 from tidemill.broker.server import Server
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.metric_parts import MetricParts
+
+if TYPE_CHECKING:
+    from tidemill.broker.tls_watch import ListenerTls
 
 GROUP_ID_CHARACTERS_MAX: Final = 255
 """Of a group that has rows of its own: an id may have 32 thousand, and whoever makes groups chooses it."""
@@ -94,12 +97,12 @@ class ListenerRow(NamedTuple):
 
 
 class CertificateRow(NamedTuple):
-    """What a listener that speaks TLS shows to its clients, and how many have not got in."""
+    """What a listener that speaks TLS shows, and how many have not got in: of controllers nobody counts that."""
 
     not_after_s: int
     stale: bool
     reload_failures: int
-    handshakes_failed: int
+    handshakes_failed: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,7 @@ class Figures:
     errors: Mapping[tuple[int, int], int]
     refused: Mapping[Refusal, int]
     listeners: tuple[ListenerRow, ...]
+    control: tuple[str, CertificateRow] | None = None
     syncs: int
     sync_s: float
     uncleanable: int
@@ -182,6 +186,10 @@ class CountedBroker(Protocol):
     servers: list[Server]
 
     @property
+    def control_tls(self) -> "ListenerTls | None":
+        """What is shown to controllers, where they speak TLS."""
+
+    @property
     def node_id(self) -> int:
         """`node.id` of this broker."""
 
@@ -219,16 +227,21 @@ async def take_figures(broker: CountedBroker, series_max: int, parts: MetricPart
             )
             for each in broker.servers
         ]
-        figures = replace(figures, listeners=tuple(listeners))
+        figures = replace(figures, listeners=tuple(listeners), control=_control(broker.control_tls))
     return replace(figures, left_out=left_out, failed=frozenset(failed))
 
 
 def _certificate(server: Server) -> CertificateRow | None:
     tls = server.tls
-    if tls is None:
-        return None
-    ends_s = tls.certificate.not_after_s
-    return CertificateRow(ends_s, tls.stale is not None, tls.reload_failures, server.handshakes_failed)
+    return None if tls is None else _shown(tls, server.handshakes_failed)
+
+
+def _control(tls: "ListenerTls | None") -> tuple[str, CertificateRow] | None:
+    return None if tls is None or not tls.shows_any else (tls.listener, _shown(tls, None))
+
+
+def _shown(tls: "ListenerTls", failed: int | None) -> CertificateRow:
+    return CertificateRow(tls.certificate.not_after_s, tls.stale is not None, tls.reload_failures, failed)
 
 
 async def _take_logs(

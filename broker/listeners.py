@@ -8,6 +8,9 @@ listener only.
 Where Kafka asks for more than one node needs, less is enough: the listener that brokers use among themselves need not
 be named, and without `advertised.listeners` a client is told the address that it has connected to.
 
+Among nodes each is a client of the others, on the terms of the listener that it reaches them by: so a broker has terms
+for the controllers' listener too, where it has none of that name itself.
+
 Not here: opening sockets (`server`), certificates (`tidemill.core.runtime.tls`).
 """
 
@@ -15,11 +18,18 @@ import enum
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tidemill.broker.principals import DEFAULT_RULES, MappingRule, parse_rules
 from tidemill.core.config import ConfigError, Value, nearest
-from tidemill.core.security.tls_settings import SERVER_TLS, TlsSettings, server_tls
+from tidemill.core.security.tls_settings import (
+    CHECK_HOST,
+    PROTOCOLS,
+    SERVER_TLS,
+    ClientAuth,
+    TlsSettings,
+    server_tls,
+)
 
 DEFAULT_PROTOCOL_MAP = ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT")
 PREFIX = "listener.name."
@@ -74,14 +84,18 @@ class ListenerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """All that is said about listeners; those of `controllers` are opened by one of several nodes only."""
+    """All that is said about listeners; those of `controllers` are opened by one of several nodes only.
+
+    `control` are the terms on which controllers are reached, None with `control_problems` where they cannot be.
+    """
 
     listen: tuple[ListenAddress, ...]
     advertised: Mapping[str, ListenAddress]
     specs: Mapping[str, ListenerSpec]
     inter_broker: str
     controllers: tuple[ListenAddress, ...] = ()
-    protocols: Mapping[str, SecurityProtocol] = field(default_factory=dict)
+    control: ListenerSpec | None = None
+    control_problems: tuple[str, ...] = ()
 
 
 def is_prefixed(name: str) -> bool:
@@ -106,16 +120,18 @@ def read_listeners(values: Mapping[str, Value], given: Mapping[str, str]) -> Lis
     listen = tuple(each for each in everyone if each.name not in names.controllers)
     if not listen and everyone:
         problems.append("Configuration listeners names no listener for clients: add PLAINTEXT://host:port")
-    problems += _prefix_problems(given, [each.name for each in everyone])
+    problems += _prefix_problems(given, [*(each.name for each in everyone), *names.controllers])
     specs = {}
     for each in listen:
         try:
-            specs[each.name] = _spec(each, names.protocol(each.name), values, given)
+            specs[each.name] = _spec(each.name, str(each), names.protocol(each.name), values, given)
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    problems += _unused(given, specs.values())
+    controllers = tuple(each for each in everyone if each.name in names.controllers)
+    control, control_problems = _control(names, controllers, values, given)
+    problems += _unused(given, {**{name: spec.protocol for name, spec in specs.items()}, **names.of_controllers()})
     if problems:
         raise ConfigError(problems)
     return Listeners(
@@ -123,8 +139,9 @@ def read_listeners(values: Mapping[str, Value], given: Mapping[str, str]) -> Lis
         advertised={name: each for name, each in advertised.items() if name not in names.controllers},
         specs=specs,
         inter_broker=names.inter_broker or _first_of(listen),
-        controllers=tuple(each for each in everyone if each.name in names.controllers),
-        protocols={each.name: names.protocol(each.name) for each in everyone},
+        controllers=controllers,
+        control=control,
+        control_problems=control_problems,
     )
 
 
@@ -182,6 +199,9 @@ class _Names:
 
     def protocol(self, name: str) -> SecurityProtocol:
         return self._map[name]
+
+    def of_controllers(self) -> dict[str, SecurityProtocol]:
+        return {name: self._map[name] for name in self.controllers if name in self._map}
 
     def end_points(self, key: str, *, distinct_ports: bool) -> list[ListenAddress]:
         """The addresses that `key` lists; raises ConfigError."""
@@ -301,39 +321,87 @@ def _apart(setting: str, names: Iterable[str]) -> tuple[str, str]:
     return text[:size], text[size + 1 :]
 
 
+def _control(
+    names: _Names, controllers: Sequence[ListenAddress], values: Mapping[str, Value], given: Mapping[str, str]
+) -> tuple[ListenerSpec | None, tuple[str, ...]]:
+    """On what terms controllers speak to one another, and brokers to them; or what is wrong with that."""
+    if not names.controllers:
+        return None, ()
+    where = controllers[0] if controllers else None
+    name = where.name if where is not None else names.controllers[0]
+    if name not in names.of_controllers():
+        return None, (
+            f"Controller listener with name {name} defined in controller.listener.names not found in "
+            "listener.security.protocol.map.",
+        )
+    try:
+        spec = _spec(name, str(where or name), names.protocol(name), values, given, serves=where is not None)
+    except ConfigError as error:
+        return None, tuple(error.problems)
+    return spec, tuple(f"Listener {where or name}: {problem}" for problem in _not_by_grpc(spec.tls))
+
+
+def _not_by_grpc(tls: TlsSettings | None) -> Iterator[str]:
+    """What cannot be had between controllers, whose TLS is gRPC's."""
+    if tls is None:
+        return
+    if not tls.has_trust:
+        yield (
+            "it is not said who may vouch for the other controllers: set ssl.truststore.location to a PEM file with "
+            "their certificates"
+        )
+    if set(tls.protocols) != set(PROTOCOLS):
+        yield f"ssl.enabled.protocols is always {','.join(PROTOCOLS)} between controllers: set it so for this listener"
+    if tls.cipher_suites:
+        yield "ssl.cipher.suites cannot be chosen between controllers: set it empty for this listener"
+    if tls.key_password:
+        yield (
+            "the private key that controllers use cannot be encrypted: take the password off it with `openssl pkey "
+            "-in KEY.pem -out PLAIN.pem`, keep the file readable by this user only, and leave ssl.key.password out"
+        )
+    if tls.client_auth is ClientAuth.REQUESTED:
+        yield "ssl.client.auth is none or required between controllers: set it so for this listener"
+
+
 def _spec(
-    address: ListenAddress, protocol: SecurityProtocol, values: Mapping[str, Value], given: Mapping[str, str]
+    name: str,
+    where: str,
+    protocol: SecurityProtocol,
+    values: Mapping[str, Value],
+    given: Mapping[str, str],
+    *,
+    serves: bool = True,
 ) -> ListenerSpec:
+    """The terms of one listener; `serves` unless this node is only a client there."""
     if protocol.has_sasl:
         raise ConfigError(
-            [f"Listener {address} asks for {protocol.name}: SASL is not available yet, only PLAINTEXT and SSL are"]
+            [f"Listener {where} asks for {protocol.name}: SASL is not available yet, only PLAINTEXT and SSL are"]
         )
     if not protocol.has_tls:
-        return ListenerSpec(name=address.name, protocol=protocol)
-    prefix = f"{PREFIX}{address.name.lower()}."
-    own = {name.removeprefix(prefix): text for name, text in given.items() if name.startswith(prefix)}
+        return ListenerSpec(name=name, protocol=protocol)
+    prefix = f"{PREFIX}{name.lower()}."
+    own = {key.removeprefix(prefix): text for key, text in given.items() if key.startswith(prefix)}
     try:
         mine = SERVER_TLS.parse(own, ignore_unknown=True)
-        merged = {name: mine[name] if name in own else values[name] for name in SERVER_TLS.names()}
+        merged = {key: mine[key] if key in own else values[key] for key in SERVER_TLS.names()}
         return ListenerSpec(
-            name=address.name,
+            name=name,
             protocol=protocol,
-            tls=server_tls(merged),
+            tls=server_tls(merged, serves=serves),
             principal_rules=parse_rules(str(merged["ssl.principal.mapping.rules"])),
         )
     except ConfigError as error:
-        raise ConfigError([f"Listener {address}: {problem}" for problem in error.problems]) from None
+        raise ConfigError([f"Listener {where}: {problem}" for problem in error.problems]) from None
     except ValueError as error:
-        raise ConfigError([f"Listener {address}: ssl.principal.mapping.rules: {error}"]) from None
+        raise ConfigError([f"Listener {where}: ssl.principal.mapping.rules: {error}"]) from None
 
 
-def _unused(given: Mapping[str, str], specs: Iterable[ListenerSpec]) -> Iterator[str]:
+def _unused(given: Mapping[str, str], protocols: Mapping[str, SecurityProtocol]) -> Iterator[str]:
     """Settings of TLS that nobody would notice the lack of."""
-    names = {spec.name: spec.tls is not None for spec in specs}
-    encrypted = {name.lower() for name, has_tls in names.items() if has_tls}
+    encrypted = {name.lower() for name, protocol in protocols.items() if protocol.has_tls}
     for setting in given:
-        name, key = _apart(setting, names) if is_prefixed(setting) else ("", setting)
-        if key not in SERVER_TLS or name in encrypted or (not name and encrypted):
+        name, key = _apart(setting, protocols) if is_prefixed(setting) else ("", setting)
+        if key not in SERVER_TLS or name in encrypted or (not name and (encrypted or key == CHECK_HOST)):
             continue
         which = f"listener {name.upper()} has" if name else "no listener has"
         what = "not the protocol SSL" if name else "the protocol SSL"

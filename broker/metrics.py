@@ -159,13 +159,15 @@ def _listeners(figures: Figures) -> Iterator[Family]:
     refused = [(labels(listener=row.name, reason=why), count) for _, row in rows for why, count in row.refused.items()]
     yield Family("tidemill_broker_connections_refused_total", "counter", "connections not let in", refused)
     shown = [(at, row.certificate) for at, row in rows if row.certificate is not None]
+    if figures.control is not None:
+        shown.append((labels(listener=figures.control[0]), figures.control[1]))
     ends = [(at, its.not_after_s) for at, its in shown]
     yield Family("tidemill_broker_certificate_not_after_seconds", "gauge", "end of a certificate, since 1970", ends)
     stale = [(at, int(its.stale)) for at, its in shown]
     yield Family("tidemill_broker_certificate_stale", "gauge", "1: its file has changed and cannot be used", stale)
     unread = [(at, its.reload_failures) for at, its in shown]
     yield Family("tidemill_broker_certificate_reload_failures_total", "counter", "new files not usable", unread)
-    failed = [(at, its.handshakes_failed) for at, its in shown]
+    failed = [(at, its.handshakes_failed) for at, its in shown if its.handshakes_failed is not None]
     yield Family("tidemill_broker_handshakes_failed_total", "counter", "clients that did not get in", failed)
 
 

@@ -182,6 +182,11 @@ class Broker:
         """Whether that broker's process has just gone, as far as can be seen from here."""
         return self.place is not None and self.place.misses(node_id)
 
+    @property
+    def control_tls(self) -> "ListenerTls | None":
+        """What this node shows to controllers, and as one, where they speak TLS."""
+        return None if self.place is None else self.place.control_tls
+
     async def ensure_offsets_topic(self) -> None:
         """Create `__consumer_offsets` if it is not there; raises KafkaError when it cannot be."""
         if OFFSETS_TOPIC in self.controller.image.topics:
@@ -629,15 +634,15 @@ def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]
         await broker.logs.checkpoint()
 
     async def refresh_certificates() -> None:
-        for server in broker.servers:
-            if server.tls is not None:
-                await server.tls.refresh()
+        for tls in (*(server.tls for server in broker.servers), broker.control_tls):
+            if tls is not None:
+                await tls.refresh()
 
     async def snapshot() -> None:
         broker.controller.want_snapshot_when_due()
 
     config = broker.config
-    encrypted = any(spec.tls is not None for spec in config.listening.specs.values())
+    encrypted = broker.control_tls is not None or any(spec.tls for spec in config.listening.specs.values())
     return [
         *([("certificates", CERTIFICATES_INTERVAL_S, refresh_certificates)] if encrypted else []),
         ("log-retention", config.log_retention_check_interval_ms / 1000, enforce_retention),

@@ -6,6 +6,7 @@ its clients is the event loop's.
 """
 
 import os
+import ssl
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tidemill.core.runtime.net import Dialer, TcpDialer
 from tidemill.core.runtime.threads import OS_THREADS, Threads
 
 if TYPE_CHECKING:
+    from tidemill.broker.quorum.grpc_tls import NodeTls
     from tidemill.broker.quorum.transport import Transport
 
 
@@ -36,11 +38,11 @@ def open_folder(path: str) -> OpenFolder:
     return OpenFolder(directory, partial(os.close, descriptor))
 
 
-def grpc_transport() -> "Transport":
+def grpc_transport(tls: "NodeTls | None" = None) -> "Transport":
     """Calls among nodes; loaded by a node that has others."""
     from tidemill.broker.quorum.grpc_transport import GrpcTransport
 
-    return GrpcTransport()
+    return GrpcTransport(tls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +59,6 @@ class Surroundings:
     """The way to the other nodes' controllers."""
     new_dialer: Callable[[], Dialer] = TcpDialer
     """The way to their brokers."""
+    new_tls_transport: "Callable[[NodeTls], Transport]" = grpc_transport
+    new_tls_dialer: Callable[[Callable[[], ssl.SSLContext]], Dialer] = TcpDialer
+    """The same two where they are encrypted."""

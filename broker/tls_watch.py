@@ -8,6 +8,7 @@ wrong with the new file, and `stale` says so until another change is good.
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -23,20 +24,31 @@ SOON_S: Final = 7 * 86_400
 
 
 class ListenerTls:
-    """What one listener shows; raises TlsProblem if there is nothing that it could show."""
+    """What one listener shows; raises TlsProblem if there is nothing that it could show.
 
-    def __init__(self, listener: str, settings: TlsSettings) -> None:
+    `load` makes of the files what is used; it runs in a thread of its own where they have changed.
+    """
+
+    def __init__(
+        self, listener: str, settings: TlsSettings, load: Callable[[TlsSettings], TlsContext] = server_context
+    ) -> None:
         self.listener = listener
         self.stale: str | None = None  # why the files are not what is in use
         self.reloads = 0
         self.reload_failures = 0
         self._settings = settings
         self._stamps = file_stamps(settings.files)
-        self._used = server_context(settings)
+        self._load = load
+        self._used = load(settings)
 
     def context(self) -> ssl.SSLContext:
         """For the next connection."""
         return self._used.context
+
+    @property
+    def shows_any(self) -> bool:
+        """Whether there is a certificate at all; only who is a client may be without."""
+        return self._used.certificate is not None
 
     @property
     def certificate(self) -> Certificate:
@@ -52,7 +64,7 @@ class ListenerTls:
             return
         self._stamps = stamps
         try:
-            self._used = await asyncio.to_thread(self._load)
+            self._used = await asyncio.to_thread(self._load, self._settings)
         except TlsProblem as problem:
             self.stale = str(problem)
             self.reload_failures += 1
@@ -62,12 +74,12 @@ class ListenerTls:
         self.reloads += 1
         self.tell("certificate changed", now_s=None)
 
-    def _load(self) -> TlsContext:
-        return server_context(self._settings)
-
     def tell(self, event: str, now_s: float | None) -> None:
         """One line about the certificate in use; a warning if `now_s` is given and its end is near."""
-        found = self.certificate
+        found = self._used.certificate
+        if found is None:  # of a client that shows none
+            log.info(event, listener=self.listener)
+            return
         facts = {"listener": self.listener, "subject": found.subject, "valid_until_s": found.not_after_s}
         if now_s is None or now_s < found.not_after_s - SOON_S:
             log.info(event, **facts)

@@ -175,15 +175,24 @@ class Cluster:
     """Broker nodes that are one cluster, each a process that is broker and controller.
 
     `ports` are two for each node, for its clients and for the other controllers; `nodes` are by node id, from 1 on.
+    `listener` is that of clients and brokers.
     """
 
     def __init__(
-        self, name: str, folder: Path, ports: Sequence[int], *, settings: Mapping[str, str] | None = None
+        self,
+        name: str,
+        folder: Path,
+        ports: Sequence[int],
+        *,
+        settings: Mapping[str, str] | None = None,
+        listener: str = "PLAINTEXT",
     ) -> None:
         self.name = name
+        self._folder = folder
+        self._listener = listener
         clients, controllers = ports[::2], ports[1::2]
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
-        common = {
+        self._settings = {
             "cluster.id": _cluster_id(folder),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
@@ -193,17 +202,26 @@ class Cluster:
         self.addresses = {node: f"127.0.0.1:{port}" for node, port in enumerate(clients, 1)}
         self.nodes: dict[int, Service] = {}
         for node, (port, controller) in enumerate(zip(clients, controllers, strict=True), 1):
-            own = {
-                "node.id": str(node),
-                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            }
-            options = [option for key, value in {**common, **own}.items() for option in ("--set", f"{key}={value}")]
-            self.nodes[node] = Service(
-                f"{name} node {node}",
-                ["broker", "start", "--data", str(folder / f"node-{node}"), *options],
-                ready=rf"tidemill broker ready: listening on {ADDRESS}",
-                log=folder / f"node-{node}.log",
-            )
+            own = {"listeners": f"{listener}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"}
+            self.nodes[node] = self._node(node, own)
+
+    def _node(self, node: int, own: Mapping[str, str]) -> Service:
+        given = {**self._settings, "node.id": str(node), **own}
+        options = [option for key, value in given.items() for option in ("--set", f"{key}={value}")]
+        return Service(
+            f"{self.name} node {node}",
+            ["broker", "start", "--data", str(self._folder / f"node-{node}"), *options],
+            ready=rf"tidemill broker ready: listening on {ADDRESS}",
+            log=self._folder / f"node-{node}.log",
+        )
+
+    def add_broker(self, port: int, settings: Mapping[str, str] | None = None) -> Service:
+        """One more node, which is no controller; it is not started yet."""
+        node = max(self.nodes) + 1
+        own = {"process.roles": "broker", "listeners": f"{self._listener}://127.0.0.1:{port}", **(settings or {})}
+        self.addresses[node] = f"127.0.0.1:{port}"
+        self.nodes[node] = self._node(node, own)
+        return self.nodes[node]
 
     def start(self, timeout_s: float = 60) -> "Cluster":
         """Start them all, and wait for all; raises ServiceError with the end of a log."""

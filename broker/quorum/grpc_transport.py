@@ -2,7 +2,7 @@
 
 Each API is a unary method, `/tidemill.quorum/<name>`; its bytes are `tidemill.broker.quorum.transport`'s. gRPC brings
 what calls over a bad network need: deadlines, one connection for many calls, an end to those whose caller is gone, and
-TLS on the listener's own terms.
+TLS on the listener's own terms (`grpc_tls`).
 
 A channel that has failed waits a moment before it connects again, longer each time; here not longer than a second, for
 a quorum that has lost its leader has less patience. A node that hangs without closing its connections is noticed by the
@@ -32,6 +32,14 @@ from tidemill.core.client.connection import Address
 from tidemill.core.wire.codec import DecodeError
 from tidemill.core.wire.message import Message
 
+if TYPE_CHECKING:
+    from tidemill.broker.quorum.grpc_tls import NodeTls
+    from tidemill.core.runtime.tls import PemTexts
+
+    _Handler = grpc.GenericRpcHandler[bytes, bytes]
+else:
+    _Handler = grpc.GenericRpcHandler
+
 log = structlog.get_logger("tidemill.broker.quorum")
 
 SERVICE: Final = "tidemill.quorum"
@@ -53,25 +61,14 @@ _REFUSED: Final = "connection refused"
 
 Method = Callable[[bytes, Any], Awaitable[bytes]]
 
-if TYPE_CHECKING:
-    _Handler = grpc.GenericRpcHandler[bytes, bytes]
-else:
-    _Handler = grpc.GenericRpcHandler
-
 
 class GrpcTransport:
-    """Satisfies `tidemill.broker.quorum.transport.Transport`.
+    """Satisfies `tidemill.broker.quorum.transport.Transport`; without `tls` nothing is encrypted."""
 
-    `server` and `client` are gRPC's credentials of either side; without them nothing is encrypted.
-    """
-
-    def __init__(
-        self, *, server: grpc.ServerCredentials | None = None, client: grpc.ChannelCredentials | None = None
-    ) -> None:
-        self._server_credentials = server
-        self._client_credentials = client
+    def __init__(self, tls: "NodeTls | None" = None) -> None:
+        self._tls = tls
         self._server: Any = None
-        self._channels: dict[Address, Any] = {}
+        self._links: dict[Address, _Link] = {}
         self._versions = Versions()
 
     async def call(self, address: Address, request: Message, *, timeout_s: float) -> Message:
@@ -89,12 +86,10 @@ class GrpcTransport:
                 raise Unreachable(address, f"what answers there is no node of a quorum: {error}") from None
 
     async def _ask(self, address: Address, call: Call, timeout_s: float) -> bytes:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = self._connect(address)
-        method = channel.unary_unary(f"/{SERVICE}/{call.name}")
+        link = await self._link(address)
+        link.calls += 1
         try:
-            answer: bytes = await method(call.data, timeout=timeout_s)
+            answer: bytes = await link.channel.unary_unary(f"/{SERVICE}/{call.name}")(call.data, timeout=timeout_s)
             return answer
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
@@ -102,23 +97,52 @@ class GrpcTransport:
                     raise VersionUnknown.parse(error.details() or "") from None
                 except ValueError:
                     pass
-            refused = _REFUSED in (error.details() or "").lower()
-            raise Unreachable(address, _words(error), refused=refused) from None
+            raise await self._unreachable(address, error) from None
+        finally:
+            link.calls -= 1
+            if not link.calls and self._links.get(address) is not link:
+                await link.channel.close()
 
-    def _connect(self, address: Address) -> Any:
-        if self._client_credentials is None:
+    async def _unreachable(self, address: Address, error: grpc.aio.AioRpcError) -> Unreachable:
+        refused = _REFUSED in (error.details() or "").lower()
+        reason = None
+        if self._tls is not None and not refused and error.code() is grpc.StatusCode.UNAVAILABLE:
+            reason = await self._tls.trouble(address)
+        return Unreachable(address, _words(error) if reason is None else f"TLS: {reason}", refused=refused)
+
+    async def _link(self, address: Address) -> "_Link":
+        """The connection to that node, a new one where what this node shows has changed."""
+        now = None if self._tls is None else self._tls.texts
+        found = self._links.get(address)
+        if found is None or found.texts is not now:
+            channel = await self._connect(address)
+            found, before = _Link(channel, now), self._links.get(address)
+            self._links[address] = found
+            if before is not None and not before.calls:
+                await before.channel.close()
+        return found
+
+    async def _connect(self, address: Address) -> Any:
+        if self._tls is None:
             return grpc.aio.insecure_channel(str(address), options=_OPTIONS)
-        return grpc.aio.secure_channel(str(address), self._client_credentials, options=_OPTIONS)
+        options: tuple[tuple[str, Any], ...] = _OPTIONS
+        if not self._tls.checks_host:
+            name = await self._tls.name_shown(address)
+            if name is None:
+                reason = await self._tls.trouble(address)
+                raise Unreachable(address, f"TLS: {reason}" if reason else "not reachable")
+            options += (("grpc.ssl_target_name_override", name),)
+        return grpc.aio.secure_channel(str(address), self._tls.channel_credentials(), options=options)
 
     async def serve(self, address: Address, serve: Serve) -> int:
         """Answer what comes to `address` until closed; returns the port. Raises OSError."""
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers((_Methods(serve),))
         try:
-            if self._server_credentials is None:
+            if self._tls is None:
                 port = self._server.add_insecure_port(str(address))
             else:
-                port = self._server.add_secure_port(str(address), self._server_credentials)
+                port = self._server.add_secure_port(str(address), self._tls.server_credentials())
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: {str(error).partition(';')[0]}") from None
         await self._server.start()
@@ -128,9 +152,18 @@ class GrpcTransport:
         """Answer nothing more, and let go of all connections."""
         if self._server is not None:
             await self._server.stop(CONNECTION_GRACE_S)
-        for channel in self._channels.values():
-            await channel.close()
-        self._channels.clear()
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            await link.channel.close()
+
+
+class _Link:
+    """Mutable: a channel, what it was made of, and the calls that are under way on it."""
+
+    def __init__(self, channel: Any, texts: "PemTexts | None") -> None:
+        self.channel = channel
+        self.texts = texts
+        self.calls = 0
 
 
 class _Methods(_Handler):
@@ -172,8 +205,5 @@ def _words(error: grpc.aio.AioRpcError) -> str:
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "no answer in time"
     if code is grpc.StatusCode.UNAVAILABLE:
-        text = details.lower()
-        if "ssl" in text or "handshake" in text or "tls" in text or "certificate" in text:
-            return "TLS failed: do both nodes trust each other's certificate? (" + details + ")"
         return "not reachable" if not details else f"not reachable ({details})"
     return f"{code.name}: {details}"

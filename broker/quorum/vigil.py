@@ -35,6 +35,10 @@ AGAIN_S: Final = 0.05
 LATER_S: Final = 2.0
 """Before a broker is tried again that cannot be reached, or was not yet."""
 
+BRIEF_S: Final = 0.2
+"""Two in a row that are lost sooner were sent away: a listener that is full does that, and one that wants a certificate
+which this node does not have. It proves no more than silence does."""
+
 Incarnation = tuple[int, int]
 """Node id and broker epoch."""
 
@@ -87,8 +91,10 @@ class Vigil:
                 await self._changed.wait()
 
     async def _watch(self, incarnation: Incarnation) -> None:
-        reached, refusals = False, 0
+        reached, refusals, brief = False, 0, 0
+        loop = asyncio.get_running_loop()
         while refusals < REFUSALS:
+            since_s = loop.time()
             try:
                 await self._hold(incarnation)
             except ConnectionRefusedError:
@@ -100,6 +106,10 @@ class Vigil:
                 await asyncio.sleep(LATER_S)
             else:
                 reached, refusals = True, 0
+                brief = brief + 1 if loop.time() - since_s < BRIEF_S else 0
+                if brief > 1:  # it is let in and sent away, which may go on for a while
+                    self._missed.discard(incarnation)
+                    await asyncio.sleep(LATER_S)
         log.warning("nobody listens where a broker was", broker_id=incarnation[0], broker_epoch=incarnation[1])
         self.gone.add(incarnation)
         self.news.set()

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..security.certificate import Certificate, CertificateUnreadable, read_certificate
@@ -116,6 +116,28 @@ def client_context(settings: TlsSettings) -> TlsContext:
     return TlsContext(context=context, certificate=certificate)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PemTexts:
+    """What others than OpenSSL make contexts from; empty is what is not given. The own certificate opens the chain."""
+
+    key: bytes = field(default=b"", repr=False)
+    chain: bytes = b""
+    trusted: bytes = b""
+
+
+def pem_texts(settings: TlsSettings) -> PemTexts:
+    """Key and certificates as they are now; raises TlsProblem for files without any, and for a key with a password."""
+    key = chain = trusted = b""
+    if settings.has_key:
+        where, found, keys = _key_blocks(settings)
+        if keys[0].is_encrypted_key:
+            raise TlsProblem(f"the private key of {where} is encrypted: take the password off with `openssl pkey`")
+        key, chain = (text_of(each).encode() for each in (keys[:1], found))
+    if settings.has_trust:
+        trusted = text_of(_trusted(settings)).encode()
+    return PemTexts(key=key, chain=chain, trusted=trusted)
+
+
 class ClientTls:
     """A client's context, made anew when its files have changed; raises TlsProblem when there is none to begin with."""
 
@@ -166,18 +188,24 @@ def _load(context: ssl.SSLContext, settings: TlsSettings) -> Certificate | None:
 
 
 def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    where = settings.truststore_location or "ssl.truststore.certificates"
-    found = _blocks(settings.truststore_location, settings.trusted, "ssl.truststore.certificates")
-    certificates = [each for each in found if each.is_certificate]
-    if not certificates:
-        raise TlsProblem(f"{where} has no certificate")
+    certificates = _trusted(settings)
     try:
         context.load_verify_locations(cadata=text_of(certificates))
     except ssl.SSLError as error:
+        where = settings.truststore_location or "ssl.truststore.certificates"
         raise TlsProblem(f"{where} has a certificate that cannot be read: {_words(error)}") from None
 
 
-def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> Certificate:
+def _trusted(settings: TlsSettings) -> list[PemBlock]:
+    found = _blocks(settings.truststore_location, settings.trusted, "ssl.truststore.certificates")
+    certificates = [each for each in found if each.is_certificate]
+    if not certificates:
+        raise TlsProblem(f"{settings.truststore_location or 'ssl.truststore.certificates'} has no certificate")
+    return certificates
+
+
+def _key_blocks(settings: TlsSettings) -> tuple[str, list[PemBlock], list[PemBlock]]:
+    """Where the certificate is from, its chain, and the private keys; there is at least one of each."""
     where = settings.keystore_location or "ssl.keystore.certificate.chain"
     found = _blocks(settings.keystore_location, settings.chain, "ssl.keystore.certificate.chain")
     chain = [each for each in found if each.is_certificate]
@@ -188,6 +216,11 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> Certificate:
         raise TlsProblem(f"{where} has no certificate: put the certificate chain behind the private key")
     if not keys:
         raise TlsProblem(f"{settings.key_location or where} has no private key: put it before the certificate chain")
+    return where, chain, keys
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> Certificate:
+    where, chain, keys = _key_blocks(settings)
     if keys[0].is_encrypted_key and not settings.key_password:
         raise TlsProblem(f"the private key of {where} is encrypted: set ssl.key.password")
     try:

@@ -21,6 +21,8 @@ PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 TLS13_SUITES = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 """What OpenSSL offers for TLS 1.3, all of it or nothing: Python cannot choose among them."""
 
+CHECK_HOST = "ssl.endpoint.identification.algorithm"
+
 
 class ClientAuth(enum.StrEnum):
     """Whether a client has to show a certificate, in Kafka's words."""
@@ -92,6 +94,10 @@ def _one_of_client_auth(value: Value) -> str | None:
     return None if value in tuple(ClientAuth) else f"{value} is not one of {', '.join(ClientAuth)}"
 
 
+def _https_or_nothing(value: Value) -> str | None:
+    return None if str(value).strip().lower() in ("https", "") else f"{value} is neither https nor empty"
+
+
 def _text(name: str, default: str, doc: str, **more: object) -> ConfigKey:
     return ConfigKey(name=name, type=ConfigType.STRING, default=default, doc=doc, **more)  # type: ignore[arg-type]
 
@@ -125,6 +131,8 @@ SERVER_TLS = ConfigTable(
         _text("ssl.principal.mapping.rules", "DEFAULT", "What a client with a certificate is called: rules such as "
               "RULE:^CN=(.*?),.*$/$1/L, the first that matches the certificate's name decides; DEFAULT is the name "
               "as it is."),
+        _text(CHECK_HOST, "https", "Whether a node that connects to another one wants the certificate to be about the "
+              "host it has asked for: https, or empty for no.", valid=_https_or_nothing),
     )
 )  # fmt: skip
 """The keys of a listener that speaks TLS."""
@@ -132,8 +140,8 @@ SERVER_TLS = ConfigTable(
 _KEYSTORE_PASSWORD = "SSL key store password cannot be specified with PEM format, only key password may be specified."
 
 
-def server_tls(values: Mapping[str, Value]) -> TlsSettings:
-    """What parsed settings of `SERVER_TLS` come to; raises ConfigError."""
+def server_tls(values: Mapping[str, Value], *, serves: bool = True) -> TlsSettings:
+    """What parsed settings of `SERVER_TLS` come to, where it `serves` or is a client there; raises ConfigError."""
     settings = TlsSettings(
         keystore_location=str(values["ssl.keystore.location"]),
         chain=str(values["ssl.keystore.certificate.chain"]),
@@ -144,8 +152,9 @@ def server_tls(values: Mapping[str, Value]) -> TlsSettings:
         client_auth=ClientAuth(str(values["ssl.client.auth"])),
         protocols=_names(values["ssl.enabled.protocols"]),
         cipher_suites=_names(values["ssl.cipher.suites"]),
+        check_host=bool(str(values[CHECK_HOST]).strip()),
     )
-    problems = [*store_problems(settings, values), *_server_problems(settings)]
+    problems = [*store_problems(settings, values), *(_server_problems(settings) if serves else ())]
     if problems:
         raise ConfigError(problems)
     return settings

@@ -5,6 +5,7 @@ import pytest
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.listeners import ListenAddress
 from tidemill.core.config import ConfigError
+from tidemill.core.security.tls_settings import ClientAuth
 
 THREE = {
     "node.id": "2",
@@ -39,6 +40,46 @@ def test_topics_are_kept_on_three_nodes_where_nobody_says_otherwise() -> None:
     assert config.default_replication_factor == 2
 
 
+ENCRYPTED = {
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:SSL,BROKERS:SSL,PLAINTEXT:PLAINTEXT",
+    "listener.name.controller.ssl.keystore.location": "node.pem",
+    "listener.name.controller.ssl.truststore.location": "nodes.pem",
+    "listener.name.controller.ssl.client.auth": "required",
+    "listener.name.brokers.ssl.keystore.location": "broker.pem",
+    "listener.name.brokers.ssl.endpoint.identification.algorithm": "",
+    "inter.broker.listener.name": "BROKERS",
+}
+
+
+def test_nodes_that_speak_tls_to_each_other_are_understood() -> None:
+    listeners = "PLAINTEXT://b:9092,BROKERS://b:9094,CONTROLLER://:9093"
+    listening = BrokerConfig.parse({**THREE, **ENCRYPTED, "listeners": listeners}).listening
+    assert listening.control is not None
+    assert listening.control.tls is not None
+    assert listening.control.tls.client_auth is ClientAuth.REQUIRED
+    assert listening.control.tls.check_host
+    between = listening.specs[listening.inter_broker].tls
+    assert between is not None
+    assert between.keystore_location == "broker.pem"
+    assert not between.check_host
+
+
+def test_a_broker_has_terms_for_a_listener_of_controllers_that_it_has_not() -> None:
+    given = {"node.id": "4", "process.roles": "broker", "listeners": "PLAINTEXT://d:9092,BROKERS://d:9094"}
+    config = BrokerConfig.parse({**THREE, **ENCRYPTED, **given})
+    assert config.listening.controllers == ()
+    assert config.listening.control is not None
+    assert config.listening.control.tls is not None
+    assert config.listening.control.tls.truststore_location == "nodes.pem"
+
+
+def test_one_node_alone_takes_such_a_file_and_opens_no_listener_for_controllers() -> None:
+    alone = {**ENCRYPTED, "listeners": "BROKERS://b:9094,CONTROLLER://:9093"}
+    del alone["listener.name.controller.ssl.truststore.location"]
+    assert BrokerConfig.parse(alone).cluster is None
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -51,7 +92,25 @@ def test_topics_are_kept_on_three_nodes_where_nobody_says_otherwise() -> None:
         ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "names no host for PLAINTEXT://:9092"),
         (
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"},
-            "CONTROLLER is encrypted, not available yet",
+            "Listener CONTROLLER://:9093: it has no certificate",
+        ),
+        (
+            {
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+                "listener.name.controller.ssl.keystore.location": "own.pem",
+                "listener.name.controller.ssl.enabled.protocols": "TLSv1.3",
+                "listener.name.controller.ssl.key.password": "secret",
+            },
+            "(?s)who may vouch.*ssl.enabled.protocols is always.*cannot be encrypted",
+        ),
+        (
+            {
+                "process.roles": "broker",
+                "node.id": "9",
+                "listeners": "PLAINTEXT://b:9092",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+            },
+            "Controller listener with name CONTROLLER defined in controller.listener.names not found",
         ),
         ({"broker.heartbeat.interval.ms": "9000"}, "is not longer than broker.heartbeat.interval.ms"),
         ({"controller.quorum.voters": "1@a:9093,b"}, "expected ID@HOST:PORT, got 'b'"),

@@ -167,3 +167,21 @@ async def test_fenced_brokers_and_this_one_are_left_alone() -> None:
         found.see(image(n1=False, n2=True))
         await asyncio.sleep(0.1)
         assert server.connections == 0
+
+
+async def test_who_lets_nobody_stay_is_neither_missed_nor_called_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a listener does that is full, or that wants a certificate which this node does not have."""
+    monkeypatch.setattr(vigil, "LATER_S", 0.2)
+    server = Server()
+    await server.open()
+    async with watched(server) as found:
+        found.see(image(n2=False))
+        for times in (1, 2):
+            await until(lambda times=times: server.connections == times)  # type: ignore[misc]
+            server.drop()
+        await until(lambda: not found.misses(2))
+        for _ in range(20):  # a fiftieth of what a loop without a pause would make of it
+            server.drop()
+            await asyncio.sleep(0.02)
+        assert server.connections <= 5
+        assert not found.gone
