@@ -1,11 +1,11 @@
-# The words: demo test deploy-test check sim bench bench-broker kernel. Everything is installed into .venv on first use, from requirements.lock.
+# The words: demo test deploy-test check sim faults bench bench-broker kernel. Everything is installed into .venv on first use, from requirements.lock.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
 INSTALL := $(BIN)/python -m pip install $(PIP_FLAGS) -c requirements.lock
 
-.PHONY: demo test deploy-test check sim bench bench-broker kernel install lock clean
+.PHONY: demo test deploy-test check sim faults bench bench-broker kernel install lock clean
 
 demo: $(VENV)/.demo ## Run the whole pipeline on this machine and compare both ends
 	@$(BIN)/tidemill demo $(ARGS)
@@ -27,6 +27,9 @@ check: $(VENV)/.dev ## Format, lint, types, layers, generated code, tidy rules
 
 sim: $(VENV)/.dev ## The machines under a seeded simulator; SEEDS=10000 for so many worlds around a whole broker
 	$(if $(SEEDS),$(BIN)/python -m tests.sim.world --seeds $(SEEDS),$(BIN)/python -m pytest -q tests/sim) $(ARGS)
+
+faults: $(VENV)/.dev ## Three broker processes that are broken in every way for five minutes, as root; ARGS="--minutes 30 --seed 7 --kafka"
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 bench: $(VENV)/.dev ## One JSON object per benchmark, peers in the same run where they can be started
 	$(BIN)/python -m benchmarks $(ARGS)

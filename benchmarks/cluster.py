@@ -32,6 +32,8 @@ CASES = {"1000B_16K": (1000, 16_384, 100_000), "1000B_1M": (1000, 1_048_576, 200
 WARM = (1000, 16_384, 100_000)
 """What is sent before anything is measured: Kafka's is a virtual machine that compiles while it works."""
 ROUND_TRIPS = 500
+NO_FSYNC = {"flush.policy": "os"}
+"""What makes our durability that of Apache Kafka's defaults."""
 KILLS = 3
 """Leaders killed in each round."""
 BEFORE_S = 1.0
@@ -47,7 +49,10 @@ class Target:
     bootstrap: str
     pids: Callable[[], list[int]]
     kill: Callable[[int], None]
+    ask_to_end: Callable[[int], None]
+    """SIGTERM, and go on at once."""
     restart: Callable[[int], None]
+    """Start it again, once it has ended."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -59,13 +64,14 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def ours(folder: Path) -> Iterator[Target]:
+def ours(folder: Path, settings: Mapping[str, str] = NO_FSYNC) -> Iterator[Target]:
     """Three Tidemill nodes."""
     folder.mkdir(parents=True)
-    cluster = Cluster("bench", folder, free_ports(2 * NODES), settings={"flush.policy": "os"}).start()
+    cluster = Cluster("bench", folder, free_ports(2 * NODES), settings=settings).start()
 
     def restart(node: int) -> None:
-        cluster.nodes[node].restart()
+        cluster.nodes[node].stop(60)
+        cluster.nodes[node].start()
 
     try:
         yield Target(
@@ -73,6 +79,7 @@ def ours(folder: Path) -> Iterator[Target]:
             bootstrap=cluster.bootstrap,
             pids=lambda: [node.pid for node in cluster.nodes.values()],
             kill=lambda node: cluster.nodes[node].kill(),
+            ask_to_end=lambda node: cluster.nodes[node].ask_to_end(),
             restart=restart,
         )
     finally:
@@ -109,6 +116,7 @@ def kafka(folder: Path) -> Iterator[Target]:
         )
 
     def restart(node: int) -> None:
+        running[node].process.wait(60)
         begin(node)
         peers.wait_for_port(running[node], clients[node - 1])
 
@@ -126,6 +134,7 @@ def kafka(folder: Path) -> Iterator[Target]:
             bootstrap=",".join(f"127.0.0.1:{port}" for port in clients),
             pids=lambda: [peer.pid for peer in running.values()],
             kill=kill,
+            ask_to_end=lambda node: running[node].process.terminate(),
             restart=restart,
         )
     finally:
@@ -178,8 +187,11 @@ def round_trips(target: Target) -> dict[str, float]:
     return {"p50_ms": round(took[len(took) // 2], 3), "p99_ms": round(took[len(took) * 99 // 100], 3)}
 
 
-def gap_s(target: Target, admin: AdminClient, topic: str) -> float:
-    """Seconds between two acknowledgements around the death of the leader; the node is back afterwards."""
+def gap_s(target: Target, admin: AdminClient, topic: str, harm: Callable[[int], None]) -> float:
+    """Seconds between two acknowledgements around what is done to the leader; the node is back afterwards.
+
+    `harm` gets the leader, and returns at once.
+    """
     acknowledged: list[float] = []
     lost: list[Any] = []
 
@@ -203,12 +215,12 @@ def gap_s(target: Target, admin: AdminClient, topic: str) -> float:
         now = time.monotonic()
         if not killed and acknowledged and now - acknowledged[0] > BEFORE_S:
             victim = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
-            target.kill(victim)
             killed = time.monotonic()
+            harm(victim)
         if killed and acknowledged[-1] > killed + BEFORE_S and now - acknowledged[-1] < BEFORE_S / 2:
             break
         if now - (acknowledged[-1] if acknowledged else begin) > GAP_MAX_S:
-            raise RuntimeError(f"{target.name} acknowledges nothing; killed was node {victim or 'none'}")
+            raise RuntimeError(f"{target.name} acknowledges nothing; harmed was node {victim or 'none'}")
     if producer.flush(GAP_MAX_S) or lost:
         raise RuntimeError(f"{target.name} refused records: {lost[:1]}")
     target.restart(victim)
@@ -230,7 +242,7 @@ def one_round(target: Target) -> dict[str, Any]:
     gaps = []
     for _ in range(KILLS):
         peers.wait_until(lambda: is_well(admin, "killed", 0), 120, "all replicas in sync")
-        gaps.append(gap_s(target, admin, "killed"))
+        gaps.append(gap_s(target, admin, "killed", target.kill))
     return {"cases": cases, "rss_mb_a_node": memory, "gaps_s": gaps}
 
 

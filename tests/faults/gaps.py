@@ -1,0 +1,85 @@
+"""How long nobody was told anything: gaps between acknowledgements, by kind of fault, and partitions that are stuck
+
+A gap belongs to a fault if it overlaps with it, or with the seconds after it in which the next one has not begun. Of
+all partitions the longest counts: it is what some user has seen. A partition is stuck that had no acknowledgement for
+longer than a limit although nothing was broken.
+"""
+
+import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tests.faults.history import Place
+
+AFTERWARDS_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A fault as it was: from when to when."""
+
+    kind: str
+    nodes: tuple[int, ...]
+    begin: float
+    end: float
+
+
+def longest(moments: Sequence[float], begin: float, end: float) -> float:
+    """The longest time between two of these moments that touches what lies between `begin` and `end`."""
+    first = max(bisect_right(moments, begin) - 1, 0)
+    last = bisect_left(moments, end) + 1
+    return max((after - before for before, after in pairwise(moments[first:last])), default=0.0)
+
+
+def of_faults(acknowledged: Mapping[Place, Sequence[float]], faults: Sequence[Broken]) -> list[tuple[Broken, float]]:
+    """Each fault with its gap; `acknowledged` are the moments, rising."""
+    ordered = sorted(faults, key=lambda each: each.begin)
+    starts = [each.begin for each in ordered]
+    found = []
+    for each in ordered:
+        following = bisect_right(starts, each.end)
+        until = min(each.end + AFTERWARDS_S, starts[following] if following < len(starts) else float("inf"))
+        found.append((each, max((longest(all_of, each.begin, until) for all_of in acknowledged.values()), default=0.0)))
+    return found
+
+
+def by_kind(found: Sequence[tuple[Broken, float]]) -> dict[str, dict[str, Any]]:
+    """How many, median and maximum."""
+    gaps: dict[str, list[float]] = {}
+    for each, gap in found:
+        gaps.setdefault(each.kind, []).append(gap)
+    return {
+        kind: {"faults": len(each), "median_s": round(statistics.median(each), 3), "max_s": round(max(each), 3)}
+        for kind, each in sorted(gaps.items())
+    }
+
+
+def well(faults: Sequence[Broken], begin: float, end: float) -> list[tuple[float, float]]:
+    """The times between `begin` and `end` in which nothing was broken."""
+    found = []
+    at = begin
+    for each in sorted(faults, key=lambda each: each.begin):
+        if each.begin > at:
+            found.append((at, min(each.begin, end)))
+        at = max(at, each.end)
+    found.append((at, end))
+    return [(first, last) for first, last in found if last > first]
+
+
+def stuck(
+    acknowledged: Mapping[Place, Sequence[float]], faults: Sequence[Broken], begin: float, end: float, limit_s: float
+) -> list[str]:
+    """The partitions that were, and from when on, counted from `begin`."""
+    found = []
+    for place, moments in acknowledged.items():
+        for first, last in well(faults, begin, end):
+            inside = moments[bisect_left(moments, first) : bisect_right(moments, last)]
+            for before, after in pairwise([first, *inside, last]):
+                if after - before > limit_s:
+                    found.append(
+                        f"{place}: {after - before:.1f} s without an acknowledgement from {before - begin:.1f} s on"
+                    )
+    return found

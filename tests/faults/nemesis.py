@@ -1,0 +1,154 @@
+"""Carries a plan out: breaks, puts back, and writes down when
+
+One thread does it all, in the order of time. Nothing here waits for a node to be well: a node that was killed is
+started again and left to itself, so that the next fault may meet it half way. Whoever has ended without being told to
+is started again too, and that is written down.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+from tests.faults.gaps import Broken
+from tests.faults.hosts import CLIENTS, Hosts
+from tests.faults.nodes import Node, Nodes
+from tests.faults.plan import Fault
+
+CLOCK_STEP_MAX_S = 40 * 60.0
+"""Less than an hour: records stamped by clients further in a broker's future are refused by both."""
+THICK_KBIT_S, THIN_KBIT_S = 2048, 192
+LOSS_MAX = 0.25
+
+
+class Nemesis:
+    """What is broken at the moment, and what was."""
+
+    def __init__(self, hosts: Hosts, nodes: Nodes, say: Callable[[str], None]) -> None:
+        self._hosts = hosts
+        self._nodes = nodes.by_number
+        self._say = say
+        self._down: set[int] = set()
+        self.done: list[Broken] = []
+        self.ended_by_themselves: list[str] = []
+        self.killed_at_stop: list[str] = []
+
+    def carry_out(self, plan: Sequence[Fault]) -> None:
+        """All of it; returns when everything is put back."""
+        began = time.monotonic()
+        waiting = sorted(plan, key=lambda each: each.at)
+        broken: list[tuple[float, float, Fault, Callable[[], None]]] = []
+        while waiting or broken:
+            now = time.monotonic() - began
+            over = min(broken, key=lambda each: each[0], default=None)
+            if over is not None and over[0] <= now:
+                broken.remove(over)
+                self._put_back(over, began)
+            elif waiting and waiting[0].at <= now:
+                fault = waiting.pop(0)
+                self._say(f"{now:7.1f} s: {fault.kind} {fault.nodes} for {fault.seconds} s")
+                begin = time.monotonic()
+                put_back = self._break(fault)
+                broken.append((time.monotonic() - began + fault.seconds, begin, fault, put_back))
+            else:
+                self.revive()
+                time.sleep(0.05)
+        self.revive()
+
+    def _put_back(self, over: tuple[float, float, Fault, Callable[[], None]], began: float) -> None:
+        _, begin, fault, put_back = over
+        put_back()
+        end = time.monotonic()
+        self._say(f"{end - began:7.1f} s: {fault.kind} {fault.nodes} is over")
+        self.done.append(Broken(kind=fault.kind, nodes=fault.nodes, begin=begin, end=end))
+
+    def revive(self) -> None:
+        """Start whoever should live and does not."""
+        for number, node in self._nodes.items():
+            if number not in self._down and not node.running:
+                self.ended_by_themselves.append(f"node {number} at {time.monotonic():.1f}")
+                self._say(f"node {number} has ended by itself: started again")
+                node.begin()
+
+    def _break(self, fault: Fault) -> Callable[[], None]:
+        """Do it; returns what puts it back."""
+        node = self._nodes[fault.nodes[0]]
+        match fault.kind:
+            case "kill" | "blackout":
+                return self._kill([self._nodes[number] for number in fault.nodes])
+            case "restart":
+                return self._restart(node)
+            case "pause":
+                node.signal(signal.SIGSTOP)
+                return lambda: node.signal(signal.SIGCONT)
+            case "full-disk":
+                node.disk.fill()
+                return node.disk.empty
+            case "stalled-disk":
+                node.disk.freeze()
+                return node.disk.thaw
+            case "clock":
+                return self._step_clock(node, fault)
+            case "slow":
+                self._hosts.slow(node.number, round(THIN_KBIT_S + fault.amount * (THICK_KBIT_S - THIN_KBIT_S)))
+                return lambda: self._hosts.fast(node.number)
+            case "lossy":
+                share = 0.02 + fault.amount * LOSS_MAX
+                self._hosts.lose(node.number, share)
+                return lambda: self._hosts.lose_no_more(node.number, share)
+        return self._cut(fault)
+
+    def _kill(self, victims: Sequence[Node]) -> Callable[[], None]:
+        for node in victims:
+            self._down.add(node.number)
+            node.kill()
+        return lambda: self._start(victims)
+
+    def _restart(self, node: Node) -> Callable[[], None]:
+        self._down.add(node.number)
+        if not node.stop():
+            self.killed_at_stop.append(f"node {node.number}")
+        return lambda: self._start([node])
+
+    def _start(self, victims: Sequence[Node]) -> None:
+        for node in victims:
+            self._down.discard(node.number)
+            node.begin()
+
+    def _step_clock(self, node: Node, fault: Fault) -> Callable[[], None]:
+        clock = node.clock
+        assert clock is not None
+        clock.step((fault.amount * 2 - 1) * CLOCK_STEP_MAX_S)
+        return lambda: clock.step(0)
+
+    def _cut(self, fault: Fault) -> Callable[[], None]:
+        cuts = cuts_of(fault, self._hosts.nodes)
+        for source, target in cuts:
+            self._hosts.cut(source, target)
+
+        def join() -> None:
+            for source, target in cuts:
+                self._hosts.join(source, target)
+
+        return join
+
+
+def cuts_of(fault: Fault, nodes: Sequence[int]) -> list[tuple[int | str, int | str]]:
+    """Who is not heard by whom."""
+    one, *rest = fault.nodes
+    others: list[int | str] = [number for number in nodes if number != one]
+    inward = [(other, one) for other in (*others, CLIENTS)]
+    outward = [(one, other) for other in (*others, CLIENTS)]
+    match fault.kind:
+        case "cut-off":
+            return [*inward, *outward]
+        case "deaf":
+            return [*inward]
+        case "mute":
+            return [*outward]
+        case "split":
+            return [(one, rest[0]), (rest[0], one)]
+        case "one-way":
+            return [(one, rest[0])]
+        case "unseen":
+            return [(CLIENTS, one), (one, CLIENTS)]
+    raise ValueError(f"no such fault: {fault.kind}")

@@ -1,0 +1,63 @@
+"""Gaps between acknowledgements, and partitions that are stuck"""
+
+from tests.faults.gaps import Broken, by_kind, longest, of_faults, stuck, well
+
+A, B = ("a", 0), ("b", 0)
+EVERY_SECOND = [float(second) for second in range(101)]
+
+
+def broken(kind: str, begin: float, end: float) -> Broken:
+    return Broken(kind=kind, nodes=(1,), begin=begin, end=end)
+
+
+def without(first: float, last: float) -> list[float]:
+    """Every second, but for those between the two."""
+    return [moment for moment in EVERY_SECOND if not first < moment < last]
+
+
+def test_the_longest_gap_counts_as_a_whole_though_a_part_of_it_is_outside() -> None:
+    moments = without(20, 30)
+    assert longest(moments, 22, 24) == 10
+    assert longest(moments, 5, 21) == 10
+    assert longest(moments, 29, 50) == 10
+    assert longest(moments, 31, 50) == 1
+    assert longest([], 0, 1) == 0
+
+
+def test_a_fault_has_the_gap_of_the_partition_that_waited_longest() -> None:
+    found = of_faults({A: without(20, 30), B: without(22, 25)}, [broken("kill", 20.5, 21)])
+    assert [gap for _, gap in found] == [10]
+
+
+def test_what_comes_after_a_fault_is_its_own_until_the_next_one_begins() -> None:
+    first, second = broken("kill", 10, 11), broken("pause", 19, 20)
+    found = dict(of_faults({A: without(22, 27)}, [second, first]))
+    assert found == {first: 1, second: 5}
+
+
+def test_kinds_have_medians_and_maxima() -> None:
+    found = [(broken("kill", 0, 1), gap) for gap in (1.0, 2.0, 9.0)] + [(broken("pause", 0, 1), 4.0)]
+    assert by_kind(found) == {
+        "kill": {"faults": 3, "median_s": 2.0, "max_s": 9.0},
+        "pause": {"faults": 1, "median_s": 4.0, "max_s": 4.0},
+    }
+
+
+def test_all_is_well_between_faults() -> None:
+    faults = [broken("kill", 10, 20), broken("pause", 15, 30), broken("kill", 50, 60)]
+    assert well(faults, 0, 100) == [(0, 10), (30, 50), (60, 100)]
+    assert well([], 0, 100) == [(0, 100)]
+    assert well([broken("kill", 0, 100)], 0, 100) == []
+
+
+def test_silence_while_something_is_broken_is_not_being_stuck() -> None:
+    faults = [broken("kill", 20, 60)]
+    assert stuck({A: without(19, 65)}, faults, 0, 100, 10) == []
+
+
+def test_silence_afterwards_is() -> None:
+    faults = [broken("kill", 20, 60)]
+    assert stuck({A: without(19, 75), B: EVERY_SECOND}, faults, 0, 100, 10) == [
+        "('a', 0): 15.0 s without an acknowledgement from 60.0 s on"
+    ]
+    assert len(stuck({A: []}, faults, 0, 100, 10)) == 2
