@@ -238,8 +238,7 @@ def _refusal(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"broker {request.broker_id} belongs to cluster {request.cluster_id!r}, this is {rules.cluster_id!r}",
         )
-    other = before is not None and before.incarnation_id != request.incarnation_id
-    if before is not None and other and request.session_live and not before.in_controlled_shutdown:
+    if before is not None and request.session_live and not _may_follow(request, before):
         return error_for_code(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"another process was heard of as broker {request.broker_id} a moment ago: if that one is gone, its "
@@ -254,6 +253,15 @@ def _refusal(
                 f"the cluster runs {name} at level {level}, broker {request.broker_id} can run {low} to {high}",
             )
     return None
+
+
+def _may_follow(request: RegisterBroker, before: BrokerImage) -> bool:
+    """Whether this is the process before, or that one is known to be gone though it was heard of a moment ago.
+
+    A folder is one process's at a time: who has the one in which that epoch is written has it after that process.
+    """
+    same = before.incarnation_id == request.incarnation_id
+    return same or before.in_controlled_shutdown or request.previous_broker_epoch == before.epoch
 
 
 def _holds_all(request: RegisterBroker, before: BrokerImage) -> bool:

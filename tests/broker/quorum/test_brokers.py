@@ -143,6 +143,15 @@ def test_two_processes_with_one_id_are_one_too_many() -> None:
     assert code(cluster.beat(1, broker_epoch=0)) == ErrorCode.STALE_BROKER_EPOCH
 
 
+def test_who_holds_the_folder_of_the_one_before_need_not_wait_for_the_end_of_its_session() -> None:
+    cluster = Cluster(1)
+    epoch = cluster.image.brokers[1].epoch
+    assert code(cluster.register(1, 2, session_live=True, previous_broker_epoch=epoch - 1)) != 0
+    assert code(cluster.register(1, 2, session_live=True, loses_nothing=True)) != 0
+    assert code(cluster.register(1, 2, session_live=True, previous_broker_epoch=epoch)) == 0
+    assert code(cluster.beat(1, broker_epoch=epoch)) == ErrorCode.STALE_BROKER_EPOCH
+
+
 def test_who_stops_in_order_may_be_followed_at_once() -> None:
     cluster = Cluster(1, 2)
     cluster.beat(1, want_shut_down=True)
