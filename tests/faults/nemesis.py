@@ -43,7 +43,7 @@ class Nemesis:
             if over is not None and over[0] <= now:
                 broken.remove(over)
                 self._put_back(over, began)
-            elif waiting and waiting[0].at <= now:
+            elif waiting and waiting[0].at <= now and not self._harmed(broken, waiting[0]):
                 fault = waiting.pop(0)
                 self._say(f"{now:7.1f} s: {fault.kind} {fault.nodes} for {fault.seconds} s")
                 begin = time.monotonic()
@@ -53,6 +53,10 @@ class Nemesis:
                 self.revive()
                 time.sleep(0.05)
         self.revive()
+
+    def _harmed(self, broken: Sequence[tuple[float, float, Fault, Callable[[], None]]], fault: Fault) -> bool:
+        """Whether one of its nodes is: ending in order takes a node some seconds that are in no plan."""
+        return any(set(fault.nodes) & set(other.nodes) for _, _, other, _ in broken)
 
     def _put_back(self, over: tuple[float, float, Fault, Callable[[], None]], began: float) -> None:
         _, begin, fault, put_back = over
