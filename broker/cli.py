@@ -22,11 +22,18 @@ import structlog
 from tidemill.broker.config import BROKER_CONFIG, BrokerConfig, ignored_keys, known_names
 from tidemill.core import environment
 from tidemill.core.config import ConfigError, parse_address
+from tidemill.core.ids import encode_id
 from tidemill.core.runtime.log_lines import configure_log
 
 log = structlog.get_logger("tidemill.broker.cli")
 
 ENVIRONMENT_PREFIX = "TIDEMILL_BROKER_"
+
+
+_FORMAT_MORE = (
+    " The settings have controller.quorum.bootstrap.servers and no controller.quorum.voters. Nodes that come later are "
+    "started as they are; 'tidemill cluster add-voter' makes controllers of them."
+)
 
 
 def _command_line() -> argparse.ArgumentParser:
@@ -41,6 +48,18 @@ def _command_line() -> argparse.ArgumentParser:
     add = command.add_argument
     add("--log-format", metavar="FORMAT", default="text", help="text or json. [default: text]")
     add("--log-level", metavar="LEVEL", default="info", help="debug, info, warning or error. [default: info]")
+    text = "Make the folder of one of a cluster's first controllers, where these may change while they run."
+    command = commands.add_parser("format", help=text, description=text + _FORMAT_MORE, allow_abbrev=False)
+    command.set_defaults(run=format_new)
+    _add_settings(command)
+    first = command.add_mutually_exclusive_group(required=True)
+    first.add_argument("--standalone", action="store_true", help="This node is the first controller, and the only one.")
+    first.add_argument(
+        "--initial-controllers",
+        metavar="LIST",
+        default="",
+        help="ID@HOST:PORT:DIRECTORY of each that begins, with commas between; the same on all of them.",
+    )
     text = "Print every setting as it takes effect, with what is given here, in the file and in the environment."
     command = commands.add_parser("config", help=text, description=text, allow_abbrev=False)
     command.set_defaults(run=show_config)
@@ -74,6 +93,27 @@ def start(options: argparse.Namespace) -> int:
     for name, reason in ignored_keys(raw).items():
         log.info("setting has no effect", key=name, reason=reason)
     return run(parsed)
+
+
+def format_new(options: argparse.Namespace) -> int:
+    """Write a new folder's first voters; returns the exit status."""
+    from tidemill.broker.formatting import format_folder
+    from tidemill.broker.log.identity import FolderRefused
+    from tidemill.broker.opening import StartRefused
+
+    try:
+        config = BrokerConfig.parse(_gathered(options))
+        done = format_folder(config, options.initial_controllers)
+    except (ConfigError, ValueError) as error:
+        return _refused(error)
+    except (StartRefused, FolderRefused) as error:
+        print(f"tidemill broker: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"formatted {config.data_dir}: node {config.node_id} of cluster {done.cluster_id}, directory "
+        f"{encode_id(done.directory_id)}, voters {', '.join(map(str, done.voters.ids))}"
+    )
+    return 0
 
 
 def show_config(options: argparse.Namespace) -> int:
@@ -159,8 +199,9 @@ async def _serve(config: BrokerConfig) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, broker.stop.set)
         host = f"[{broker.host}]" if ":" in broker.host else broker.host or "0.0.0.0"
+        role = "broker" if config.listen else "controller"
         print(
-            f"tidemill broker ready: listening on {host}:{broker.port}, node {broker.node_id}, "
+            f"tidemill {role} ready: listening on {host}:{broker.port}, node {broker.node_id}, "
             f"cluster {broker.cluster_id}, data {config.data_dir}",
             flush=True,
         )

@@ -24,6 +24,7 @@ from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Route
 from tidemill.broker.endpoints import end_points_of
 from tidemill.broker.forwarding import Forwarder, serve_envelope
+from tidemill.broker.listeners import SecurityProtocol
 from tidemill.broker.live_settings import replication_rate
 from tidemill.broker.log.checkpoints import was_closed_in_order
 from tidemill.broker.log.store import LogStore
@@ -132,11 +133,12 @@ class ClusterPlace:
                 node_id=self._config.node_id,
                 cluster_id=self._logs.cluster_id,
                 directory_id=self._logs.identity.directory_id,
-                endpoints=() if address is None else (VoterEndpoint(address.name, *self._told(address.port)),),
+                endpoints=() if address is None else (VoterEndpoint(address.name, *self._told()),),
             ),
             clock=self._around.clock,
             thread=self._thread,
             voters=self.settings.voters,
+            bootstrap=self.settings.bootstrap,
             settings=self.settings.quorum,
             chance=chance_from(self._around.new_uuid()),
             on_failure=on_failure,
@@ -175,10 +177,12 @@ class ClusterPlace:
         """What this node shows to controllers, and as one, where they speak TLS."""
         return None if self._ways.control is None else self._ways.control.watch
 
-    def _told(self, port: int) -> tuple[str, int]:
-        """Where the other controllers find this one, as the settings of all nodes say."""
-        me = self.settings.voters.get(self._config.node_id)
-        return (me.endpoints[0].host, me.endpoints[0].port) if me is not None else ("", port)
+    def _told(self) -> tuple[str, int]:
+        """Where the other controllers find this one, as the settings of all nodes say, or else its own."""
+        me, told = self.settings.voters.get(self._config.node_id), self.settings.told
+        if me is not None:
+            return me.endpoints[0].host, me.endpoints[0].port
+        return ("", 0) if told is None else (told.host, told.port)
 
     def forwarded(self, routes: Iterable[Route]) -> tuple[Route, ...]:
         """The routes of a broker that may not be the one that decides."""
@@ -208,6 +212,20 @@ class ClusterPlace:
             with usable(self._config.data_dir):
                 records = await self._take_up(broker, start)
             yield records
+            await self._leave()
+
+    @asynccontextmanager
+    async def controlling(self, broker: "Broker") -> AsyncIterator[None]:
+        """Be one of the controllers and nothing else; the body begins when somebody leads. Raises StartRefused."""
+        self.active.of_clients = partial(_of_clients, broker)
+        controller = self.controller
+        async with self._listening(), working() as start:
+            start(self._take_part(broker))
+            for work in (controller.run, controller.keep_snapshots, self.active.run, self._vigil.run):
+                start(work())
+            start(self._tell_that_nobody_leads())
+            await self._until(lambda: self.member.leader_id >= 0)
+            yield
             await self._leave()
 
     @asynccontextmanager
@@ -306,11 +324,12 @@ class ClusterPlace:
         self._rates = {role: replication_rate(layers, role) for role in ("leader", "follower")}
 
     def _address_of(self, node_id: int) -> Address | None:
-        registered = self.controller.image.brokers.get(node_id)
-        if registered is not None:
-            for each in registered.end_points:
-                if each.name == self._config.listening.inter_broker:
-                    return Address(each.host, each.port)
+        """At the listener of brokers; a controller that is none has no terms but to encrypt nothing."""
+        registered, listening = self.controller.image.brokers.get(node_id), self._config.listening
+        for each in () if registered is None else registered.end_points:
+            plain = each.security_protocol == SecurityProtocol.PLAINTEXT.value
+            if each.name == listening.inter_broker or (plain and not listening.listen):
+                return Address(each.host, each.port)
         return None
 
     # -- held
@@ -352,13 +371,37 @@ class ClusterPlace:
                 log.warning(
                     "waiting for the active controller",
                     leader_id=self.member.leader_id,
-                    voters=",".join(f"{each.node_id}@{_where(each.endpoints)}" for each in self.settings.voters),
-                    reason=self.life.machine.trouble or "no answer yet",
+                    **self._asked(),
+                    reason=self.life.machine.trouble or self._why_nobody_leads() or "no answer yet",
                 )
             elif self.life.machine.stage is Stage.STARTING:
                 log.warning(
                     "waiting to be let in", broker_epoch=self.life.broker_epoch, reason=self.life.machine.trouble
                 )
+
+    async def _tell_that_nobody_leads(self) -> None:
+        """Say what the start of a controller waits for, again and again, until it does not."""
+        while self.member.leader_id < 0:
+            await asyncio.sleep(TELL_INTERVAL_S)
+            if self.member.leader_id < 0:
+                reason = self._why_nobody_leads() or "no majority of the voters has elected one: start the others"
+                log.warning("waiting for a controller that leads", **self._asked(), reason=reason)
+
+    def _asked(self) -> dict[str, str]:
+        """Where somebody may be found who knows who leads."""
+        voters = self.member.machine.voters
+        if len(voters):
+            return {"voters": ",".join(f"{each.node_id}@{_where(each.endpoints)}" for each in voters)}
+        return {"bootstrap_servers": ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap)}
+
+    def _why_nobody_leads(self) -> str:
+        """Of a node that has never heard of any voters, which may be one of a cluster that nobody has begun."""
+        if len(self.member.machine.voters) or self.member.leader_id >= 0:
+            return ""
+        return (
+            "nobody there knows of a controller that leads: start those that are controllers already; a new cluster "
+            "begins with one node whose folder was made by 'tidemill broker format --standalone'"
+        )
 
     def _taken(self, delta: ImageDelta) -> None:
         self.life.metadata_taken(delta.after.offset)
@@ -378,7 +421,7 @@ class ClusterPlace:
 
     async def _leave(self) -> None:
         """Let another controller be elected, if this one decides; not longer than an election takes."""
-        if not self.member.leads:
+        if not self.member.leads or len(self.member.machine.voters) == 1:
             return
         self.member.resign()
         try:

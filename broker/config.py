@@ -76,7 +76,7 @@ _IDENTITY = (
     _list(
         "process.roles",
         ("broker", "controller"),
-        "Roles of this process: broker, or both. A node without others has both.",
+        "Roles of this process: broker, controller, or both. A node without others has both.",
         valid=one_of("broker", "controller"),
     ),
     _list(
@@ -225,6 +225,11 @@ _CLUSTER = (
     _text("controller.quorum.voters", "",
           "Controllers that agree on the metadata, as ID@HOST:PORT with commas between, the same on every node. "
           "Without it, or where it names this node only, the node is a cluster of its own.", importance=_HIGH),
+    _text("controller.quorum.bootstrap.servers", "",
+          "Where controllers are, as HOST:PORT with commas between: somebody there knows who leads. Without "
+          "controller.quorum.voters the controllers are those of the metadata log, and may change while they run; one "
+          "folder of a new cluster is made by 'tidemill broker format'. Where it has this node only, and the node is "
+          "broker and controller, that is a cluster of its own.", importance=_HIGH),
     _int("controller.quorum.election.timeout.ms", 1000, "Least time before an election is tried again.", 1),
     _int("controller.quorum.fetch.timeout.ms", 2000,
          "Time without an answer of the active controller after which another one is elected.", 1),
@@ -337,10 +342,7 @@ NO_EFFECT: Mapping[str, str] = {
     "controlled.shutdown.enable": "a broker that is told to stop always lets others lead first",
     "log.cleaner.threads": "one thread compacts: a second one would only take turns with it",
     "log.cleaner.io.buffer.size": "the cleaner reads batch by batch, whatever their size",
-    **dict.fromkeys(
-        ("controller.quorum.bootstrap.servers", "metadata.log.dir"),
-        "the metadata log is in the data folder, and its quorum is controller.quorum.voters",
-    ),
+    "metadata.log.dir": "the metadata log is in the data folder",
     **dict.fromkeys(
         ("transaction.state.log.replication.factor", "transaction.state.log.min.isr",
          "transaction.state.log.num.partitions", "share.coordinator.state.topic.replication.factor",
@@ -497,28 +499,33 @@ def _data_dir(values: Mapping[str, Value]) -> str:
 def _cluster(values: Mapping[str, Value], listening: Listeners) -> "ClusterSettings | None":
     """Its place among several nodes; None for one by itself, which needs none of that code."""
     roles = values["process.roles"]
-    if not values["controller.quorum.voters"] and isinstance(roles, tuple) and len(set(roles)) == 2:
+    named = values["controller.quorum.voters"] or values["controller.quorum.bootstrap.servers"]
+    if not named and isinstance(roles, tuple) and len(set(roles)) == 2:
         return None
     from tidemill.broker.cluster_settings import is_one_of_several, read_cluster
 
-    if is_one_of_several(values):
+    if is_one_of_several(values, listening):
         return read_cluster(values, listening)
     if isinstance(roles, tuple) and len(set(roles)) == 1:
         raise ConfigError(
             [
                 f"Configuration 'process.roles' is {roles[0]} only, and no other node is named that would be the rest: "
-                "leave it out, or write broker,controller, or name the controllers in controller.quorum.voters"
+                "leave it out, or write broker,controller, or name the controllers in controller.quorum.voters or "
+                "controller.quorum.bootstrap.servers"
             ]
         )
     return None
 
 
 def _spread(values: dict[str, Value], given: Mapping[str, str], cluster: "ClusterSettings | None") -> None:
-    """Among several, what nobody has said is kept on three nodes, or on as many as there are controllers for sure."""
+    """Among several, what nobody has said is kept on three nodes, or on as many as there are controllers for sure.
+
+    Where the metadata log knows these, they are taken to be as many as the addresses at which they are looked for.
+    """
     if cluster is not None:
         for name in ("default.replication.factor", "offsets.topic.replication.factor"):
             if name not in given:
-                values[name] = min(3, len(cluster.voters))
+                values[name] = min(3, len(cluster.voters) or len(cluster.bootstrap))
 
 
 def _metrics_address(text: str) -> tuple[str, int] | None:

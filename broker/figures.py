@@ -107,8 +107,9 @@ class CertificateRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """The partitions of this node and of the cluster, counted."""
+    """The partitions of this node and of the cluster, counted; `decides` is 1 on the active controller."""
 
+    decides: int
     here: int
     led: int
     under_replicated: int
@@ -158,7 +159,7 @@ NOTHING: Final = Figures(
     traffic=Traffic(0, 0, 0),
     topics={},
     logs=(),
-    replicas=Replicas(here=0, led=0, under_replicated=0, offline=0, topics=0, partitions=0),
+    replicas=Replicas(decides=0, here=0, led=0, under_replicated=0, offline=0, topics=0, partitions=0),
     groups=Groups(states=dict.fromkeys(GroupState, 0), offsets=0, rows=(), positions=(), partitions=NO_PARTITIONS),
     requests={},
     times=(),
@@ -286,6 +287,7 @@ async def _take_replicas(broker: CountedBroker, turns: Turns) -> Replicas:
                 under_replicated += len(partition.isr) < len(partition.replicas)
             await turns.give_way()
     return Replicas(
+        decides=int(broker.controller.leads),
         here=here,
         led=led,
         under_replicated=under_replicated,

@@ -18,7 +18,7 @@ import enum
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemill.broker.principals import DEFAULT_RULES, MappingRule, parse_rules
 from tidemill.core.config import ConfigError, Value, nearest
@@ -96,6 +96,7 @@ class Listeners:
     controllers: tuple[ListenAddress, ...] = ()
     control: ListenerSpec | None = None
     control_problems: tuple[str, ...] = ()
+    advertised_controllers: Mapping[str, ListenAddress] = field(default_factory=dict)
 
 
 def is_prefixed(name: str) -> bool:
@@ -118,7 +119,7 @@ def read_listeners(values: Mapping[str, Value], given: Mapping[str, str]) -> Lis
     advertised = {each.name: each for each in names.end_points("advertised.listeners", distinct_ports=False)}
     problems = list(_contradictions(names, everyone, advertised))
     listen = tuple(each for each in everyone if each.name not in names.controllers)
-    if not listen and everyone:
+    if not listen and everyone and names.has_broker:
         problems.append("Configuration listeners names no listener for clients: add PLAINTEXT://host:port")
     problems += _prefix_problems(given, [*(each.name for each in everyone), *names.controllers])
     specs = {}
@@ -137,8 +138,9 @@ def read_listeners(values: Mapping[str, Value], given: Mapping[str, str]) -> Lis
     return Listeners(
         listen=listen,
         advertised={name: each for name, each in advertised.items() if name not in names.controllers},
+        advertised_controllers={name: each for name, each in advertised.items() if name in names.controllers},
         specs=specs,
-        inter_broker=names.inter_broker or _first_of(listen),
+        inter_broker=names.inter_broker or (_first_of(listen) if listen else ""),
         controllers=controllers,
         control=control,
         control_problems=control_problems,
@@ -152,6 +154,7 @@ class _Names:
         self._values = values
         self.controllers = tuple(name.upper() for name in _strings(values["controller.listener.names"]))
         self.has_controller = "controller" in _strings(values["process.roles"])
+        self.has_broker = "broker" in _strings(values["process.roles"])
         self._map = self._protocols(explicit="listener.security.protocol.map" in given)
         self.inter_broker = str(values["inter.broker.listener.name"] or "").upper()
         protocol = values["security.inter.broker.protocol"]
@@ -284,7 +287,12 @@ def _contradictions(
             )
         elif not each.host:
             yield f"advertised.listeners {each.name} has no host that a client could connect to"
-    if not names.inter_broker:
+    if not names.has_broker and (of_clients := [each.name for each in everyone if each.name not in names.controllers]):
+        yield (
+            f"listeners has {','.join(of_clients)}, and with process.roles=controller it may have those of "
+            "controller.listener.names only: no clients are served there"
+        )
+    if not names.inter_broker or not names.has_broker:
         return
     if names.inter_broker in names.controllers:
         yield (

@@ -183,7 +183,7 @@ def _replicas(figures: Figures) -> Iterator[Family]:
     yield _gauge(f"{controller}offlinepartitionscount", "partitions that nobody can use", found.offline)
     yield _gauge(f"{controller}globaltopiccount", "topics of the cluster", found.topics)
     yield _gauge(f"{controller}globalpartitioncount", "partitions of the cluster", found.partitions)
-    yield _gauge(f"{controller}activecontrollercount", "1: this node decides", 1)
+    yield _gauge(f"{controller}activecontrollercount", "1: this node decides", found.decides)
 
 
 def _logs(figures: Figures, data_dir: str) -> Iterator[Family]:

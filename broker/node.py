@@ -50,7 +50,7 @@ from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicImage
 from tidemill.broker.quorum.rules import UNCLEAN_KEY
-from tidemill.broker.quorum.store import MetadataCorruptError, MetadataStore, why_not_ours
+from tidemill.broker.quorum.store import ELECTION_STATE, FOLDER, MetadataCorruptError, MetadataStore, why_not_ours
 from tidemill.broker.quotas import UNLIMITED, QuotaManager
 from tidemill.broker.replication.replicas import Replicas
 from tidemill.broker.request_meter import RequestMeter
@@ -157,7 +157,7 @@ class Broker:
         return self._first().port
 
     def _first(self) -> ListenAddress:
-        address = self.config.listen[0]
+        address = (self.config.listen or self.config.listening.controllers)[0]
         advertised = self.config.advertised.get(address.name)
         if advertised is not None and advertised.port:
             return advertised
@@ -453,6 +453,13 @@ def _open_store(config: BrokerConfig, around: Surroundings, on_failure: Callable
     directory, unlock = around.open_folder(config.data_dir)
     try:
         cluster = config.cluster
+        if cluster is not None:
+            from tidemill.broker.formatting import is_half_formatted
+
+            if is_half_formatted(directory):
+                raise StartRefused(
+                    f"{config.data_dir} was not formatted to its end: run 'tidemill broker format' again"
+                )
         if cluster is not None and cluster.cluster_id is None and not is_claimed(directory):
             raise StartRefused(
                 f"{config.data_dir} is new, and nobody has said which cluster it becomes part of: give every node the "
@@ -486,6 +493,11 @@ def _open_controller(
     foreign = why_not_ours(directory)
     if foreign is not None:
         raise StartRefused(foreign)
+    if place is None and directory.is_directory(FOLDER) and directory.subdirectory(FOLDER).exists(ELECTION_STATE):
+        raise StartRefused(
+            f"{config.data_dir} is that of one of several nodes, and the settings name no other: give the same "
+            "controller.quorum.voters, or controller.quorum.bootstrap.servers, as the nodes that know it"
+        )
     try:
         store = MetadataStore(directory, replicated=place is not None)
         controller = Controller(
@@ -575,7 +587,12 @@ async def recover(broker: Broker, data: Directory, new_uuid: Callable[[], uuid.U
 async def _running(broker: Broker, watch: "Watch | None") -> AsyncIterator[None]:
     if watch is not None:
         watch.broker = broker
-    runs = _by_itself(broker) if broker.place is None else _among_others(broker, broker.place)
+    if broker.place is None:
+        runs = _by_itself(broker)
+    elif broker.config.listen:
+        runs = _among_others(broker, broker.place)
+    else:
+        runs = _as_controller(broker, broker.place)
     async with runs as records:
         _log_start(broker, records)
         with nullcontext() if watch is None else watch.running():
@@ -613,6 +630,13 @@ async def _among_others(broker: Broker, place: "ClusterPlace") -> AsyncIterator[
 
 
 @asynccontextmanager
+async def _as_controller(broker: Broker, place: "ClusterPlace") -> AsyncIterator[int]:
+    """A controller that is no broker, until exit: it has no partitions, and so no group records."""
+    async with place.controlling(broker), _serving(broker):
+        yield 0
+
+
+@asynccontextmanager
 async def _serving(broker: Broker) -> AsyncIterator[None]:
     for name, seconds, work in _jobs(broker):
         broker.jobs.add(name, seconds, work)
@@ -626,13 +650,10 @@ async def _serving(broker: Broker) -> AsyncIterator[None]:
             await server.__aexit__(None, None, None)
 
 
-def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]]]]:
-    async def enforce_retention() -> None:
-        await broker.logs.enforce_retention(broker.clock.now_ms())
+Job = tuple[str, float, Callable[[], Awaitable[None]]]
 
-    async def checkpoint() -> None:
-        await broker.logs.checkpoint()
 
+def _jobs(broker: Broker) -> list[Job]:
     async def refresh_certificates() -> None:
         for tls in (*(server.tls for server in broker.servers), broker.control_tls):
             if tls is not None:
@@ -645,10 +666,23 @@ def _jobs(broker: Broker) -> list[tuple[str, float, Callable[[], Awaitable[None]
     encrypted = broker.control_tls is not None or any(spec.tls for spec in config.listening.specs.values())
     return [
         *([("certificates", CERTIFICATES_INTERVAL_S, refresh_certificates)] if encrypted else []),
+        ("metadata-snapshot", SNAPSHOT_CHECK_INTERVAL_S, snapshot),
+        *(_jobs_of_partitions(broker) if config.listen else []),
+    ]
+
+
+def _jobs_of_partitions(broker: Broker) -> list[Job]:
+    async def enforce_retention() -> None:
+        await broker.logs.enforce_retention(broker.clock.now_ms())
+
+    async def checkpoint() -> None:
+        await broker.logs.checkpoint()
+
+    config = broker.config
+    return [
         ("log-retention", config.log_retention_check_interval_ms / 1000, enforce_retention),
         ("log-checkpoint", CHECKPOINT_INTERVAL_S, checkpoint),
         ("group-expiry", config.offsets_retention_check_interval_ms / 1000, broker.groups.expire_offsets),
-        ("metadata-snapshot", SNAPSHOT_CHECK_INTERVAL_S, snapshot),
         ("missing-logs", REPAIR_INTERVAL_S, broker.make_missing_logs),
     ]
 
@@ -711,6 +745,15 @@ def _reason(error: OSError) -> str:
 
 
 def _log_start(broker: Broker, group_records: int) -> None:
+    if not broker.config.listen:
+        log.info(
+            "controller started",
+            node_id=broker.node_id,
+            cluster_id=broker.cluster_id,
+            leader_id=broker.controller.member.leader_id,
+            listeners=",".join(map(str, broker.config.listening.controllers)),
+        )
+        return
     log.info(
         "broker started",
         node_id=broker.node_id,

@@ -54,8 +54,8 @@ def _control(config: BrokerConfig, around: Surroundings) -> "NodeTls | None":
 
 
 def _brokers(config: BrokerConfig) -> "ClientTls | None":
-    spec = config.listening.specs[config.listening.inter_broker]
-    if spec.tls is None:
+    spec = config.listening.specs.get(config.listening.inter_broker)
+    if spec is None or spec.tls is None:  # a controller that is no broker copies nothing
         return None
     from tidemill.core.runtime.tls import ClientTls, TlsProblem
 

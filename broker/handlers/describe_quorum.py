@@ -3,9 +3,9 @@
 versions: 0-2 (1: when a voter last fetched and was last caught up, KIP-836; 2: error texts, the voters' folders and
 addresses, KIP-853)
 
-The only partition of the quorum is `__cluster_metadata` 0. The quorum says who its voters are and how far; the image
-says where they are: a voter has no listener of its own, so it is told under the one that the client came by, and one
-that does not have that is told without an address.
+The only partition of the quorum is `__cluster_metadata` 0. The quorum says who its voters are, how far, and where they
+listen for one another. Whoever does not (an observer, a node by itself) is told under the listener that the client came
+by, and one that does not have that without an address.
 """
 
 from tidemill.broker.authorization import on_the_cluster
@@ -36,7 +36,7 @@ def handle(broker: BrokerServices, request: DescribeQuorumRequest, ctx: RequestC
         for topic in request.topics
     )
     state = broker.controller.quorum()
-    members = sorted({each.node_id for each in (*state.voters, *state.observers)})
+    members = {each.node_id: each for each in (*state.observers, *state.voters)}
     return DescribeQuorumResponse(
         error_message=None,
         topics=tuple(
@@ -51,7 +51,9 @@ def handle(broker: BrokerServices, request: DescribeQuorumRequest, ctx: RequestC
             )
             for topic in request.topics
         ),
-        nodes=tuple(_node(broker, ctx, each) for each in members) if asked and ctx.api_version >= 2 else (),
+        nodes=tuple(_node(broker, ctx, each) for _, each in sorted(members.items()))
+        if asked and ctx.api_version >= 2
+        else (),
     )
 
 
@@ -85,7 +87,11 @@ def _none(topic: str, partition: int) -> PartitionData:
     )
 
 
-def _node(broker: BrokerServices, ctx: RequestContext, node_id: int) -> Node:
+def _node(broker: BrokerServices, ctx: RequestContext, member: QuorumReplica) -> Node:
+    node_id = member.node_id
+    if member.end_points:
+        listeners = tuple(Listener(name=name, host=host, port=port) for name, host, port in member.end_points)
+        return Node(node_id=node_id, listeners=listeners)
     registered = broker.controller.image.brokers.get(node_id)
     found = own_endpoint(broker, ctx) if node_id == broker.node_id else None
     if found is None and registered is not None:

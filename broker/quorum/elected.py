@@ -262,7 +262,9 @@ class Elected:
                 last_caught_up_ms=found.caught_up_ms + ahead_ms if found.caught_up_ms >= 0 else -1,
             )
 
-        voters = tuple(replica(each.node_id, each.directory_id) for each in machine.voters)
+        voters = tuple(
+            replace(replica(each.node_id, each.directory_id), end_points=each.endpoints) for each in machine.voters
+        )
         others = (each for each in known.values() if each.node_id not in machine.voters)
         return QuorumState(
             leader_id=machine.leader_id,

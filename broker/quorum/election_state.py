@@ -18,11 +18,10 @@ from typing import Any, Final
 
 from tidemill.broker.quorum.loading import MetadataCorruptError
 from tidemill.broker.quorum.raft.election import ElectionState
+from tidemill.broker.quorum.store import ELECTION_STATE as ELECTION_STATE
 from tidemill.broker.quorum.store import FOLDER, MetadataStoreError
 from tidemill.core.ids import decode_id, encode_id
 from tidemill.core.runtime.disk import DISK_FULL, Directory
-
-ELECTION_STATE: Final = "election-state"
 
 ROOM: Final = "election-state.room"
 ROOM_BYTES: Final = 8192

@@ -31,6 +31,8 @@ class QuorumReplica:
     directory_id: uuid.UUID = ZERO_UUID
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
+    end_points: tuple[tuple[str, str, int], ...] = ()
+    """Of a voter among several: name, host and port of where it listens for the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,8 @@ class Alone:
     async def change_voters(self, message: Message) -> Message:
         """There is none beside this node; raises UnsupportedVersion."""
         raise UnsupportedVersion(
-            f"node {self.leader_id} is a cluster by itself, which has no voters beside it and gets none"
+            f"node {self.leader_id} is a cluster by itself and gets no voters beside it: one that grows begins with "
+            "controller.quorum.bootstrap.servers and 'tidemill broker format --standalone'"
         )
 
     def still(self) -> asyncio.Lock:

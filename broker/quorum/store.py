@@ -54,6 +54,8 @@ PART_SUFFIX: Final = ".part"
 """Behind the name of a snapshot that is being written."""
 LEADER_EPOCH: Final = 1
 """A quorum that was always one has had one leader."""
+ELECTION_STATE: Final = "election-state"
+"""A file that only a member of a quorum of several has beside its log."""
 KAFKA_ASIDE: Final = "__cluster_metadata-0.kafka"
 """Where `tidemill log adopt` puts the metadata log that Apache Kafka wrote."""
 KAFKA_STATE: Final = "quorum-state"

@@ -31,6 +31,62 @@ def test_a_broker_has_controllers_elsewhere() -> None:
     assert config.cluster.controller is None
 
 
+def test_a_controller_serves_no_clients() -> None:
+    config = BrokerConfig.parse({**THREE, "process.roles": "controller", "listeners": "CONTROLLER://:9093"})
+    assert config.cluster is not None
+    assert config.cluster.controller == ListenAddress("CONTROLLER", "", 9093)
+    assert config.listen == ()
+    one = {"process.roles": "controller", "listeners": "CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"}
+    config = BrokerConfig.parse({**one, "controller.quorum.voters": "1@c:9093"})
+    assert config.cluster is not None
+    assert config.cluster.voters.ids == (1,)
+
+
+GROWS = {
+    "node.id": "2",
+    "controller.quorum.bootstrap.servers": "a:9093,b:9093",
+    "listeners": "PLAINTEXT://b:9092,CONTROLLER://:9093",
+    "advertised.listeners": "PLAINTEXT://b:9092,CONTROLLER://b:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
+def test_the_voters_may_be_those_of_the_metadata_log() -> None:
+    config = BrokerConfig.parse(GROWS)
+    assert config.cluster is not None
+    assert len(config.cluster.voters) == 0
+    assert config.cluster.bootstrap == (("a", 9093), ("b", 9093))
+    assert config.cluster.told == ListenAddress("CONTROLLER", "b", 9093)
+    assert config.default_replication_factor == 2
+    broker = BrokerConfig.parse(
+        {**GROWS, "process.roles": "broker", "listeners": "PLAINTEXT://b:9092", "advertised.listeners": ""}
+    )
+    assert broker.cluster is not None
+    assert broker.cluster.told is None
+
+
+@pytest.mark.parametrize("servers", ["localhost:9093", "b:9093", "127.0.0.1:9093,b:9093"])
+def test_a_node_that_looks_for_nobody_but_itself_is_a_cluster_by_itself(servers: str) -> None:
+    config = BrokerConfig.parse({**GROWS, "controller.quorum.bootstrap.servers": servers})
+    assert config.cluster is None
+    half = {**GROWS, "process.roles": "controller", "controller.quorum.bootstrap.servers": servers}
+    half |= {"listeners": "CONTROLLER://:9093", "advertised.listeners": "CONTROLLER://b:9093"}
+    assert BrokerConfig.parse(half).cluster is not None, "one without a broker is not all of a cluster"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"advertised.listeners": "PLAINTEXT://b:9092"}, "names no host for CONTROLLER://:9093, and the other contr"),
+        ({"controller.quorum.bootstrap.servers": "a"}, r"controller\.quorum\.bootstrap\.servers: .*'a'"),
+        ({"controller.quorum.bootstrap.servers": "a:0"}, "Expected HOST:PORT that can be called"),
+    ],
+)
+def test_whoever_cannot_be_found_is_refused(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        BrokerConfig.parse({**GROWS, **given})
+
+
 def test_topics_are_kept_on_three_nodes_where_nobody_says_otherwise() -> None:
     config = BrokerConfig.parse(THREE)
     assert (config.default_replication_factor, config.offsets_topic_replication_factor) == (3, 3)
@@ -83,7 +139,7 @@ def test_one_node_alone_takes_such_a_file_and_opens_no_listener_for_controllers(
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"process.roles": "controller"}, "controller only: a node without a broker"),
+        ({"process.roles": "controller"}, "listeners has PLAINTEXT, and with process.roles=controller"),
         ({"node.id": "9"}, "does not name this node .node.id=9."),
         ({"process.roles": "broker"}, "names this node .node.id=2., which is to be a broker only"),
         ({"controller.listener.names": "", "listeners": "PLAINTEXT://b:9092"}, "the other controllers cannot reach"),

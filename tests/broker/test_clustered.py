@@ -2,24 +2,30 @@
 
 import asyncio
 import errno
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.broker.broker_world import wire_client
 from tests.broker.handlers.data_path import produce, records
 from tidemill.broker.config import BrokerConfig
+from tidemill.broker.formatting import format_folder
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.node import Broker, StartRefused, open_broker
 from tidemill.broker.registration_file import read_registration
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.add_raft_voter import AddRaftVoterRequest
+from tidemill.core.wire.messages.add_raft_voter import Listener as AddedListener
 from tidemill.core.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidemill.core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidemill.core.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tidemill.demo.pipeline import free_ports
 
 pytestmark = pytest.mark.integration
@@ -81,6 +87,101 @@ async def cluster_of_three(folder: Path) -> AsyncIterator[Cluster]:
         yield cluster
     finally:
         await cluster.stop(*cluster.brokers)
+
+
+class Mixed:
+    """Nodes of one cluster with roles of their own, by id, as far as they are up: settings over those that all have."""
+
+    def __init__(self, folder: Path, **common: str) -> None:
+        self.folder = folder
+        self.common = {key.replace("_", "."): value for key, value in common.items()}
+        self.brokers: dict[int, Broker] = {}
+        self.ports: dict[int, int] = {}
+        self._stacks: dict[int, AsyncExitStack] = {}
+
+    def settings(self, node_id: int, roles: str) -> dict[str, str]:
+        """Those of a node; it keeps the port of its controller."""
+        listeners = [f"PLAINTEXT://127.0.0.1:{free_ports(1)[0]}"] if "broker" in roles else []
+        if "controller" in roles:
+            port = self.ports.setdefault(node_id, free_ports(1)[0])
+            listeners.append(f"CONTROLLER://127.0.0.1:{port}")
+        return {
+            "node.id": str(node_id),
+            "process.roles": roles,
+            "cluster.id": CLUSTER,
+            "log.dirs": str(self.folder / f"node-{node_id}"),
+            "listeners": ",".join(listeners),
+            "controller.listener.names": "CONTROLLER",
+            "broker.heartbeat.interval.ms": "200",
+            "broker.session.timeout.ms": "1000",
+            **self.common,
+        }
+
+    async def start(self, **roles: str) -> None:
+        async def one(node_id: int, config: BrokerConfig) -> None:
+            stack = self._stacks[node_id] = AsyncExitStack()
+            self.brokers[node_id] = await stack.enter_async_context(open_broker(config))
+
+        async with asyncio.timeout(30):
+            nodes = {int(name[1:]): role for name, role in roles.items()}
+            configs = {each: BrokerConfig.parse(self.settings(each, role)) for each, role in nodes.items()}
+            await asyncio.gather(*(one(each, config) for each, config in configs.items()))
+
+    async def stop(self, *nodes: int) -> None:
+        """These, or else all of them: brokers first, who need a controller to leave in order."""
+        brokers = [node for node, each in self.brokers.items() if each.config.listen]
+        for some in [nodes] if nodes else [brokers, [*self._stacks.keys() - {*brokers}]]:
+            async with asyncio.timeout(30):
+                await asyncio.gather(*(self._stacks.pop(node).aclose() for node in some))
+        for node in nodes:
+            del self.brokers[node]
+
+    @property
+    def leader(self) -> int:
+        """Who decides; -1 is nobody."""
+        return next((node for node, each in self.brokers.items() if each.controller.leads), -1)
+
+    async def change(self, asked: int, request: Any, version: int = 0) -> Any:
+        """The answer of a broker that is asked for other voters."""
+        key = ApiKey.ADD_RAFT_VOTER if isinstance(request, AddRaftVoterRequest) else ApiKey.REMOVE_RAFT_VOTER
+        async with wire_client(self.brokers[asked]) as client:
+            return await client.ask(key, version, request)
+
+    def adding(self, node_id: int, **named: Any) -> AddRaftVoterRequest:
+        """This node as a voter."""
+        where = AddedListener(name="CONTROLLER", host="127.0.0.1", port=self.ports[node_id])
+        values: dict[str, Any] = {
+            "cluster_id": CLUSTER,
+            "timeout_ms": 10_000,
+            "voter_id": node_id,
+            "voter_directory_id": self.brokers[node_id].logs.identity.directory_id,
+            "listeners": (where,),
+        }
+        return AddRaftVoterRequest(**{**values, **named})
+
+    def removing(self, node_id: int) -> RemoveRaftVoterRequest:
+        """This voter, gone."""
+        directory_id = self.brokers[node_id].logs.identity.directory_id
+        return RemoveRaftVoterRequest(cluster_id=CLUSTER, voter_id=node_id, voter_directory_id=directory_id)
+
+    def voters(self, node_id: int) -> tuple[int, ...]:
+        """As this node knows them."""
+        return tuple(each.node_id for each in self.brokers[node_id].controller.quorum().voters)
+
+
+@asynccontextmanager
+async def growing(folder: Path) -> AsyncIterator[Mixed]:
+    """One node that was formatted alone, and leads; others look for it."""
+    cluster = Mixed(folder)
+    cluster.ports = dict(enumerate(free_ports(5), 1))
+    servers = ",".join(f"127.0.0.1:{port}" for port in cluster.ports.values())
+    cluster.common |= {"controller.quorum.bootstrap.servers": servers, "default.replication.factor": "1"}
+    format_folder(BrokerConfig.parse(cluster.settings(1, "broker,controller")))
+    await cluster.start(n1="broker,controller")
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()
 
 
 async def until(true: object, what: str) -> None:
@@ -185,6 +286,94 @@ async def test_a_second_broker_with_the_same_id_is_told_what_to_do(tmp_path: Pat
         place = cluster.brokers[taken].place
         assert place is not None
         assert not place.driven_out
+
+
+async def test_controllers_and_brokers_may_be_nodes_of_their_own(tmp_path: Path) -> None:
+    cluster = Mixed(tmp_path)
+    cluster.ports = dict(enumerate(free_ports(3), 1))
+    named = ",".join(f"{node}@127.0.0.1:{port}" for node, port in cluster.ports.items())
+    cluster.common["controller.quorum.voters"] = named
+    try:
+        await cluster.start(n1="controller", n2="controller", n3="controller", n4="broker", n5="broker")
+        assert sorted(cluster.brokers[4].controller.image.brokers) == [4, 5]
+        assert cluster.leader in (1, 2, 3)
+        wanted = CreatableTopic(name="t", num_partitions=4, replication_factor=2)
+        async with wire_client(cluster.brokers[4]) as client:
+            request = CreateTopicsRequest(topics=(wanted,), timeout_ms=1000)
+            assert (await client.ask(ApiKey.CREATE_TOPICS, 7, request)).topics[0].error_code == 0
+            topics = (TopicData(topic_name="__cluster_metadata", partitions=(PartitionData(partition_index=0),)),)
+            quorum = await client.ask(ApiKey.DESCRIBE_QUORUM, 2, DescribeQuorumRequest(topics=topics))
+        state = quorum.topics[0].partitions[0]
+        assert {each.replica_id for each in state.current_voters} == {1, 2, 3}
+        assert {each.replica_id for each in state.observers} == {4, 5}
+        told = {node.node_id: [(each.name, each.port) for each in node.listeners] for node in quorum.nodes}
+        assert told[1] == [("CONTROLLER", cluster.ports[1])]
+        gone = cluster.leader
+        await cluster.stop(gone)
+        await until(lambda: cluster.leader not in (-1, gone), "another controller")
+        await until(
+            lambda: all("t" in each.controller.image.topics for each in cluster.brokers.values()), "known to everybody"
+        )
+        await cluster.start(**{f"n{gone}": "controller"})
+        await until(lambda: "t" in cluster.brokers[gone].controller.image.topics, "known again")
+    finally:
+        await cluster.stop()
+
+
+async def test_a_cluster_grows_from_one_node_and_moves_to_others(tmp_path: Path) -> None:
+    async with growing(tmp_path) as cluster:
+        await cluster.start(n2="broker,controller", n3="controller")
+        assert cluster.voters(1) == (1,)
+        assert {each.node_id for each in cluster.brokers[1].controller.quorum().observers} == {2, 3}
+        for node in (2, 3):  # asked of one that does not decide
+            assert (await cluster.change(2, cluster.adding(node), 1)).error_code == 0
+        await until(lambda: {cluster.voters(each) for each in (1, 2, 3)} == {(1, 2, 3)}, "known to everybody")
+        again = await cluster.change(2, cluster.adding(3))
+        assert again.error_code == ErrorCode.DUPLICATE_VOTER
+        assert (await cluster.change(2, cluster.removing(1))).error_code == 0
+        await until(lambda: cluster.leader in (2, 3), "another leader")
+        assert sorted(cluster.brokers[2].controller.image.brokers) == [1, 2]
+        await make_one(cluster.brokers[1], "after")
+        await cluster.stop(1)
+        await until(lambda: "after" in cluster.brokers[3].controller.image.topics, "decided without the first")
+        await cluster.start(n1="broker")  # which is a broker from now on
+        await until(lambda: cluster.voters(1) == (2, 3), "a broker only")
+        assert (await cluster.change(1, cluster.removing(3))).error_code == 0
+        await until(lambda: cluster.leader == 2, "the last one leads")
+        last = await cluster.change(1, cluster.removing(2))
+        assert last.error_code == ErrorCode.INVALID_REQUEST
+        assert "only voter" in last.error_message
+
+
+async def make_one(broker: Broker, name: str) -> None:
+    wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    async with wire_client(broker) as client:
+        answer = await client.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=(wanted,), timeout_ms=1000))
+    assert answer.topics[0].error_code == 0, answer.topics[0]
+
+
+async def test_whoever_does_not_answer_as_that_controller_is_no_voter(tmp_path: Path) -> None:
+    async with growing(tmp_path) as cluster:
+        await cluster.start(n2="controller", n4="broker")
+        wrong = cluster.adding(2, timeout_ms=700, listeners=(AddedListener(name="C", host="127.0.0.1", port=1),))
+        answer = await cluster.change(1, wrong)
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "node 2 with this directory does not answer as a controller at 127.0.0.1:1" in answer.error_message
+        answer = await cluster.change(4, cluster.adding(2, timeout_ms=700, voter_directory_id=uuid.uuid4()))
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "does not fetch from the leader" in answer.error_message
+        assert cluster.voters(1) == (1,)
+        assert (await cluster.change(4, cluster.adding(2))).error_code == 0
+
+
+async def test_voters_that_are_configured_are_not_changed(tmp_path: Path) -> None:
+    async with cluster_of_three(tmp_path) as cluster:
+        me = cluster.brokers[1].logs.identity.directory_id
+        request = RemoveRaftVoterRequest(cluster_id=CLUSTER, voter_id=1, voter_directory_id=me)
+        async with wire_client(cluster.follower) as client:
+            answer = await client.ask(ApiKey.REMOVE_RAFT_VOTER, 0, request)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "controller.quorum.voters" in answer.error_message
 
 
 async def test_without_a_majority_a_start_says_what_it_waits_for(tmp_path: Path) -> None:

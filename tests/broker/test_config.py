@@ -56,8 +56,9 @@ def test_a_quorum_of_this_node_is_what_there_is() -> None:
 
 @pytest.mark.parametrize("role", ["broker", "controller"])
 def test_half_a_node_without_others_is_refused(role: str) -> None:
+    listeners = {"listeners": "CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"}
     with pytest.raises(ConfigError, match=f"is {role} only, and no other node is named"):
-        BrokerConfig.parse({"process.roles": role})
+        BrokerConfig.parse({"process.roles": role, **(listeners if role == "controller" else {})})
 
 
 def test_nothing_given_is_a_broker_on_this_machine_only() -> None:

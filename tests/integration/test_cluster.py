@@ -5,22 +5,18 @@ What a client was told to be stored is there afterwards, once, at the offset tha
 
 import os
 import signal
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.integration.numbered_records import PARTITIONS, TOPIC, Writer, check, until
 from tidemill import services
 from tidemill.demo.pipeline import free_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(240)]
-
-TOPIC = "t"
-PARTITIONS = 3
 
 
 @pytest.fixture
@@ -35,84 +31,9 @@ def cluster(tmp_path: Path) -> Iterator[services.Cluster]:
             node.kill()
 
 
-class Writer:
-    """Writes numbered records, and knows what was acknowledged."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.acknowledged: dict[bytes, tuple[int, int]] = {}
-        self.refused: list[KafkaError] = []
-        self._number = 0
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": 120_000}
-        )
-
-    def _told(self, error: KafkaError | None, message: Message) -> None:
-        value = message.value()
-        if error is not None or value is None:
-            assert error is not None
-            self.refused.append(error)
-        else:
-            self.acknowledged[value] = (message.partition() or 0, message.offset() or 0)
-
-    def write(self, seconds: float) -> None:
-        """Go on for so long."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            for _ in range(20):
-                self._producer.produce(
-                    TOPIC, b"%d" % self._number, partition=self._number % PARTITIONS, on_delivery=self._told
-                )
-                self._number += 1
-            self._producer.poll(0.01)
-
-    def finish(self) -> None:
-        """Wait until all are answered."""
-        assert self._producer.flush(120) == 0
-        assert self.refused == []
-
-
-def read_all(bootstrap: str, count: int) -> dict[bytes, list[tuple[int, int]]]:
-    """Every record by its value; ends when `count` were read and nothing more comes."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
-    found: dict[bytes, list[tuple[int, int]]] = {}
-    ended: set[int] = set()
-    deadline = time.monotonic() + 60
-    try:
-        while len(ended) < PARTITIONS or sum(map(len, found.values())) < count:
-            assert time.monotonic() < deadline, f"{sum(map(len, found.values()))} of {count} records after a minute"
-            for message in consumer.consume(1000, 1.0):
-                error, value = message.error(), message.value()
-                if error is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    ended.add(message.partition() or 0)
-                elif value is not None:
-                    ended.discard(message.partition() or 0)
-                    found.setdefault(value, []).append((message.partition() or 0, message.offset() or 0))
-    finally:
-        consumer.close()
-    return found
-
-
-def check(cluster: services.Cluster, writer: Writer) -> None:
-    """All that was acknowledged is there, once, where it was said to be."""
-    writer.finish()
-    found = read_all(cluster.bootstrap, len(writer.acknowledged))
-    assert {value: places[0] for value, places in found.items()} == writer.acknowledged
-    assert Counter(len(places) for places in found.values()) == {1: len(writer.acknowledged)}
-
-
 def leader_of(admin: AdminClient, partition: int = 0) -> int:
     """The broker that leads; -1 is none."""
     return int(admin.list_topics(TOPIC, 10).topics[TOPIC].partitions[partition].leader)
-
-
-def until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Wait until that is so."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 def in_sync(admin: AdminClient) -> bool:
@@ -146,7 +67,7 @@ def test_leaders_are_killed_and_nothing_is_lost(cluster: services.Cluster) -> No
         writer.write(1)
         cluster.nodes[victim].restart()
         until(lambda: in_sync(admin), "all replicas in sync again")
-    check(cluster, writer)
+    check(cluster.bootstrap, writer)
 
 
 def test_a_leader_that_was_paused_is_no_leader_any_more(cluster: services.Cluster) -> None:
@@ -164,7 +85,7 @@ def test_a_leader_that_was_paused_is_no_leader_any_more(cluster: services.Cluste
         os.kill(cluster.nodes[victim].pid, signal.SIGCONT)
     writer.write(1)
     until(lambda: in_sync(admin), "all replicas in sync again")
-    check(cluster, writer)
+    check(cluster.bootstrap, writer)
 
 
 def test_a_rolling_restart_is_no_error_for_anybody(cluster: services.Cluster) -> None:
@@ -176,7 +97,7 @@ def test_a_rolling_restart_is_no_error_for_anybody(cluster: services.Cluster) ->
         writer.write(0.5)
         node.restart()
         until(lambda: in_sync(admin), "all replicas in sync again")
-    check(cluster, writer)
+    check(cluster.bootstrap, writer)
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe([TOPIC])
     try:
@@ -197,4 +118,4 @@ def test_a_cluster_that_is_stopped_as_a_whole_comes_back(cluster: services.Clust
         node.kill()
     cluster.start()
     until(lambda: in_sync(admin), "all replicas in sync after all of them were killed")
-    check(cluster, writer)
+    check(cluster.bootstrap, writer)

@@ -5,7 +5,7 @@ Four questions, to whichever broker answers: who the brokers are (DescribeCluste
 of them are Kafka's, so the answers of a foreign cluster are read as well; one without a Raft quorum says so.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tidemill.cluster.status import BrokerStatus, ClusterStatus, ControllerStatus, PartitionStatus
 from tidemill.core.client.admin import Admin
@@ -32,9 +32,9 @@ async def ask_status(client: ClusterClient, now_ms: int) -> ClusterStatus:
     view = await client.metadata(None)
     brokers = await _brokers(client)
     trouble = ""
-    quorum = PartitionData(leader_id=-1)
+    quorum, nodes = PartitionData(leader_id=-1), dict[int, str]()
     try:
-        quorum = await client.retrying(lambda: _quorum(client))
+        quorum, nodes = await client.retrying(lambda: describe_quorum(client))
     except KafkaError as error:
         trouble = str(error)
     return ClusterStatus(
@@ -42,7 +42,7 @@ async def ask_status(client: ClusterClient, now_ms: int) -> ClusterStatus:
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         brokers=brokers,
-        controllers=_controllers(quorum, now_ms),
+        controllers=_controllers(quorum, nodes, now_ms),
         topics=len(view.topics),
         partitions=sum(len(topic.partitions) for topic in view.topics.values()),
         unwell=await _unwell(client, view),
@@ -66,7 +66,8 @@ async def _brokers(client: ClusterClient) -> tuple[BrokerStatus, ...]:
     )
 
 
-async def _quorum(client: ClusterClient) -> PartitionData:
+async def describe_quorum(client: ClusterClient) -> tuple[PartitionData, dict[int, str]]:
+    """The metadata quorum, and where its members listen as far as the cluster says; raises KafkaError."""
     request = DescribeQuorumRequest(
         topics=(TopicQuery(topic_name=METADATA_TOPIC, partitions=(PartitionQuery(partition_index=0),)),)
     )
@@ -76,10 +77,10 @@ async def _quorum(client: ClusterClient) -> PartitionData:
     found = answer.topics[0].partitions[0]
     if found.error_code:
         raise error_for_code(found.error_code, found.error_message)
-    return found
+    return found, {each.node_id: f"{at.host}:{at.port}" for each in answer.nodes for at in each.listeners[:1]}
 
 
-def _controllers(quorum: PartitionData, now_ms: int) -> tuple[ControllerStatus, ...]:
+def _controllers(quorum: PartitionData, nodes: Mapping[int, str], now_ms: int) -> tuple[ControllerStatus, ...]:
     replicas = [(each, True) for each in quorum.current_voters] + [(each, False) for each in quorum.observers]
     end = max((each.log_end_offset for each, _ in replicas), default=-1)
 
@@ -88,6 +89,7 @@ def _controllers(quorum: PartitionData, now_ms: int) -> tuple[ControllerStatus, 
         caught_up = each.last_caught_up_timestamp
         return ControllerStatus(
             node_id=each.replica_id,
+            address=nodes.get(each.replica_id, ""),
             voter=voter,
             leads=leads,
             behind=end - each.log_end_offset if each.log_end_offset >= 0 else None,

@@ -29,10 +29,12 @@ class BrokerStatus:
 class ControllerStatus:
     """One node's copy of the metadata log: records behind the active controller's, and how long ago it was equal.
 
-    None where the cluster does not say.
+    None where the cluster does not say. Its `address` is the one that the others ask it at, empty where that is not
+    told. Whoever is no voter observes.
     """
 
     node_id: int
+    address: str = ""
     voter: bool
     leads: bool
     behind: int | None
@@ -111,12 +113,12 @@ def _of_brokers(status: ClusterStatus) -> Iterator[str]:
 def _of_quorum(status: ClusterStatus) -> Iterator[str]:
     if status.trouble:
         yield (
-            f"the quorum does not answer ({status.trouble}): nothing is decided unless a majority of the nodes in "
-            "controller.quorum.voters runs"
+            f"the quorum does not answer ({status.trouble}): nothing is decided unless a majority of the controllers "
+            "that vote runs"
         )
         return
     if status.leader_id < 0:
-        yield "no controller leads: start a majority of the nodes in controller.quorum.voters"
+        yield "no controller leads: start a majority of those that vote"
         return
     voters = [each for each in status.controllers if each.voter]
     away = [each for each in voters if not each.leads and each.away]

@@ -184,10 +184,11 @@ class Leadership:
         return found.caught_up_ms >= since_ms
 
     def may_be_proposed(self, change: VoterChange, since_ms: int) -> bool:
-        """Whether a change can go into the log: a voter that is added has caught up first."""
+        """Whether a change can go into the log: a voter that is added has caught up first, and answers."""
         if not isinstance(change.request, AddVoterRequest):
             return True
-        return self.is_caught_up(change.request.voter, since_ms)
+        voter = change.request.voter
+        return self.is_caught_up(voter, since_ms) and voter.node_id in self.begun_ms
 
     def deadlines(self) -> Iterable[int]:
         """When somebody who waits has waited long enough."""

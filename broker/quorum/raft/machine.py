@@ -264,11 +264,19 @@ class QuorumMachine(Member):
             self._answer_change(change, ErrorCode.NONE)
             leadership.change = replace(change, token=None)
         elif change.token is not None and self._now >= change.deadline_ms:
-            self._answer_change(change, ErrorCode.REQUEST_TIMED_OUT, why_late(change, self._fetched_of(change)))
+            why = why_late(change, self._fetched_of(change), self.high_watermark)
+            self._answer_change(change, ErrorCode.REQUEST_TIMED_OUT, why)
             leadership.change = replace(change, token=None) if change.proposed else None
         elif not change.proposed and leadership.may_be_proposed(change, recently):
             leadership.change = replace(change, proposed=True)
             self._do(AppendVoters(epoch=self.epoch, voters=change.voters))
+        elif not change.proposed and isinstance(change.request, AddVoterRequest):
+            self._call_on(leadership, change.request.voter)
+
+    def _call_on(self, leadership: Leadership, voter: Voter) -> None:
+        """See that somebody who is to be a voter answers as such, at the address that the others will ask it at."""
+        if voter.node_id not in leadership.begun_ms and self._peers.may_ask(voter.node_id, self._now):
+            self._ask(voter.node_id, voter.endpoints, self._begin_request(voter))
 
     def _see_to_own_address(self, leadership: Leadership) -> None:
         """A leader that the voters know under another address changes that as its followers ask it to."""
@@ -519,6 +527,8 @@ class QuorumMachine(Member):
                 self._reply(token, ErrorCode.NONE)
             else:
                 deadline_ms = self._now + max(request.timeout_ms, 0)
+                if isinstance(request, AddVoterRequest):  # what one with this id has answered before is nothing
+                    leadership.begun_ms.pop(request.voter.node_id, None)
                 leadership.change = VoterChange(token=token, request=request, voters=changed, deadline_ms=deadline_ms)
 
     def _why_no_change(self, leadership: Leadership) -> str:

@@ -20,7 +20,7 @@ class Refusal(NamedTuple):
     message: str
 
 
-def why_late(change: VoterChange, fetched: Progress | None) -> str:
+def why_late(change: VoterChange, fetched: Progress | None, high_watermark: int) -> str:
     """What to say to who has waited as long as it wanted; `fetched` is what is known of a voter to be added."""
     if change.proposed:
         return (
@@ -28,13 +28,16 @@ def why_late(change: VoterChange, fetched: Progress | None) -> str:
             "it: see the quorum's status before asking again"
         )
     assert isinstance(change.request, AddVoterRequest), "only who is added has to catch up"
-    node_id = change.request.voter.node_id
+    voter = change.request.voter
     if fetched is None:
         return (
-            f"node {node_id} with this directory does not fetch from the leader: start it, with "
-            "process.roles=controller, and see its directory.id in meta.properties"
+            f"node {voter.node_id} with this directory does not fetch from the leader: is it running, and is that its "
+            "directory.id (meta.properties)?"
         )
-    return f"node {node_id} has not caught up in time: it holds {max(fetched.end, 0)} of {fetched.log_end} records"
+    if fetched.end < high_watermark:
+        return f"node {voter.node_id} has not caught up in time: it holds {max(fetched.end, 0)} of {high_watermark}"
+    where = ", ".join(f"{each.host}:{each.port}" for each in voter.endpoints)
+    return f"node {voter.node_id} with this directory does not answer as a controller at {where}"
 
 
 def changed_voters(voters: VoterSet, request: ChangeRequest) -> VoterSet | Refusal:

@@ -28,10 +28,35 @@ def test_the_files_of_a_new_cluster(tmp_path: Path) -> None:
     assert (folder / "node-1.properties").read_text() == before
 
 
+def test_the_files_of_a_cluster_with_controllers_that_come_and_go(tmp_path: Path) -> None:
+    apart = ("--controller", "c", "--controller", "d", "--controller", "e")
+    done = run("init", str(tmp_path), "one", *apart, "--dynamic")
+    assert done.exit_code == 0, done.output
+    assert "1 brokers, 3 controllers; 1 of these may be away" in done.stdout
+    told = [line for line in done.stdout.splitlines() if line.startswith("tidemill broker format")]
+    assert len(told) == 3
+    assert len({line.partition("--initial-controllers ")[2] for line in told}) == 1
+    assert "process.roles=controller\n" in (tmp_path / "node-2.properties").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("one",), "3 or more"),
+        (("add-voter", "4"), "'4' is not ID@HOST:PORT, as in 4@four:9093"),
+        (("add-voter", "x@h:1"), "'x@h:1' is not ID@HOST:PORT"),
+        (("remove-voter", "4", "--directory", "!"), "--directory: "),
+    ],
+)
+def test_voters_that_are_not_named_as_they_must_be(arguments: tuple[str, ...], told: str) -> None:
+    done = run(*arguments, "-b", "127.0.0.1:1")
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("one",), "3 controllers or more"),
         (("one", "two:9092", "three"), "'two:9092' is no host name"),
         (("a", "a", "b", "--controller-port", "9094"), "a:9094 would be taken twice"),
     ],

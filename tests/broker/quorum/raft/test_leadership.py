@@ -122,6 +122,8 @@ def test_a_voter_comes_when_it_has_caught_up_and_goes_at_once() -> None:
     adding = change(AddVoterRequest(cluster_id=None, voter=voter(4), timeout_ms=1))
     assert not leadership.may_be_proposed(adding, 900)
     leadership.heard_of(fetch(4, 20), log_end=20, now_ms=1_100)
+    assert not leadership.may_be_proposed(adding, 900), "it has not been heard to answer"
+    leadership.begun_ms[4] = 1_100
     assert leadership.may_be_proposed(adding, 900)
     assert not leadership.may_be_proposed(adding, 1_200)
     removing = RemoveVoterRequest(cluster_id=None, node_id=2, directory_id=directory(2))

@@ -703,6 +703,13 @@ def remove(node_id: int) -> RemoveVoterRequest:
     return RemoveVoterRequest(cluster_id=CLUSTER, node_id=node_id, directory_id=directory(node_id))
 
 
+def answers(world: Lone, node_id: int) -> None:
+    """It is called on, and is there."""
+    request_id, request = world.sent(BeginQuorumEpochRequest)[node_id]
+    assert (request.voter_id, request.voter_directory_id) == (node_id, directory(node_id))
+    world.answer(request_id, EpochResponse(epoch=world.machine.epoch, leader_id=world.node_id))
+
+
 def settled(*ids: int) -> Lone:
     """A leader that has committed something in its epoch."""
     world = Lone(*ids)
@@ -721,6 +728,8 @@ def test_a_voter_is_added_when_it_has_caught_up_and_answered_when_that_is_commit
     world.fetch(4, 0)
     assert len(of(AppendVoters, world.said)) == appended
     world.fetch(4)
+    assert len(of(AppendVoters, world.said)) == appended
+    answers(world, 4)
     assert of(AppendVoters, world.said)[-1].voters.ids == (1, 2, 4)
     assert world.machine.voters.ids == (1, 2, 4)  # from now on
     assert token not in world.replies
@@ -740,7 +749,12 @@ def test_a_voter_that_does_not_catch_up_is_not_added() -> None:
     token = world.tokens
     world.fetch(4, 0)
     world.wait(1_000)
-    assert world.replies[token].message == "node 4 has not caught up in time: it holds 0 of 2 records"
+    assert world.replies[token].message == "node 4 has not caught up in time: it holds 0 of 2"
+    assert world.ask(add(4)) is None
+    token = world.tokens
+    world.fetch(4)
+    world.wait(1_000)
+    assert world.replies[token].message == "node 4 with this directory does not answer as a controller at n4:9093"
 
 
 def test_one_change_at_a_time_and_none_before_the_leader_is_settled() -> None:
@@ -809,6 +823,7 @@ def test_whoever_adds_may_not_want_to_wait_until_it_is_committed() -> None:
     assert world.ask(replace(add(4), ack_when_committed=False)) is None
     token = world.tokens
     world.fetch(4)
+    answers(world, 4)
     assert world.replies[token].error == ErrorCode.NONE
     assert world.machine.high_watermark < world.log.offset_end
 
@@ -819,6 +834,7 @@ def test_a_change_that_waits_for_its_turn_in_the_log_stays_the_only_one() -> Non
     world.ask(add(4))
     token = world.tokens
     world.fetch(4)
+    answers(world, 4)
     assert len(world.late) == 1
     world.wait(1_000)
     assert world.replies[token].error == ErrorCode.REQUEST_TIMED_OUT
