@@ -354,7 +354,7 @@ class ClusterPlace:
                 "the folder put back from another time? Start this node with an empty one",
             )
         except (OSError, CorruptMessage) as error:
-            log.error("not a member of the quorum any more", reason=str(error))  # and the disk's failure is told
+            self._drive_out(broker, f"the metadata log in {self._config.data_dir} cannot be used: {error}")
 
     def _drive_out(self, broker: "Broker", reason: str) -> None:
         log.error("this broker is not part of the cluster any more", reason=reason)
