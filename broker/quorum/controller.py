@@ -629,9 +629,8 @@ class Controller:
         async with self._turn, self._member.still():
             if self._snapshot_is_current():
                 return  # wanted once more while the last was being written
-            end = self._image.offset  # among several the log may go on, and have to be cut
-            which = await self._thread.run(lambda: self._store.roll(end))
-            image, removed = self._image, dict(self._removed)
+            image, removed = self._image, dict(self._removed)  # of now: what others decide is taken in meanwhile
+            which = await self._thread.run(lambda: self._store.roll(image.offset))  # the log may go on, and be cut
         self._snapshot_from_ms = now_ms = self._clock.now_ms()
 
         def write() -> Collection[uuid.UUID]:

@@ -16,6 +16,7 @@ import pytest
 from tests.sim.disk import SimulatedDisk, SimulatedFile
 from tidemill.broker.quorum.controller import PENDING_REQUESTS_MAX, Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.image import ClusterImage, Draft
 from tidemill.broker.quorum.member import QuorumState
 from tidemill.broker.quorum.metadata import (
     ConfigChange,
@@ -25,8 +26,14 @@ from tidemill.broker.quorum.metadata import (
     Rules,
     TopicRef,
 )
-from tidemill.broker.quorum.records import BrokerEndpoint, MetadataRecord, RegisterBrokerRecord, encode_record
-from tidemill.broker.quorum.snapshot import SnapshotDamaged, check
+from tidemill.broker.quorum.records import (
+    BrokerEndpoint,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    encode_record,
+)
+from tidemill.broker.quorum.snapshot import SnapshotDamaged, SnapshotId, check, decode
 from tidemill.broker.quorum.store import FILE, FOLDER, MetadataStore
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import (
@@ -533,6 +540,32 @@ async def test_decisions_go_on_while_a_snapshot_is_written() -> None:
         await until(lambda: snapshots(disk))
         image = controller.image
     assert make(disk).image == image
+
+
+async def test_a_snapshot_holds_what_it_says_though_another_node_decides_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, roll = SimulatedDisk(), MetadataStore.roll
+    rolling, go_on = threading.Event(), threading.Event()
+
+    def slow(store: MetadataStore, end: int) -> SnapshotId:
+        rolling.set()
+        go_on.wait(20)
+        return roll(store, end)
+
+    monkeypatch.setattr(MetadataStore, "roll", slow)
+    async with running(disk, snapshots=SnapshotRules(max_bytes=1)) as controller:
+        await until(rolling.is_set)
+        before = controller.image
+        controller.follow([(TopicRecord(name="a", topic_id=uuid.UUID(int=7)),)], before.offset + 1)
+        go_on.set()
+        await until(lambda: snapshots(disk))
+        (name,) = snapshots(disk)
+        draft = Draft(ClusterImage())
+        for records in decode(disk.root.subdirectory(FOLDER).read(name)):
+            draft.apply_all(records)
+        assert SnapshotId.parse(name) == SnapshotId(before.offset, 1)
+        assert draft.freeze(before.offset) == before
 
 
 async def test_a_snapshot_that_is_wanted_twice_is_written_once() -> None:
