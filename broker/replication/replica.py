@@ -67,8 +67,8 @@ class Replica:
         self.image: PartitionImage | None = None  # the last that the machine was told
         self._outlet = outlet
         self._next_round = partition_log.flusher.next_round
-        self._wakes: set[Callable[[], None]] = set()
-        self._append_wakes: set[Callable[[], None]] = set()
+        self._wakes: dict[Callable[[], None], None] = {}  # whoever waits longer is woken first
+        self._append_wakes: dict[Callable[[], None], None] = {}
         self._waiters: list[_Waiter] = []  # by offset, one for each
         self._cuts = partition_log.cuts
         self.high_watermark = -1  # to be read only, as is ...
@@ -266,19 +266,19 @@ class Replica:
 
     def wait_for_data(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever the high watermark moves or the log is closed, until `stop_waiting`."""
-        self._wakes.add(wake)
+        self._wakes[wake] = None
 
     def stop_waiting(self, wake: Callable[[], None]) -> None:
         """Undo `wait_for_data` and `wait_for_appends`."""
-        self._wakes.discard(wake)
+        self._wakes.pop(wake, None)
         if self._append_wakes:
-            self._append_wakes.discard(wake)
+            self._append_wakes.pop(wake, None)
             if not self._append_wakes:
                 self.log.on_append = None
 
     def wait_for_appends(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever anything is appended, committed or not, until `stop_waiting`: for followers."""
-        self._append_wakes.add(wake)
+        self._append_wakes[wake] = None
         self.log.on_append = self._appended
 
     def _appended(self) -> None:

@@ -70,11 +70,34 @@ def place(name: str) -> Iterator[None]:
         _PLACE.reset(token)
 
 
+class _NumberedFuture(asyncio.Future[Any]):
+    """A future with a place of its own in sets, the same in every process: asyncio keeps some, and goes through them."""
+
+    _number = 0
+
+    def __hash__(self) -> int:
+        if not self._number:
+            loop = self.get_loop()
+            assert isinstance(loop, VirtualLoop)
+            self._number = loop.next_number()
+        return self._number
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """A task with such a place: those of a group are cancelled in the order of a set."""
+
+    _number = 0
+    __hash__ = _NumberedFuture.__hash__
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """One simulated world's event loop; `rng` decides how long threads take."""
 
     def __init__(self, rng: random.Random | None = None, *, network: Network | None = None) -> None:
         super().__init__()
+        self._numbers = 0
+        self._ended = False
+        self.set_task_factory(_numbered_task)
         self._now = 0.0
         self._due: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -83,6 +106,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._held: dict[str, list[asyncio.Handle]] = {}
         self._network = network
         self.threads = VirtualThreads(self, rng or random.Random(0))
+
+    def next_number(self) -> int:
+        """One more than the last."""
+        self._numbers += 1
+        return self._numbers
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        """A future that sets keep in the order of the numbers, in every process."""
+        return _NumberedFuture(loop=self)
 
     # -- time
 
@@ -112,7 +144,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run `callback` in the next turn, in the order of the calls."""
-        self._check_open()
+        if self._ended:
+            raise RuntimeError("Event loop is closed")
         handle = asyncio.Handle(callback, args, self, context)
         self._due.append(handle)
         return handle
@@ -127,7 +160,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run `callback` when `time()` is `when`; after those that were asked for the same moment before."""
-        self._check_open()
+        if self._ended:
+            raise RuntimeError("Event loop is closed")
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._timers_made += 1
         heapq.heappush(self._timers, (when, self._timers_made, handle))
@@ -138,10 +172,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """Run `callback` after `delay` seconds."""
         return self.call_at(self._now + delay, callback, *args, context=context)
-
-    def _check_open(self) -> None:
-        if self.is_closed():
-            raise RuntimeError("Event loop is closed")
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """It stays where it is and is passed over."""
@@ -181,6 +211,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         """Drop everything that was still to be done."""
         super().close()
+        self._ended = True
         self._due.clear()
         self._timers.clear()
         self._held.clear()
@@ -235,6 +266,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self._network is None:
             raise NotSimulated("this world has no network: make the loop with VirtualLoop(network=VirtualNetwork(...))")
         return self._network
+
+
+def _numbered_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "asyncio.Task[Any]":
+    assert isinstance(loop, VirtualLoop)
+    return _NumberedTask(coro, loop=loop, **options)
 
 
 def _context_of(handle: asyncio.Handle) -> Context:
