@@ -71,7 +71,7 @@ def place(name: str) -> Iterator[None]:
 
 
 class _NumberedFuture(asyncio.Future[Any]):
-    """A future with a place of its own in sets, the same in every process: asyncio keeps some, and goes through them."""
+    """A future with a place of its own in sets, the same in every process: asyncio goes through some."""
 
     _number = 0
 

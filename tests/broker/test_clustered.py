@@ -16,8 +16,7 @@ from tidemill.broker.config import BrokerConfig
 from tidemill.broker.formatting import format_folder
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.node import Broker, StartRefused, open_broker
-from tidemill.broker.quorum.election_state import ElectionStateFile
-from tidemill.broker.quorum.raft.election import ElectionState
+from tidemill.broker.quorum.store import MetadataStore
 from tidemill.broker.registration_file import read_registration
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.api import ApiKey
@@ -429,20 +428,18 @@ async def test_a_disk_that_fails_ends_the_node_in_order(tmp_path: Path, monkeypa
 
 
 async def test_a_disk_that_fails_during_a_start_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store_epoch = ElectionStateFile.store
+    append = MetadataStore.append_fetched
     async with cluster_of_three(tmp_path) as cluster:
         node = cluster.follower.node_id
         await cluster.stop(node)
+        sound = [each.place.store for each in cluster.brokers.values() if each.place is not None]
 
-        def refuse(file: ElectionStateFile, state: ElectionState) -> None:
-            if f"node-{node}" in file._directory.path:
+        def append_if_sound(store: MetadataStore, data: bytes) -> None:
+            if store not in sound:
                 raise OSError(errno.EIO, "Input/output error")
-            store_epoch(file, state)
+            append(store, data)
 
-        monkeypatch.setattr(ElectionStateFile, "store", refuse)
-        leader = next(each for each in cluster.brokers.values() if each.controller.leads)
-        assert leader.place is not None
-        leader.place.member.resign()  # in the next epoch, which the one that starts has to write down
+        monkeypatch.setattr(MetadataStore, "append_fetched", append_if_sound)
         with pytest.raises(StartRefused, match="cannot be used"):
             async with asyncio.timeout(20), open_broker(BrokerConfig.parse(settings_of(tmp_path, cluster.ports, node))):
                 pass

@@ -1,12 +1,14 @@
-"""A whole broker and its clients in a simulated world, from many seeds
+"""Whole brokers and their clients in a simulated world, from many seeds
 
-Each seed is a machine that is killed, loses power in the middle of a write, is paused, has a slow, full or failing
-disk, a clock that jumps and now and then settings that nobody would choose, behind a network that delays, cuts and
-resets; producers, an idempotent one, a reader, an administrator and group members talk to it over the wire. Some of
-them have quotas, or little memory for large requests. After every event every invariant is asked.
+Each seed is a machine, or a cluster of three or five of them, that is killed, loses power in the middle of a write, is
+paused, has a slow, full or failing disk, a clock that jumps and now and then settings that nobody would choose, behind
+a network that delays, cuts and resets; producers, an idempotent one, a reader, an administrator and group members talk
+to it over the wire. Some of them have quotas, or little memory for large requests. After every event every invariant is
+asked.
 
-`TIDEMILL_SIM_WORLDS` sets how many seeds are tried, `TIDEMILL_SIM_SEED` where they begin. `tests/sim/seeds` keeps those
-that once failed, each made as small as it could be. `python -m tests.sim.world` tries thousands, on all cores.
+`TIDEMILL_SIM_WORLDS` sets how many seeds of one node are tried, `TIDEMILL_SIM_CLUSTERS` how many of clusters,
+`TIDEMILL_SIM_SEED` where they begin. `tests/sim/seeds` keeps those that once failed, each made as small as it could be.
+`python -m tests.sim.world` tries thousands, on all cores.
 """
 
 import hashlib
@@ -51,6 +53,20 @@ def test_every_promise_is_kept(share: int) -> None:
         assert counts["Replayed"] > WORLDS / SHARES
 
 
+CLUSTERS = int(os.environ.get("TIDEMILL_SIM_CLUSTERS", "3"))
+
+
+@pytest.mark.timeout(120 + 20 * CLUSTERS)
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_clusters_keep_every_promise(nodes: int) -> None:
+    counts = Counter[str]()
+    for seed in range(FIRST_SEED + nodes, FIRST_SEED + nodes + max(1, CLUSTERS // (nodes - 2))):
+        counts.update(run(Plan(seed, nodes)).counts)
+    assert counts["Started"] >= 2 * nodes
+    assert counts["Acknowledged"] > 20
+    assert counts["Replayed"] >= 2 * nodes
+
+
 def test_seeds_that_once_failed() -> None:
     for plan in KEPT:
         run(plan)
@@ -87,24 +103,28 @@ def test_a_network_that_crumbles_loses_nothing() -> None:
 
 def test_a_plan_is_a_line_and_gets_smaller_as_long_as_it_fails() -> None:
     plan = Plan.parse("17 seconds=6.5 clients=admin,producer faults=kill  # what it found")
-    assert plan == Plan(17, 6.5, ("admin", "producer"), ("kill",))
+    assert plan == Plan(17, 1, 6.5, ("admin", "producer"), ("kill",))
     assert Plan.parse(plan.text()) == plan
     assert Plan.parse(Plan(5).text()) == Plan(5)
+    assert Plan.parse(Plan(5, 3).text()) == Plan(5, 3)
+    assert shrunk(Plan(5, 5), lambda each: each.nodes > 1, tries=1).nodes == 3
     found = shrunk(Plan(5), lambda each: "kill" in each.faults and "reader" in each.clients and each.seconds > 3)
     assert (found.faults, found.clients) == (("kill",), ("reader",))
     assert 3 < found.seconds < 4
 
 
-def digest(seed: int) -> str:
+def digest(plan: str) -> str:
     """Of the whole trace of a world."""
-    return hashlib.sha256("\n".join(run(seed).trace).encode()).hexdigest()
+    return hashlib.sha256("\n".join(run(Plan.parse(plan)).trace).encode()).hexdigest()
 
 
-def test_one_seed_is_one_trace_in_every_process() -> None:
-    seed = 14  # it has rare settings and a network that crumbles
-    here = digest(seed)
-    assert digest(seed) == here
-    program = f"from tests.sim.test_world import digest; print(digest({seed}))"
+@pytest.mark.parametrize(
+    "plan", ["14", "8 nodes=3 seconds=8"]
+)  # the first has rare settings and a network that crumbles
+def test_one_seed_is_one_trace_in_every_process(plan: str) -> None:
+    here = digest(plan)
+    assert digest(plan) == here
+    program = f"from tests.sim.test_world import digest; print(digest({plan!r}))"
     for hash_seed in ("1", "77"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         found = subprocess.run(

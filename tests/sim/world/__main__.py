@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.sim.world.lives import Lived, live
+from tests.sim.world.plan import Plan
 
 SEEDS = Path(__file__).parent.parent / "seeds" / "world.txt"
 PROGRESS_EVERY_S = 10.0
@@ -59,14 +60,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.world", description=__doc__)
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no-shrink", action="store_true", help="only name the seeds that fail")
     parser.add_argument("--keep", action="store_true", help=f"add what fails to {SEEDS.name}")
     wanted = parser.parse_args()
     progress = Progress(wanted.seeds)
     with multiprocessing.get_context("spawn").Pool(wanted.processes, maxtasksperchild=200) as pool:
-        seeds = range(wanted.first, wanted.first + wanted.seeds)
-        for lived in pool.imap_unordered(partial(live, shrink=not wanted.no_shrink), seeds):
+        plans = [Plan(seed, wanted.nodes) for seed in range(wanted.first, wanted.first + wanted.seeds)]
+        for lived in pool.imap_unordered(partial(live, shrink=not wanted.no_shrink), plans):
             progress.note(lived)
     print(progress.line())
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(progress.faults.items())))

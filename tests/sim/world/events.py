@@ -72,6 +72,8 @@ class Acknowledged(Event):
     offset: int
     value: bytes
     once: bool
+    epoch: int
+    """The newest in which anybody may lead by then; -1 where there is one node only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +102,40 @@ class HeardAgain(Event):
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Event):
-    """What one fetch found in one partition; `asked_at` is when it was asked."""
+    """What one fetch found in one partition; `asked_at` is when it was asked, of whoever leads in that epoch.
+
+    Of a leader that does not know yet how far the one before had come (KIP-207) the epoch is -2: it promises nothing.
+    """
 
     topic_id: uuid.UUID
     partition: int
     asked_at: float
+    epoch: int
     offset: int
     high_watermark: int
     records: tuple[tuple[int, int, bytes], ...]
     """Offset, leader epoch and value."""
+    newest_epoch: int
+    """In which anybody may lead by then."""
 
     def line(self) -> str:
         """Only how many records there were."""
         return (
             f"{self.at:012.6f} {self.place:<9} Fetched       topic_id={self.topic_id.hex[:8]} "
-            f"partition={self.partition} offset={self.offset} high_watermark={self.high_watermark} "
+            f"partition={self.partition} epoch={self.epoch} offset={self.offset} high_watermark={self.high_watermark} "
             f"records={len(self.records)}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfRange(Event):
+    """A leader says that there is no such offset."""
+
+    topic_id: uuid.UUID
+    partition: int
+    asked_at: float
+    epoch: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +152,8 @@ class TopicTold(Event):
 
     name: str
     topic_id: uuid.UUID | None
+    known: int
+    """The end of the decisions that anybody knew of then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +161,8 @@ class TopicsSeen(Event):
     """An answer to Metadata."""
 
     asked_at: float
+    known: int
+    """Up to which decision the broker knew when it was asked, at least."""
     topics: tuple[tuple[str, uuid.UUID], ...]
     torn: tuple[str, ...]
     """Topics that have other partitions than were asked for."""
@@ -153,6 +176,9 @@ class Joined(Event):
     member: str
     generation: int
     asked_at: float
+    node_id: int
+    epoch: int
+    """In which it leads what it keeps the group by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +189,8 @@ class Assigned(Event):
     member: str
     generation: int
     owned: str
+    node_id: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +211,8 @@ class Committed(Event):
     topic_id: uuid.UUID
     partition: int
     offset: int
+    epoch: int
+    """The newest in which anybody may keep the group by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +224,8 @@ class OffsetTold(Event):
     partition: int
     asked_at: float
     offset: int
+    epoch: int
+    """In which the coordinator kept the group when it was asked, at least."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What has to hold after every event; each rule is an object that hears of all of them
 
-A rule remembers what was promised and raises Violation when an answer breaks it. Nothing here looks into the broker:
-what is not on the wire was promised to nobody.
+A rule remembers what was promised and raises Violation when an answer breaks it. Nothing here looks into a broker: what
+is not on the wire was promised to nobody (`inside` has the rules that do). Where there are several brokers, what one
+has promised binds those that have heard of the leader epoch, or of the decision, in which it did: events say which.
 """
 
 import uuid
@@ -19,12 +20,14 @@ from tests.sim.world.events import (
     HeardAgain,
     Joined,
     OffsetTold,
+    OutOfRange,
     Refused,
     Replayed,
     TopicAsked,
     TopicsSeen,
     TopicTold,
 )
+from tests.sim.world.topology import name_of
 
 Partition = tuple[uuid.UUID, int]
 
@@ -49,31 +52,40 @@ class NothingAcknowledgedIsLost:
     def __init__(self, *, page_cache: bool) -> None:
         self._page_cache = page_cache
         self._values: dict[Partition, dict[int, bytes]] = {}
-        self._ends: dict[Partition, list[tuple[float, int]]] = {}
+        self._ends: dict[Partition, list[tuple[float, int, int]]] = {}  # since when, end, and for whom
 
     def after(self, event: Event) -> None:
         match event:
             case Acknowledged():
                 self._values.setdefault((event.topic_id, event.partition), {})[event.offset] = event.value
-                self._raise_end(event.topic_id, event.partition, event.at, event.offset + 1)
+                self._raise_end(event, event.offset + 1, event.epoch)
             case Refused(request="fetch", why="CORRUPT_MESSAGE"):
                 raise Violation("what is stored cannot be read")
             case Fetched():
                 self._look(event)
-                self._raise_end(event.topic_id, event.partition, event.at, event.high_watermark)
+                self._raise_end(event, event.high_watermark, event.newest_epoch)
+            case OutOfRange():
+                if event.offset <= (promised := self._promised(event)):
+                    raise Violation(
+                        f"offset {event.offset} is out of range, and {promised} were there: records are lost"
+                    )
             case Ended(how="power cut") if self._page_cache:
                 self._values.clear()
                 self._ends.clear()
 
-    def _raise_end(self, topic_id: uuid.UUID, partition: int, at: float, end: int) -> None:
-        ends = self._ends.setdefault((topic_id, partition), [])
+    def _raise_end(self, event: Acknowledged | Fetched, end: int, epoch: int) -> None:
+        ends = self._ends.setdefault((event.topic_id, event.partition), [])
         if not ends or end > ends[-1][1]:
-            ends.append((at, end))
+            ends.append((event.at, end, epoch))
+
+    def _promised(self, event: Fetched | OutOfRange) -> int:
+        """Below that everything has to be there for whoever leads in that epoch."""
+        ends = self._ends.get((event.topic_id, event.partition), ())
+        return max((end for at, end, epoch in ends if at <= event.asked_at and epoch <= event.epoch), default=0)
 
     def _look(self, event: Fetched) -> None:
         key = (event.topic_id, event.partition)
-        promised = max((end for at, end in self._ends.get(key, ()) if at <= event.asked_at), default=0)
-        if event.high_watermark < promised:
+        if event.high_watermark < (promised := self._promised(event)):
             raise Violation(f"the high watermark is {event.high_watermark} and was {promised}: records are lost")
         if not event.records:
             return
@@ -126,29 +138,29 @@ class StoredOnce:
 
 
 class Generations:
-    """Within a life of the node generations of a group only rise, and one partition has one owner in each."""
+    """As long as one broker keeps a group its generations only rise, and one partition has one owner in each."""
 
     def __init__(self) -> None:
-        self._told: dict[str, list[tuple[float, int]]] = {}
-        self._owners: dict[tuple[str, int, str], str] = {}
+        self._told: dict[tuple[int, int, str], list[tuple[float, int]]] = {}  # by broker, epoch and group
+        self._owners: dict[tuple[int, int, str, int, str], str] = {}
 
     def after(self, event: Event) -> None:
         match event:
             case Joined():
-                told = self._told.setdefault(event.group, [])
+                told = self._told.setdefault((event.node_id, event.epoch, event.group), [])
                 last = max((each for at, each in told if at <= event.asked_at), default=0)
                 if event.generation < last:
                     raise Violation(f"group {event.group} is in generation {event.generation} after {last}")
                 told.append((event.at, event.generation))
             case Assigned():
                 for each in event.owned.split(","):
-                    key = (event.group, event.generation, each)
+                    key = (event.node_id, event.epoch, event.group, event.generation, each)
                     owner = self._owners.setdefault(key, event.member)
                     if each and owner != event.member:
                         raise Violation(f"{each} has two owners in generation {event.generation}: {event.group}")
             case Ended():
-                self._told.clear()
-                self._owners.clear()
+                self._told = {key: told for key, told in self._told.items() if name_of(key[0]) != event.place}
+                self._owners = {key: owner for key, owner in self._owners.items() if name_of(key[0]) != event.place}
 
 
 @dataclass(slots=True)
@@ -156,6 +168,7 @@ class _Commit:
     offset: int
     asked_at: float
     told_at: float = field(default=float("inf"))
+    epoch: int = -1
 
 
 class OffsetsAreKept:
@@ -171,7 +184,8 @@ class OffsetsAreKept:
                 key = (event.group, event.topic_id, event.partition)
                 self._commits.setdefault(key, {})[event.offset] = _Commit(event.offset, event.at)
             case Committed():
-                self._commits[event.group, event.topic_id, event.partition][event.offset].told_at = event.at
+                commit = self._commits[event.group, event.topic_id, event.partition][event.offset]
+                commit.told_at, commit.epoch = event.at, event.epoch
             case Ended(how="power cut") if self._page_cache:
                 for commits in self._commits.values():
                     for commit in commits.values():
@@ -182,7 +196,7 @@ class OffsetsAreKept:
     def _look(self, event: OffsetTold) -> None:
         commits = self._commits.get((event.group, event.topic_id, event.partition), {})
         where = f"group {event.group}, partition {event.partition} of {event.topic_id.hex[:8]}"
-        kept = [each for each in commits.values() if each.told_at <= event.asked_at]
+        kept = [each for each in commits.values() if each.told_at <= event.asked_at and each.epoch <= event.epoch]
         newest = max((each.asked_at for each in kept), default=None)
         if event.offset == -1:
             if newest is not None:
@@ -196,23 +210,32 @@ class OffsetsAreKept:
 
 
 class TopicsAreKept:
-    """A topic that was made is there as a whole, one that was deleted is not, and none changes its id."""
+    """A topic that was made is there as a whole, one that was deleted is not, and none changes its id.
 
-    def __init__(self) -> None:
-        self._sure: dict[str, tuple[float, uuid.UUID | None]] = {}
+    Where brokers pass on what they are asked for, a creation that nobody has heard of may still be under way.
+    """
+
+    def __init__(self, *, alone: bool) -> None:
+        self._alone = alone
+        self._under_way: dict[str, int] = {}  # creations, by the name of the topic
+        self._sure: dict[str, tuple[float, int, uuid.UUID | None]] = {}  # since when and which decision
 
     def after(self, event: Event) -> None:
         match event:
             case TopicAsked():
                 self._sure.pop(event.name, None)
+                self._under_way[event.name] = self._under_way.get(event.name, 0) + event.wanted
             case TopicTold():
-                self._sure[event.name] = (event.at, event.topic_id)
+                self._under_way[event.name] -= event.topic_id is not None
+                if self._alone or event.topic_id is not None or not self._under_way[event.name]:
+                    self._sure[event.name] = (event.at, event.known, event.topic_id)
             case TopicsSeen():
                 seen = dict(event.topics)
                 if event.torn:
                     raise Violation(f"half of a decision: {event.torn}")
-                for name, (since, topic_id) in self._sure.items():
-                    if since <= event.asked_at and seen.get(name) != topic_id:
+                for name, (since, decision, topic_id) in self._sure.items():
+                    heard = since <= event.asked_at and decision <= event.known
+                    if heard and seen.get(name) != topic_id:
                         raise Violation(f"topic {name} should be {topic_id} and is {seen.get(name)}")
 
 
@@ -232,15 +255,15 @@ class MetadataEqualsReplay:
             raise Violation(f"the metadata log does not lead to the image at offset {event.offset}")
 
 
-def all_invariants(*, page_cache: bool) -> list[Invariant]:
-    """Every rule, for a node that acknowledges from the page cache or not."""
+def all_invariants(*, page_cache: bool, alone: bool) -> list[Invariant]:
+    """Every rule, for nodes that acknowledge from the page cache or not, and for one without others."""
     return [
         NothingAcknowledgedIsLost(page_cache=page_cache),
         SameOffsetSameBytes(page_cache=page_cache),
         StoredOnce(page_cache=page_cache),
         Generations(),
         OffsetsAreKept(page_cache=page_cache),
-        TopicsAreKept(),
+        TopicsAreKept(alone=alone),
         TheMutedAreNotHeard(),
         MetadataEqualsReplay(),
     ]

@@ -12,7 +12,8 @@ from tests.sim.world.world import World, smallest
 class Lived(NamedTuple):
     """One world that is over; `failure` is empty if all was well."""
 
-    seed: int
+    nodes: int
+    events: int
     simulated_s: float
     faults: dict[str, int]
     branches: dict[str, int]
@@ -20,9 +21,8 @@ class Lived(NamedTuple):
     failure: str
 
 
-def live(seed: int, *, shrink: bool = True) -> Lived:
+def live(plan: Plan, *, shrink: bool = True) -> Lived:
     """In a process of its own; never raises."""
-    plan = Plan(seed)
     world = World(plan)
     failure: BaseException | None = None
     with pytest.MonkeyPatch.context() as patch:
@@ -35,4 +35,4 @@ def live(seed: int, *, shrink: bool = True) -> Lived:
     branches = {**calls, **{why: heard[why] for why in HEARD if heard[why]}}
     found = smallest(plan, failure) if shrink and failure is not None else plan
     said = "" if failure is None else f"{type(failure).__name__}: {failure}"
-    return Lived(seed, world.lived_s, world.faults, branches, found.text(), said)
+    return Lived(plan.nodes, len(world.trace), world.lived_s, world.faults, branches, found.text(), said)

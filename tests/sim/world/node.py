@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.sim.disk import PowerCut, SimulatedDisk
+from tests.sim.world.calls import LifeDialer, NetworkTransport
 from tests.sim.world.events import Ended, Fault, Replayed, Started
 from tests.sim.world.guarded_disk import GuardedDirectory, LifeOfDisk, copy_of
 from tests.sim.world.rare import Rationing
+from tests.sim.world.topology import name_of
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.node import Broker, StartRefused, open_broker
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from tests.sim.world.world import World
 
 BEGAN_MS = 1_700_000_000_000
-PORT = 9092
 
 INDEXES = (".index", ".timeindex")
 """Files that say nothing which the logs do not say: what happens to them may cost time, and no record."""
@@ -99,7 +100,10 @@ class Life:
         self.disk = disk
         self.threads = threads
         self.stop = asyncio.Event()
+        self.inside: Broker | None = None
+        """The broker, from when it is put together."""
         self.broker: Broker | None = None
+        """The same, as long as it serves."""
         self.task: asyncio.Task[None] | None = None
 
 
@@ -107,17 +111,30 @@ class SimulatedNode:
     """One machine."""
 
     def __init__(
-        self, world: "World", name: str, settings: dict[str, str], *, rations: Rationing | None, busy: float
+        self,
+        world: "World",
+        node_id: int,
+        settings: dict[str, str],
+        *,
+        rations: Rationing | None,
+        busy: float,
+        repeats: float,
     ) -> None:
-        self.name = name
-        self.config = BrokerConfig.parse({"log.dirs": "/disk", "listeners": f"PLAINTEXT://{name}:{PORT}", **settings})
+        self.node_id = node_id
+        self.name = name_of(node_id)
+        self.config = BrokerConfig.parse({"log.dirs": "/disk", **settings})
         self.disk = SimulatedDisk()
+        self.bad_until = 0.0
+        """So long its broker may have met a disk that is full or fails."""
+        self._repeats = repeats
         self._world = world
         self._rng = random.Random(world.rng.getrandbits(64))
         self.clock = NodeClock(world.loop, self._rng, busy)
         self.rations = rations
         self.bad_folder: str | None = None
         """What the paths of folders begin with whose files are hard to read at the moment."""
+        self.served = asyncio.Event()
+        """Set when it serves; whoever waits for that clears it."""
         self.lives = 0
         self.life: Life | None = None
         self.slowness = 1.0
@@ -126,6 +143,16 @@ class SimulatedNode:
     def broker(self) -> Broker | None:
         """The one that serves now."""
         return None if self.life is None else self.life.broker
+
+    @property
+    def inside(self) -> Broker | None:
+        """The one that runs now, whether it serves already or not."""
+        return None if self.life is None else self.life.inside
+
+    @property
+    def disk_is_bad(self) -> bool:
+        """Whether a broker may have met a disk that is full or fails: it tells of it a little later."""
+        return self._world.loop.time() < self.bad_until
 
     # -- beginning
 
@@ -152,13 +179,26 @@ class SimulatedNode:
     def _surroundings(self, life: Life) -> Surroundings:
         rng = random.Random(self._rng.getrandbits(64))
         folder = GuardedDirectory(self.disk.root, life.disk)
+
+        def is_over() -> bool:
+            return life.disk.over
+
         return Surroundings(
             clock=self.clock,
             threads=life.threads,
             new_uuid=lambda: uuid.UUID(int=rng.getrandbits(128), version=4),
             open_folder=lambda _path: OpenFolder(folder, lambda: None),
             new_jobs=TickedJobs,
+            new_transport=lambda: NetworkTransport(is_over, rng, self._repeats),
+            new_dialer=lambda: LifeDialer(is_over),
         )
+
+    def put_together(self, broker: Broker) -> bool:
+        """Whether a broker that was made is of this node; it may decide and lead before it serves."""
+        if self.life is None or broker.around.threads is not self.life.threads:
+            return False
+        self.life.inside = broker
+        return True
 
     async def _run(self, life: Life) -> None:
         how = "stopped"
@@ -178,7 +218,7 @@ class SimulatedNode:
                     how = "disk failed"
         except (StartRefused, FolderRefused, KafkaError, OSError) as error:
             how = f"refused: {error}"
-            if not self._world.disk_is_bad and not life.disk.over:
+            if not self.disk_is_bad and not life.disk.over and not self._world.excuses(error):
                 self._world.fail(error)
         except (PowerCut, asyncio.CancelledError):
             pass
@@ -192,6 +232,7 @@ class SimulatedNode:
         image = broker.controller.image
         topics = tuple(sorted((topic.name, topic.topic_id) for topic in image.topics.values()))
         self._world.happened(Started(self._world.loop.time(), self.name, life.number, topics))
+        self.served.set()
         self.compare_replay()
 
     # -- ending
@@ -268,17 +309,19 @@ class SimulatedNode:
     # -- looking
 
     def compare_replay(self) -> None:
-        """Read the metadata log anew, from a copy, and compare it with what the broker goes by."""
+        """Read the metadata log anew, from a copy, and compare what is committed of it with what the broker goes by."""
         broker = self.broker
         if broker is None or not self.disk.root.is_directory(FOLDER):
             return
-        image = broker.controller.image
-        if broker.controller.log_end_offset != image.offset:
+        image, several = broker.controller.image, broker.place is not None
+        if not several and broker.controller.log_end_offset != image.offset:
             return  # a decision is on its way
         copy = SimulatedDisk()
         copy_of(self.disk.root.subdirectory(FOLDER), copy.root.subdirectory(FOLDER))
-        store = MetadataStore(copy.root)
+        store = MetadataStore(copy.root, replicated=several)
         draft = Draft(ClusterImage())
-        store.load(draft.apply_all)
-        found = draft.freeze(store.offset_end)
+        store.load(draft.apply_all, committed_end=image.offset if several else None)
+        if store.log_start_offset > image.offset:
+            return  # a snapshot is on its way
+        found = draft.freeze(image.offset if several else store.offset_end)
         self._world.happened(Replayed(self._world.loop.time(), self.name, image.offset, found == image))

@@ -4,7 +4,7 @@ A seed alone decides everything. Where it leads to a violation, a smaller world 
 fewer clients, with fewer kinds of faults. `shrunk` tries to leave out one thing after the other and keeps what still
 fails in the same way. The line (`text`) is what `tests/sim/seeds/world.txt` keeps and what `Plan.parse` reads:
 
-    17 seconds=6.5 clients=admin,producer faults=kill,pause
+    17 nodes=3 seconds=6.5 clients=admin,producer faults=kill,pause
 
 What is missing in it is as in every world.
 """
@@ -34,6 +34,7 @@ class Plan(NamedTuple):
     """Which world it is."""
 
     seed: int
+    nodes: int = 1
     seconds: float = SECONDS
     clients: tuple[str, ...] = CLIENTS
     faults: tuple[str, ...] = FAULTS
@@ -43,12 +44,15 @@ class Plan(NamedTuple):
         """The plan in a line; what comes behind a # says nothing."""
         seed, *parts = line.split("#")[0].split()
         settings = dict(part.split("=", 1) for part in parts)
-        names = {key: tuple(filter(None, text.split(","))) for key, text in settings.items() if key != "seconds"}
-        return cls(int(seed), float(settings.get("seconds", SECONDS)), **names)
+        nodes, seconds = int(settings.pop("nodes", 1)), float(settings.pop("seconds", SECONDS))
+        names = {key: tuple(filter(None, text.split(","))) for key, text in settings.items()}
+        return cls(int(seed), nodes, seconds, **names)
 
     def text(self) -> str:
         """The line that `parse` reads."""
         parts = [str(self.seed)]
+        if self.nodes != 1:
+            parts.append(f"nodes={self.nodes}")
         if self.seconds != SECONDS:
             parts.append(f"seconds={self.seconds}")
         if self.clients != CLIENTS:
@@ -59,6 +63,8 @@ class Plan(NamedTuple):
 
     def smaller(self) -> "Iterator[Plan]":
         """Worlds with one thing less, the most promising first."""
+        if self.nodes > 3:
+            yield self._replace(nodes=3)
         for share in (0.25, 0.5, 0.75, 0.9):
             yield self._replace(seconds=round(self.seconds * share, 3))
         for fault in self.faults:

@@ -5,20 +5,31 @@ is read again. After every event every invariant is asked. The trace is the same
 """
 
 import asyncio
-import errno
 import random
+import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from tests.sim.disk import PowerCut
-from tests.sim.world.clients import Admin, Client, IdempotentProducer, Member, Producer, Reader
-from tests.sim.world.events import Event, Fault, Started
+from tests.sim.world.admins import Admin
+from tests.sim.world.clients import Client
+from tests.sim.world.events import Event, Fault
+from tests.sim.world.faults import Faults
+from tests.sim.world.inside import DecisionsStay, Nodes, inside_rules
+from tests.sim.world.insight import Insight
 from tests.sim.world.invariants import Violation, all_invariants
+from tests.sim.world.members import Member
 from tests.sim.world.node import SimulatedNode
 from tests.sim.world.plan import Plan, shrunk
+from tests.sim.world.producers import IdempotentProducer, Producer
 from tests.sim.world.rare import CrumblingNetwork, Rationing, bulky_settings, busy_share, settings
+from tests.sim.world.readers import Reader
+from tests.sim.world.topology import node_settings
+from tidemill.broker.node import Broker, StartRefused
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
 
 SETTLED_WITHIN_S = 300
@@ -41,16 +52,17 @@ class World:
         self.trace: list[str] = []
         self.failure: BaseException | None = None
         self.enough = self.over = False
-        self.bad_until = 0.0
+        self.missing = ""
         self.counts: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.lived_s = 0.0
-        self.page_cache = self.rng.random() < 0.25
-        self.invariants = all_invariants(page_cache=self.page_cache)
+        self.insight = Insight(alone=plan.nodes == 1)
+        self.page_cache = self.rng.random() < 0.25 and plan.nodes == 1
+        self.invariants = all_invariants(page_cache=self.page_cache, alone=plan.nodes == 1)
         self._number = 0
-        self._served = asyncio.Event()
         self._failed: asyncio.Future[None] | None = None
-        self._usual_slowness = self.rng.choice((1.0, 1.0, 30.0, 300.0))
+        self._repeats = random.Random(f"{seed} repeats").choice((0.0, 0.0, 0.1))
+        self._usual_slowness = self.rng.choice((1.0, 1.0, 30.0, 300.0) if plan.nodes == 1 else (1.0, 1.0, 3.0, 20.0))
         self.flips_bits = self.rng.random() < 0.3
         self._strikes = self.rng.random() < 0.5
         self._latency_s = self.rng.choice((0.0002, 0.001, 0.02))
@@ -60,13 +72,20 @@ class World:
             self.settings.pop("socket.request.max.bytes", None)  # it lets nothing large in at all
         self.is_bulky = bool(bulky)
         policy = "os" if self.page_cache else "group"
-        self.node = SimulatedNode(
-            self,
-            "node-1",
-            {**self.settings, "flush.policy": policy},
-            rations=Rationing.of(seed),
-            busy=busy_share(seed),
-        )
+        self.nodes = [
+            SimulatedNode(
+                self,
+                node_id,
+                {**own, **self.settings, "flush.policy": policy},
+                rations=Rationing.of(seed),
+                busy=busy_share(seed),
+                repeats=self._repeats,
+            )
+            for node_id, own in node_settings(plan.nodes, seed).items()
+        ]
+        self.decisions = DecisionsStay()
+        if plan.nodes > 1:
+            self.invariants += inside_rules(Nodes(self.nodes, self.insight), self.decisions)
         clients: list[Client] = [
             Admin(self, "admin"),
             Producer(self, "producer"),
@@ -87,6 +106,36 @@ class World:
         self._number += 1
         return self._number
 
+    # -- what nobody in it knows
+
+    def image_offset_known(self) -> int:
+        """The end of the decisions that anybody knows of."""
+        return self.insight.offset()
+
+    def image_offset_of(self, node_id: int) -> int:
+        """The end of those that one node knows of."""
+        return self.insight.offset_of(self.nodes[node_id - 1])
+
+    def newest_epoch(self, topic_id: uuid.UUID, partition: int) -> int:
+        """In which anybody may lead a partition."""
+        return self.insight.epoch(topic_id, partition)
+
+    def newest_group_epoch(self, group: str) -> int:
+        """In which anybody may keep a group."""
+        return self.insight.group_epoch(group)
+
+    def group_epoch_of(self, node_id: int, group: str) -> int:
+        """In which one node keeps it, if it does."""
+        return self.insight.group_epoch_of(self.nodes[node_id - 1], group)
+
+    def knows(self, node_id: int | None, name: str, topic_id: uuid.UUID) -> bool:
+        """Whether the topic of that name is this one, for one node, or for whoever knows most."""
+        return self.insight.knows(None if node_id is None else self.nodes[node_id - 1], name, topic_id)
+
+    def is_settled(self, node_id: int, topic_id: uuid.UUID, partition: int) -> bool:
+        """Whether one node leads a partition and knows how far the leader before had come."""
+        return self.insight.is_settled(self.nodes[node_id - 1], topic_id, partition)
+
     # -- what happens
 
     def happened(self, event: Event) -> None:
@@ -97,8 +146,6 @@ class World:
         if isinstance(event, Fault):
             kind = next((each for each in DETAILED if event.what.startswith(each)), event.what)
             self.faults[kind] = self.faults.get(kind, 0) + 1
-        if isinstance(event, Started):
-            self._served.set()
         try:
             for invariant in self.invariants:
                 invariant.after(event)
@@ -113,6 +160,10 @@ class World:
         if self._failed is not None and not self._failed.done():
             self._failed.set_result(None)
 
+    def excuses(self, error: BaseException) -> bool:
+        """Whether a node of several may refuse to start for that: it is taken in by others, and they may be away."""
+        return isinstance(error, StartRefused) and len(self.nodes) > 1 and not self.over
+
     def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         expected = isinstance(error, PowerCut | OSError | asyncio.CancelledError)
@@ -123,13 +174,27 @@ class World:
 
     def run(self) -> None:
         """Live; raises what went wrong, with the seed in a note."""
-        with capture_logs(), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._live())
+        with pytest.MonkeyPatch.context() as patch, capture_logs():
+            patch.setattr(Broker, "__init__", self._seen(Broker.__init__))
+            with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+                runner.run(self._live())
         if self.failure is not None:
             tail = "\n".join(self.trace[-12:])
             again = f"TIDEMILL_SIM_SEED={self.plan.seed} TIDEMILL_SIM_WORLDS=1 reproduces it"
             self.failure.add_note(f"seed {self.plan.text()}: {again}; the last events:\n{tail}")
             raise self.failure
+
+    def _seen(self, make: Callable[..., None]) -> Callable[..., None]:
+        """Nodes know their brokers as soon as there are any."""
+
+        def made(broker: Broker, **parts: Any) -> None:
+            make(broker, **parts)
+            for node in self.nodes:
+                if node.put_together(broker):
+                    self.insight.watch(node)
+                    broker.controller.watch(partial(self.decisions.hear, node))
+
+        return made
 
     async def _live(self) -> None:
         self._failed = self.loop.create_future()
@@ -139,44 +204,44 @@ class World:
             course.cancel()
             await asyncio.wait([course])
         elif (error := course.exception()) is not None:
-            self.fail(Violation("it does not settle") if isinstance(error, TimeoutError) else error)
+            self.fail(Violation(f"it does not settle: {self.missing}") if isinstance(error, TimeoutError) else error)
         self.over, self.lived_s = True, self.loop.time()
-        self.node.crash(power=True)
+        for node in self.nodes:
+            node.crash(power=True)
         await asyncio.sleep(SETTLED_WITHIN_S)
 
     async def _course(self) -> None:
-        self.node.slowness = self._usual_slowness
-        self.node.start()
+        for node in self.nodes:
+            node.slowness = self._usual_slowness
+            node.start()
         running = []
         for client in self.clients:
             with place(client.name):
                 running.append(asyncio.ensure_future(client.run()))
         with place("world"):
-            running.append(asyncio.ensure_future(self._faults()))
+            running.append(asyncio.ensure_future(Faults(self, self.rng).run()))
         try:
             await asyncio.sleep(self.plan.seconds)
             self.enough = True
             self._make_whole()
             async with asyncio.timeout(SETTLED_WITHIN_S):
                 await asyncio.gather(*running)
+                await self._settle()
                 await self._read_everything()
                 await self._restart()
+                await self._settle()
                 await self._read_everything()
         finally:
             for task in running:
                 task.cancel()
 
     def _make_whole(self) -> None:
-        self.network.heal_all()
-        self.loop.release(self.node.name)
-        self.node.set_slowness(1.0)
         self._usual_slowness = 1.0
-        self.node.disk.capacity_bytes = None
-        self.node.disk.fail_sync = None
-        self.node.disk.cut_power_in = None
-        self.node.bad_folder = None
-        if self.node.rations is not None:
-            self.node.rations.is_over = True
+        self.lift()
+        for node in self.nodes:
+            node.disk.cut_power_in = None
+            if node.rations is not None:
+                node.rations.is_over = True
         self.happened(Fault(self.loop.time(), "world", "whole"))
 
     async def _read_everything(self) -> None:
@@ -190,139 +255,62 @@ class World:
             elif isinstance(client, Member) and client.topics:
                 with place(client.name):
                     await asyncio.ensure_future(_until(client.look_up_offsets))
-        self.node.compare_replay()
+        for node in self.nodes:
+            node.compare_replay()
+
+    async def _settle(self) -> None:
+        """Return once every partition is led and every replica of it in sync, as every node knows."""
+        while missing := self._missing():
+            self.missing = missing
+            await asyncio.sleep(0.5)
+        self.missing = ""
+
+    def _missing(self) -> str:
+        """What is not as it should be in a world that was made whole."""
+        for node in self.nodes:
+            if node.broker is None:
+                return f"{node.name} does not serve"
+            for topic in node.broker.controller.image.topics.values():
+                for each in topic.partitions:
+                    if each.leader < 0 or set(each.isr) != set(each.replicas):
+                        return f"{node.name} knows of {topic.name}-{each.partition}: {each}"
+        return ""
 
     async def _restart(self) -> None:
+        """Start all nodes anew, at once or one after the other."""
         choice = self.rng.randrange(3)
-        self._served.clear()
-        if self.node.life is None:
-            pass
-        elif choice == 0:
-            self.node.stop()
-        else:
-            self.node.crash(power=choice == 1 and not self.page_cache)
-        await self._served.wait()
+        for node in self.nodes:
+            node.served.clear()
+            if node.life is None:
+                pass
+            elif choice == 0:
+                node.stop()
+            else:
+                node.crash(power=choice == 1 and not self.page_cache)
+        for node in self.nodes:
+            await node.served.wait()
 
     # -- faults
 
-    async def _faults(self) -> None:
-        kinds: list[Callable[[], float]] = [
-            self._kill,
-            self._power_cut,
-            self._power_cut_soon,
-            self._power_cut_soon,
-            self._stop,
-            self._pause,
-            self._cut,
-            self._break,
-            self._slow,
-            self._full,
-            self._bad_sync,
-            self._bad_read,
-            self._jump,
-        ]
-        sample = self.rng.sample(kinds, self.rng.randrange(1, len(kinds)))
-        chosen = [kind for kind in sample if kind.__name__.removeprefix("_") in self.plan.faults]
-        rest_s = self.rng.choice((1.0, 4.0, 12.0))
-        while chosen and not self.enough:
-            await asyncio.sleep(rest_s * self.rng.random())
-            if not self.enough:
-                lasts_s = self.rng.choice(chosen)()
-                await asyncio.sleep(lasts_s)
-                self._lift()
-
-    def _note(self, what: str) -> None:
-        self.happened(Fault(self.loop.time(), "world", what))
-
-    def _lift(self) -> None:
+    def lift(self) -> None:
         """What goes on ends."""
         self.network.heal_all()
-        self.loop.release(self.node.name)
-        self.node.set_slowness(self._usual_slowness)
-        self.node.disk.capacity_bytes = None
-        self.node.disk.fail_sync = None
-        self.node.bad_folder = None
-
-    def _kill(self) -> float:
-        self._note("kill")
-        self.node.crash(power=False)
-        return 0.0
-
-    def _power_cut(self) -> float:
-        self._note("power_cut")
-        self.node.crash(power=True)
-        return 0.0
-
-    def _power_cut_soon(self) -> float:
-        self._note("power_cut_soon")
-        self.node.cut_power_within(self.rng.randrange(30))
-        return self.rng.random() * 2
+        for node in self.nodes:
+            self.loop.release(node.name)
+            node.set_slowness(self._usual_slowness)
+            node.disk.capacity_bytes = None
+            node.disk.fail_sync = None
+            node.bad_folder = None
 
     def strike_soon(self, changes: int) -> None:
         """In some worlds the power fails in the middle of a decision more often than by chance."""
         if self._strikes and not self.enough and self.rng.random() < 0.3:
-            self._note("power_cut_in_a_decision")
-            self.node.cut_power_within(changes)
+            self.happened(Fault(self.loop.time(), "world", "power_cut_in_a_decision"))
+            self.any_node().cut_power_within(changes)
 
-    def _stop(self) -> float:
-        self._note("stop")
-        self.node.stop()
-        return self.rng.random() * 3
-
-    def _pause(self) -> float:
-        self._note("pause")
-        self.loop.hold(self.node.name)
-        return self.rng.choice((0.1, 2.0, 8.0)) * self.rng.random()
-
-    def _cut(self) -> float:
-        client = self.rng.choice(self.clients).name
-        ways = self.rng.choice(("in", "out", "both"))
-        self._note(f"cut_{ways}_{client}")
-        if ways in ("in", "both"):
-            self.network.cut(client, self.node.name)
-        if ways in ("out", "both"):
-            self.network.cut(self.node.name, client)
-        return self.rng.choice((1.0, 10.0, 40.0)) * self.rng.random()
-
-    def _break(self) -> float:
-        self._note("break")
-        self.network.break_one(self.rng.randrange(100))
-        return 0.0
-
-    def _slow(self) -> float:
-        self._note("slow_disk")
-        self.node.set_slowness(self.rng.choice((20.0, 300.0)))
-        return self.rng.random() * 8
-
-    def _full(self) -> float:
-        self._note("full_disk")
-        self.bad_until = self.loop.time() + 20
-        self.node.disk.capacity_bytes = self.node.disk.used_bytes() + self.rng.randrange(3000)
-        return self.rng.random() * 6
-
-    def _bad_sync(self) -> float:
-        self._note("failing_sync")
-        self.bad_until = self.loop.time() + 20
-        self.node.disk.fail_sync = OSError(errno.EIO, "Input/output error")
-        self.node.disk.forgets_after_failed_sync = True
-        return self.rng.random() * 2
-
-    def _bad_read(self) -> float:
-        self._note("bad_read")
-        self.bad_until = self.loop.time() + 20
-        self.node.bad_folder = "/disk/" + self.rng.choice(("__consumer_offsets-", "__consumer_offsets-", "a-", "b-"))
-        if self.rng.random() < 0.8:
-            self.node.crash(power=False)  # most of it is read at a start
-        return 2 + self.rng.random() * 6
-
-    def _jump(self) -> float:
-        self.node.jump(self.rng.choice((-1, 1)) * self.rng.choice((50, 5000, 3_600_000)))
-        return 0.0
-
-    @property
-    def disk_is_bad(self) -> bool:
-        """Whether a broker may have met a disk that is full or fails: it tells of it a little later."""
-        return self.loop.time() < self.bad_until
+    def any_node(self) -> SimulatedNode:
+        """One of them."""
+        return self.nodes[0] if len(self.nodes) == 1 else self.rng.choice(self.nodes)
 
 
 async def _until(look: Callable[[], Any]) -> None:

@@ -1,0 +1,241 @@
+"""What has to hold inside of the nodes of a cluster, asked after every event
+
+Clients notice most of what is wrong sooner or later; these rules notice it when it happens, and what no client happens
+to look at. They read what brokers hold in memory and on their disks, beside everything that delays or refuses it to
+the brokers themselves, and change nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from tests.sim.disk import SimulatedDirectory
+from tests.sim.world.clients import TOPICS
+from tests.sim.world.events import Acknowledged, Event
+from tests.sim.world.insight import Insight, Partition
+from tests.sim.world.invariants import Invariant, Violation
+from tests.sim.world.node import SimulatedNode
+from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage
+from tidemill.broker.replication.replica import Replica
+from tidemill.core.errors import CorruptMessage
+from tidemill.core.records.batch import BatchView, iter_batches
+
+ENOUGH = 2
+"""min.insync.replicas of all topics that clients write to, where there are three replicas."""
+
+
+class Held(NamedTuple):
+    """A partition of one of the clients' topics as one node has it."""
+
+    node: SimulatedNode
+    key: Partition
+    topic: str
+    replica: Replica
+
+
+class Nodes:
+    """All of them, as rules look at them."""
+
+    def __init__(self, nodes: Sequence[SimulatedNode], insight: Insight) -> None:
+        self.nodes = nodes
+        self.insight = insight
+
+    def held(self) -> Iterator[Held]:
+        """Every partition on every node that runs."""
+        for node in self.nodes:
+            broker = node.inside
+            if broker is None:
+                continue
+            for replica in broker.replicas:
+                name, number = replica.log.topic_partition
+                topic_id = replica.log.topic_id
+                if name in TOPICS and not replica.closed:
+                    yield Held(node, (topic_id, number), name, replica)
+
+    def image(self) -> ClusterImage | None:
+        """The newest that any node has."""
+        images = [node.inside.controller.image for node in self.nodes if node.inside is not None]
+        return max(images, key=lambda image: image.offset, default=None)
+
+    def partition(self, key: Partition) -> PartitionImage | None:
+        """What the newest image says of a partition, if it has it."""
+        image = self.image()
+        topic = None if image is None else image.topic_by_id(key[0])
+        return None if topic is None else topic.partitions[key[1]]
+
+
+class OneLeaderPerEpoch:
+    """No two brokers ever lead a partition in one epoch, and no two controllers the quorum."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._leaders: dict[tuple[Partition, int], int] = {}
+        self._controllers: dict[int, int] = {}
+
+    def after(self, _event: Event) -> None:
+        for held in self._nodes.held():
+            machine = held.replica.machine
+            if machine.leads:
+                first = self._leaders.setdefault((held.key, machine.leader_epoch), held.node.node_id)
+                if first != held.node.node_id:
+                    raise Violation(
+                        f"{held.topic}-{held.key[1]} has two leaders in epoch {machine.leader_epoch}: "
+                        f"{first} and {held.node.node_id}"
+                    )
+        for node in self._nodes.nodes:
+            place = None if node.inside is None else node.inside.place
+            if place is not None and place.member.machine.leads:
+                epoch = place.member.machine.epoch
+                first = self._controllers.setdefault(epoch, node.node_id)
+                if first != node.node_id:
+                    raise Violation(f"two controllers lead in epoch {epoch}: {first} and {node.node_id}")
+
+
+class HighWatermarksRise:
+    """As long as one broker leads in one epoch its high watermark goes up only."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._last: dict[tuple[int, int, Partition, int], int] = {}
+
+    def after(self, _event: Event) -> None:
+        for held in self._nodes.held():
+            machine = held.replica.machine
+            if machine.leads:
+                key = (held.node.node_id, held.node.lives, held.key, machine.leader_epoch)
+                last = self._last.get(key, 0)
+                if machine.high_watermark < last:
+                    raise Violation(f"the high watermark of {held.topic}-{held.key[1]} goes back on its leader")
+                self._last[key] = machine.high_watermark
+
+
+class WhoMayLeadHoldsAll:
+    """Whoever is in the ISR or may be elected holds, on its disk, all that was acknowledged; so does whoever leads.
+
+    And as many as min.insync.replicas do when a producer is told.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._ends: dict[Partition, tuple[int, int]] = {}  # of what was acknowledged, and the epoch by then
+
+    def after(self, event: Event) -> None:
+        if isinstance(event, Acknowledged):
+            key = (event.topic_id, event.partition)
+            self._ends[key] = max(self._ends.get(key, (0, 0)), (event.offset + 1, event.epoch))
+            self._count(event)
+        for held in self._nodes.held():
+            end, epoch = self._ends.get(held.key, (0, 0))
+            if held.replica.log.held_offset < end:
+                self._judge(held, end, epoch)
+
+    def _judge(self, held: Held, end: int, epoch: int) -> None:
+        """Of somebody who lacks something."""
+        image, machine = self._nodes.partition(held.key), held.replica.machine
+        what = f"{held.topic}-{held.key[1]} below {held.replica.log.held_offset} only, and {end} were acknowledged"
+        if machine.leads and machine.leader_epoch >= epoch:
+            raise Violation(f"node {held.node.node_id} leads with {what}")
+        if image is None or image.leader_epoch < epoch:
+            return
+        if held.node.node_id in image.isr:
+            raise Violation(f"node {held.node.node_id} is in the ISR and holds {what}")
+        if held.node.node_id in image.eligible_leader_replicas:
+            raise Violation(f"node {held.node.node_id} is eligible and holds {what}")
+
+    def _count(self, event: Acknowledged) -> None:
+        image = self._nodes.image()
+        topic = None if image is None else image.topic_by_id(event.topic_id)
+        if topic is None:
+            return  # deleted meanwhile
+        enough = min(ENOUGH, len(topic.partitions[event.partition].replicas))
+        folder = f"{topic.name}-{event.partition}"
+        have = [node.node_id for node in self._nodes.nodes if _has(node, folder, event.offset)]
+        if len(have) < enough:
+            raise Violation(f"offset {event.offset} of {folder} was acknowledged, and is on the disk of {have} only")
+
+
+class SameBytesBelowHighWatermarks:
+    """What one broker takes for committed is the same, byte for byte, in all that others take for it."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._known: dict[Partition, dict[int, bytes]] = {}
+        self._checked: dict[tuple[int, int, Partition, int], int] = {}
+
+    def after(self, _event: Event) -> None:
+        for held in self._nodes.held():
+            log, node = held.replica.log, held.node
+            key = (node.node_id, node.lives, held.key, log.cuts)
+            checked, end = self._checked.get(key, 0), held.replica.high_watermark
+            if end > checked and not log.cutting:
+                self._compare(held, checked, end)
+                self._checked[key] = end
+
+    def _compare(self, held: Held, start: int, end: int) -> None:
+        known = self._known.setdefault(held.key, {})
+        for view in _batches(held.node.disk.root, f"{held.topic}-{held.key[1]}", start, end):
+            data = bytes(view.batch_bytes())
+            if known.setdefault(view.base_offset, data) != data:
+                raise Violation(
+                    f"offset {view.base_offset} of {held.topic}-{held.key[1]} on node {held.node.node_id} differs from "
+                    "what was committed"
+                )
+
+
+class DecisionsStay:
+    """Where the metadata says something up to an offset, it says the same everywhere and ever after."""
+
+    def __init__(self) -> None:
+        self._images: dict[int, ClusterImage] = {}
+        self._wrong: str = ""
+
+    def hear(self, node: SimulatedNode, delta: ImageDelta) -> None:
+        """A node has taken in something."""
+        known = self._images.setdefault(delta.after.offset, delta.after)
+        if known is not delta.after and known != delta.after and not self._wrong:
+            self._wrong = f"the metadata up to offset {delta.after.offset} says something else on node {node.node_id}"
+
+    def after(self, _event: Event) -> None:
+        if self._wrong:
+            raise Violation(self._wrong)
+
+
+def _batches(root: SimulatedDirectory, folder: str, start: int, end: int) -> Iterator[BatchView]:
+    """The batches of a partition between two offsets, as they are in its files now."""
+    if not root.is_directory(folder):
+        return
+    directory = root.subdirectory(folder)
+    names = [name for name in directory.list() if name.endswith(".log")]
+    for name, later in zip(names, [*names[1:], ""], strict=True):
+        if later and int(later.split(".")[0]) <= start:
+            continue
+        for view in iter_batches(directory.read(name)):
+            if view.next_offset > start:
+                yield view
+            if view.next_offset >= end:
+                return
+
+
+def _has(node: SimulatedNode, folder: str, offset: int) -> bool:
+    """Whether a record has reached the platter."""
+    if not node.disk.root.is_directory(folder):
+        return False
+    for path, inode in node.disk.root.subdirectory(folder).files():
+        if path.endswith(".log"):
+            with suppress(CorruptMessage):
+                for view in iter_batches(inode.durable):
+                    if view.base_offset <= offset <= view.last_offset:
+                        return view.verify_crc()
+    return False
+
+
+def inside_rules(nodes: Nodes, decisions: DecisionsStay) -> list[Invariant]:
+    """Every rule of a cluster."""
+    return [
+        OneLeaderPerEpoch(nodes),
+        HighWatermarksRise(nodes),
+        WhoMayLeadHoldsAll(nodes),
+        SameBytesBelowHighWatermarks(nodes),
+        decisions,
+    ]

@@ -1,0 +1,109 @@
+"""What the nodes of a world know together, which no client can
+
+A client that is told something by a broker does not know whether that broker was the last to hear of it: one that is
+cut off, or paused, goes by what was decided before. So what was promised counts for whoever has heard of a decision
+that is as new as any that the promise can have rested on. A node that has no others always has.
+"""
+
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from tidemill.broker.coordination.runtime import partition_of
+from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
+from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.image import ClusterImage, TopicImage
+
+if TYPE_CHECKING:
+    from tests.sim.world.node import SimulatedNode
+
+ALWAYS: Final = -1
+"""The age of what counts for everybody."""
+
+PROMISES_NOTHING: Final = -2
+"""The age of what an answer says that has to be as new as nothing else."""
+
+Partition = tuple[uuid.UUID, int]
+
+
+class Insight:
+    """Grows with every image that any node takes in."""
+
+    def __init__(self, *, alone: bool) -> None:
+        self._alone = alone
+        self._epochs: dict[Partition, int] = {}
+        self._group_epochs: dict[int, int] = {}
+        self._newest = ClusterImage()
+
+    def watch(self, node: "SimulatedNode") -> None:
+        """Hear of all that the broker of this node takes in."""
+        if not self._alone and node.inside is not None:
+            controller = node.inside.controller
+            self._see(controller.image, controller.image.topics.values())
+            controller.watch(self._hear)
+
+    def _hear(self, delta: ImageDelta) -> None:
+        topics = delta.after.topics
+        self._see(delta.after, [topics[name] for name in delta.topics if name in topics])
+
+    def _see(self, image: ClusterImage, topics: Iterable[TopicImage]) -> None:
+        if image.offset > self._newest.offset:
+            self._newest = image
+        for topic in topics:
+            for each in topic.partitions:
+                key = (topic.topic_id, each.partition)
+                self._epochs[key] = max(self._epochs.get(key, 0), each.leader_epoch)
+                if topic.name == OFFSETS_TOPIC:
+                    self._group_epochs[each.partition] = self._epochs[key]
+
+    # -- as new as anything that anybody knows
+
+    def offset(self) -> int:
+        """The end of the decisions."""
+        return ALWAYS if self._alone else self._newest.offset
+
+    def epoch(self, topic_id: uuid.UUID, partition: int) -> int:
+        """The newest in which anybody may lead a partition."""
+        return ALWAYS if self._alone else self._epochs.get((topic_id, partition), 0)
+
+    def group_epoch(self, group: str) -> int:
+        """The newest in which anybody may keep a group."""
+        count = len(self._group_epochs)
+        return ALWAYS if self._alone or not count else self._group_epochs[partition_of(group, count)]
+
+    # -- as new as what one node knows
+
+    def offset_of(self, node: "SimulatedNode") -> int:
+        """The end of the decisions that it has taken in."""
+        if self._alone or node.inside is None:
+            return ALWAYS
+        return node.inside.controller.image.offset
+
+    def group_epoch_of(self, node: "SimulatedNode", group: str) -> int:
+        """The epoch in which it keeps a group, if it does."""
+        if self._alone or node.inside is None:
+            return ALWAYS
+        topic = node.inside.controller.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return ALWAYS
+        return topic.partitions[partition_of(group, len(topic.partitions))].leader_epoch
+
+    def knows(self, node: "SimulatedNode | None", name: str, topic_id: uuid.UUID) -> bool:
+        """Whether the topic of that name is this one, for a node, or for whoever knows most."""
+        if self._alone:
+            return True
+        if node is not None and node.inside is None:
+            return False
+        image = self._newest if node is None or node.inside is None else node.inside.controller.image
+        topic = image.topics.get(name)
+        return topic is not None and topic.topic_id == topic_id
+
+    def is_settled(self, node: "SimulatedNode", topic_id: uuid.UUID, partition: int) -> bool:
+        """Whether a node leads a partition and knows how far the leader before had come."""
+        if self._alone:
+            return True
+        if node.inside is None:
+            return False
+        topic = node.inside.controller.image.topic_by_id(topic_id)
+        replica = None if topic is None else node.inside.replicas.get(topic.name, partition)
+        return replica is not None and replica.machine.leads and replica.machine.is_settled

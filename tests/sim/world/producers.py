@@ -1,0 +1,138 @@
+"""Producers: one sends each record once, one sends it until it is acknowledged"""
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.world.clients import PARTITIONS, Client
+from tests.sim.world.events import Acknowledged
+from tests.sim.world.node import BEGAN_MS
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
+from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidemill.core.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+if TYPE_CHECKING:
+    from tests.sim.world.world import World
+
+BULK_BYTES: Final = (70_000, 140_000)
+"""More than lies in an ordinary buffer."""
+
+BULK_EVERY_S: Final = 4.0
+BULK_LASTS_S: Final = 1.0
+"""So often, and for so long, all who send much do it at once."""
+
+PASSING: Final = frozenset(
+    {
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""After these the same batch is sent again."""
+
+
+class Producer(Client):
+    """Sends records, each once, and does not know what became of some."""
+
+    numbers = 0
+
+    async def step(self) -> None:
+        await self.pause_between()
+        topic_id = await self.some_topic()
+        if topic_id is not None:
+            self.numbers += 1
+            value = f"{self.name}-{self.numbers}".encode()
+            padding = b"." * self.rng.choice(BULK_BYTES if self.sends_bulk else (0, 0, 50, 700))
+            batch = build_batch([NewRecord(BEGAN_MS + int(self.now * 1000), None, value + padding)])
+            await self.send(topic_id, self.rng.randrange(PARTITIONS), value + padding, batch, once=False)
+
+    @property
+    def sends_bulk(self) -> bool:
+        """Whether it is time for large requests, in a world that has them."""
+        return self.world.is_bulky and not self.world.enough and self.now % BULK_EVERY_S < BULK_LASTS_S
+
+    async def pause_between(self) -> None:
+        """Wait before the next record."""
+        await self.pause(0.05 if self.sends_bulk else 0.3)
+
+    async def get_bulk_through(self) -> bool:
+        """Whether a large request is answered, whatever it is: the memory for it is there again."""
+        value = b"bulk" + bytes(BULK_BYTES[-1])
+        topics = (TopicProduceData(topic_id=uuid.UUID(int=1), partition_data=(PartitionProduceData(records=value),)),)
+        request = ProduceRequest(acks=-1, timeout_ms=3000, topic_data=topics)
+        return await self.ask(ApiKey.PRODUCE, request, ProduceResponse) is not None
+
+    async def send(self, topic_id: uuid.UUID, partition: int, value: bytes, batch: bytes, *, once: bool) -> int | None:
+        """The error code of one batch; None if there is no answer."""
+        data = PartitionProduceData(index=partition, records=batch)
+        request = ProduceRequest(
+            acks=-1, timeout_ms=3000, topic_data=(TopicProduceData(topic_id=topic_id, partition_data=(data,)),)
+        )
+        led = await self.leader_of(topic_id, partition)
+        answer = await self.ask(ApiKey.PRODUCE, request, ProduceResponse, node_id=led.node_id)
+        if answer is None:
+            return None
+        found = answer.responses[0].partition_responses[0]
+        if found.error_code:
+            self.refused("produce", found.error_code)
+            self.wrong(topic_id, partition, found.error_code)
+        elif found.base_offset >= 0:
+            stored, epoch = value.rstrip(b"."), self.world.newest_epoch(topic_id, partition)
+            self.tell(Acknowledged(self.now, self.name, topic_id, partition, found.base_offset, stored, once, epoch))
+        return found.error_code
+
+
+class IdempotentProducer(Producer):
+    """Sends a record until it is acknowledged."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        super().__init__(world, name)
+        self._producer: tuple[int, int] | None = None
+        self._sequences: dict[tuple[uuid.UUID, int], int] = {}
+
+    async def step(self) -> None:
+        await self.pause_between()
+        if self._producer is None:
+            await self._begin()
+            return
+        topic_id = await self.some_topic()
+        if topic_id is None:
+            return
+        partition = self.rng.randrange(PARTITIONS)
+        sequence = self._sequences.get((topic_id, partition), 0)
+        self.numbers += 1
+        value = f"once-{self.name}-{self.numbers}".encode()
+        if self.sends_bulk:
+            value += b"." * self.rng.choice(BULK_BYTES)
+        producer_id, epoch = self._producer
+        batch = build_batch(
+            [NewRecord(BEGAN_MS + int(self.now * 1000), None, value)],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        for _ in range(8):
+            code = await self.send(topic_id, partition, value, batch, once=True)
+            if code == 0:
+                self._sequences[topic_id, partition] = sequence + 1
+                return
+            if code is not None and code not in PASSING:
+                break
+            await self.pause(1)
+        self._producer = None  # what became of the record is not known, and it is never sent again
+
+    async def _begin(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        answer = await self.ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
+        if answer is not None and not answer.error_code:
+            self._producer = (answer.producer_id, answer.producer_epoch)
+            self._sequences.clear()
