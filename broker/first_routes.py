@@ -1,8 +1,9 @@
 """The APIs that a broker can answer as soon as it is ready
 
-A start is waited for, and what it costs is loading code, half of it for requests that come once in an hour. So routes
-are loaded in two steps: `FIRST` are what producers, consumers and groups ask, and of the others a start needs to know
-only that they are there (`LATER`). They are loaded right behind the start, or with the first request for one of them.
+A start is waited for, and what it costs is loading code, most of it for requests that come once in an hour, or later
+than the first records. So routes are loaded in two steps: `FIRST` are what producers and consumers ask at once, and of
+the others, groups among them, a start needs to know only that they are there (`LATER`). They are loaded right behind
+the start, or with the first request for one of them.
 
 All together are `tidemill.broker.routes.ROUTES`.
 """
@@ -14,11 +15,9 @@ from tidemill.broker.dispatch import LaterRoutes, Route
 from tidemill.broker.handlers import (
     api_versions,
     fetch,
-    groups,
     init_producer_id,
     list_offsets,
     metadata,
-    offsets,
     produce,
 )
 from tidemill.core.wire.api import ApiKey
@@ -30,11 +29,19 @@ FIRST: Final[tuple[Route, ...]] = (
     *list_offsets.ROUTES,
     *metadata.ROUTES,
     *init_producer_id.ROUTES,
-    *groups.ROUTES,
-    *offsets.ROUTES,
 )
 
 _WINDOWS: Final[Mapping[ApiKey, tuple[int, int]]] = {
+    ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.LEAVE_GROUP: (0, 5),
+    ApiKey.LIST_GROUPS: (0, 5),
+    ApiKey.DESCRIBE_GROUPS: (0, 6),
+    ApiKey.DELETE_GROUPS: (0, 2),
+    ApiKey.OFFSET_COMMIT: (2, 10),
+    ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.DELETE_RECORDS: (0, 2),
@@ -62,7 +69,7 @@ _WINDOWS: Final[Mapping[ApiKey, tuple[int, int]]] = {
 
 
 def load_later() -> tuple[Route, ...]:
-    """The routes behind `LATER`; takes 30 ms the first time, on any thread."""
+    """The routes behind `LATER`; takes 40 ms the first time, on any thread."""
     from tidemill.broker.routes import LATER_ROUTES
 
     return LATER_ROUTES

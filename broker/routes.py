@@ -13,9 +13,11 @@ from tidemill.broker.handlers import (
     describe_producers,
     describe_quorum,
     elect_leaders,
+    groups,
     log_dirs,
     offset_delete,
     offset_for_leader_epoch,
+    offsets,
     raft_voters,
     reassignments,
     topics,
@@ -23,6 +25,8 @@ from tidemill.broker.handlers import (
 )
 
 LATER_ROUTES: tuple[Route, ...] = (
+    *groups.ROUTES,
+    *offsets.ROUTES,
     *describe_producers.ROUTES,
     *offset_for_leader_epoch.ROUTES,
     *delete_records.ROUTES,
