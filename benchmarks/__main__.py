@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import peers
 
-NAMES = ("broker", "cluster", "tls", "small_requests", "metadata", "failover", "cdc", "mirror", "spark")
+NAMES = ("broker", "cluster", "tls", "small_requests", "metadata", "failover", "cdc", "density", "mirror", "spark")
 LONG = ("broker_grid", "broker_growth")  # half an hour and more each: run when named
 
 

@@ -118,7 +118,11 @@ class TaskRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """How long a killed task waits before it is started again, and how often a changing problem is written down."""
+    """How long a killed task waits before it is started again, and how often a changing problem is written down.
+
+    One death may be anything, and a task's neighbours have not died with it: it is started again at once. Only what
+    keeps dying is made to wait.
+    """
 
     first_ms: int = 500
     max_ms: int = 60_000
@@ -127,7 +131,7 @@ class RestartPolicy:
 
     def delay_ms(self, deaths: int) -> int:
         """The wait after the n-th death in a row."""
-        return int(min(self.max_ms, self.first_ms * 2 ** min(deaths - 1, 30)))
+        return 0 if deaths <= 1 else int(min(self.max_ms, self.first_ms * 2 ** min(deaths - 2, 30)))
 
 
 class HerderMachine:
@@ -597,7 +601,8 @@ class HerderMachine:
             message=shortened(reason), since_ms=self._now_ms, attempts=deaths, next_try_ms=at_ms
         )
         reason = abridged(reason)
-        trace = f"{reason}; started again in {delay_ms} ms (death {deaths} in a row)"
+        when = f"in {delay_ms} ms" if delay_ms else "at once"
+        trace = f"{reason}; started again {when} (death {deaths} in a row)"
         self._say(run.task.connector, run.task.task, State.RESTARTING, trace)
         self._note(WARNING, "task killed", task=str(run.task), reason=reason, deaths=deaths, restart_in_ms=delay_ms)
         self._actions.append(WakeAt(task=run.task, at_ms=at_ms))

@@ -1,4 +1,4 @@
-"""The generator of the gRPC code beside `plugin.proto`
+"""The generator of the code beside `plugin.proto`
 
 Run `python -m tidemill.connect.remote.generate` after an edit of the protocol, and commit what it writes. grpcio-tools
 is a development dependency; the product only imports the generated files.
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-GENERATED = ("plugin_pb2.py", "plugin_pb2.pyi", "plugin_pb2_grpc.py")
+GENERATED = ("plugin_pb2.py", "plugin_pb2.pyi")
 
 
 def generate(output: Path) -> None:
@@ -24,7 +24,6 @@ def generate(output: Path) -> None:
         f"--proto_path={well_known}",
         f"--python_out={output}",
         f"--pyi_out={output}",
-        f"--grpc_python_out={output}",
         str(FOLDER / "plugin.proto"),
     ]
     status = protoc.main(arguments)

@@ -1,170 +1,232 @@
-"""The process that makes a task and all it started die together
+"""The process that makes tasks and all they started die with their worker
 
-The worker starts this small program, not the task itself. It forks: the child becomes the task, the parent stays
-behind and does nothing but watch. So three promises hold, however anybody dies:
+One per worker. It forks no task itself: it has nurseries do so (see `nurseries`, whose decisions it carries out) and
+watches. So three promises hold, however anybody dies:
 
-- The worker dies: the pipe on standard input, held open by the worker alone, ends. The guardian kills the task.
-- The task dies: the guardian kills whatever the task had started and ends the way the task ended, so the worker sees
-  the task's own exit code or signal.
-- The guardian is killed: the kernel kills the task (parent-death signal).
+- The worker dies: the socket on standard input, whose other end only the worker has, ends. Everything is killed.
+- A task dies: what it had started is killed, and the worker is told the task's own exit code or signal.
+- The guardian is killed: the kernel kills the first nursery, and so nurseries and tasks, each with its parent.
 
-Killing means the whole tree. The guardian is a subreaper, so a grandchild whose parent is gone becomes its child
-however it daemonised; it kills its children until there are none left. It does nothing that could get stuck: no
-threads, no locks, no network. A task stuck in C code, asleep, or with all its signals blocked is killed all the same.
+Killing means the whole tree. A task is a subreaper: what it started is below it however it daemonised, so that it can
+be found and counted. When the task ends, the next subreaper is the guardian. Therefore whatever turns up among the
+guardian's children and is not its first nursery has lost its task, and is killed, child after child until there are
+none left. Nobody has to know whose it was.
+
+It does nothing that could get stuck: no threads, no locks, no network, and next to no imports. A task stuck in C code,
+asleep, or with all its signals blocked is killed all the same.
 
 Linux has all of this. Elsewhere the task's process group is killed, and the task itself watches for its parent.
 """
 
 import contextlib
-import ctypes
 import os
-import resource
 import select
 import signal
+import socket
 import sys
-from collections.abc import Iterator
-from types import FrameType
+import time
+from collections.abc import Sequence
+from typing import NoReturn
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
+from tidemill.connect.remote import nurseries as n
+from tidemill.connect.remote.orders import Facts, OrderSocket, close_files
+from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, rename
 
 LIFELINE_FD = 0
-POLL_MS = 1_000  # how often orphans are reaped, and the longest a lost wake-up can delay anything
-
-EXIT_LOST_PARENT = 75  # as task_spec.EXIT_LOST_WORKER, which is not imported: the guardian stays small
+POLL_MS = 1_000  # the longest a lost wake-up can delay anything
+POLL_IN_TIME_MS = 100  # while something is waited for with a limit
+SWEEP_S = 2.0  # for what has lost its task to be gone; what the kernel does not let go of by then is left behind
+PAUSE_S = 0.001  # between two looks whether it is
 
 
 def main() -> None:
-    """Read the hand-over line, fork, watch."""
-    # Text that needs no parser: the guardian must not import more than it has to.
-    socket_path, _, token = _read_line(LIFELINE_FD).rpartition(" ")
-    if not socket_path:
-        raise SystemExit(EXIT_LOST_PARENT)
-    guardian = os.getpid()
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    task = os.fork()
-    if task == 0:
-        _become_task(guardian)
-        from tidemill.core.runtime import lean_structlog
-
-        lean_structlog.load()  # before all else that a task imports
-        from tidemill.connect.remote.sdk import run
-
-        raise SystemExit(run(socket_path, token))
-    _watch(task)
-
-
-def _read_line(fd: int) -> str:
-    """Read one line byte by byte, so that nothing behind it is taken from the pipe."""
-    line = bytearray()
-    while (byte := os.read(fd, 1)) not in (b"\n", b""):
-        line += byte
-    return line.decode()
-
-
-def _become_task(guardian: int) -> None:
-    os.setsid()
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guardian:  # it died before the line above
-        os._exit(EXIT_LOST_PARENT)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, LIFELINE_FD)
-    os.close(nothing)
-    # A stop of the whole service signals every process of it; the worker alone then decides when a task stops. A
-    # handler, unlike SIG_IGN, is not passed on to programs that the task starts.
+    """Watch until the worker is gone."""
+    adopt_orphans()
+    rename("tidemill: guardian of tasks")
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, _leave_it_to_the_worker)
+        signal.signal(each, signal.SIG_IGN)  # a stop of the whole service is for the worker, which decides about tasks
+    Guardian(OrderSocket(socket.socket(fileno=LIFELINE_FD))).run()
 
 
-def _leave_it_to_the_worker(signal_number: int, frame: FrameType | None) -> None:
-    """A signal that is meant for the worker."""
+class Guardian:
+    """Carries out what `Nurseries` decides."""
 
+    def __init__(self, worker: OrderSocket) -> None:
+        self._worker = worker
+        self._machine = n.Nurseries()
+        self._lines: dict[int, OrderSocket] = {}  # to nurseries
+        self._files: dict[int, tuple[int, ...]] = {}  # of processes that are not forked yet
+        self._orders: dict[int, Facts] = {}
+        self._first = 0  # the process of the first nursery
+        self._stuck: set[int] = set()  # killed, and not let go by the kernel
+        self._ends: list[n.TellDied] = []
+        self._wake, wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
 
-def _watch(task: int) -> None:
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    poll = select.poll()
-    poll.register(LIFELINE_FD, select.POLLIN | select.POLLHUP)
-    poll.register(wake_read, select.POLLIN)
-    while True:
-        ready = {fd for fd, _ in poll.poll(POLL_MS)}
-        if wake_read in ready:
-            os.read(wake_read, 4096)
-        status = _reap(task)
-        if status is not None:
-            kill_children(task)
-            _end_like(status)
-        if LIFELINE_FD in ready and not os.read(LIFELINE_FD, 4096):
-            kill_children(task)
-            os._exit(EXIT_LOST_PARENT)
-
-
-def _reap(task: int) -> int | None:
-    """Collect the dead; the wait status of the task once it is among them."""
-    with contextlib.suppress(ChildProcessError):
+    def run(self) -> NoReturn:
+        """Turn after turn; ends with the worker."""
+        self._tell(n.Begun())
         while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return None
-            if pid == task:
-                return status
-    return None
+            ready = self._wait()
+            if self._wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+                self._collect()
+            if self._worker.fileno() in ready:
+                self._hear_worker()
+            for number, line in list(self._lines.items()):
+                if line.fileno() in ready:
+                    self._hear_nursery(number, line)
+            self._tell(n.Tick())
+            self._tell_ends()
 
+    def _wait(self) -> set[int]:
+        poll = select.poll()
+        for fd in (self._wake, self._worker.fileno(), *(line.fileno() for line in self._lines.values())):
+            poll.register(fd, select.POLLIN | select.POLLHUP)
+        return {fd for fd, _ in poll.poll(POLL_MS if self._machine.idle else POLL_IN_TIME_MS)}
 
-def kill_children(group: int) -> None:
-    """Kill the process group of the task, then child after child, until this process has none."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
-    while True:
-        for pid in _children():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)  # its children become ours now, and are killed in the next round
-        except ChildProcessError:
+    def _hear_worker(self) -> None:
+        lines = self._worker.receive()
+        if lines is None:
+            self._end()
+        for facts, files in lines:
+            number = facts["start"]
+            if facts["do"] == "kill":
+                self._tell(n.Unwanted(number))
+                continue
+            self._orders[number], self._files[number] = facts, files
+            self._tell(n.Wanted(number, facts["plugin"]))
+
+    def _hear_nursery(self, number: int, line: OrderSocket) -> None:
+        lines = line.receive()
+        if lines is None:
+            self._drop(number)
+            self._tell(n.Lost(number))
             return
+        for facts, files in lines:
+            match facts["said"]:
+                case "ready":
+                    self._tell(n.Ready(number))
+                case "unfit":
+                    self._tell(n.Unfit(number, facts["reason"]))
+                case "stale":
+                    self._files[facts["number"]] = files
+                    self._tell(n.Stale(number, facts["number"]))
+                case "killed":
+                    self._tell(n.Killed(facts["number"]))
+                case "died":
+                    self._tell(n.Died(facts["number"], facts["status"], facts.get("reason", "")))
 
+    def _tell(self, event: n.Event) -> None:
+        for action in self._machine.step(event, time.monotonic()):
+            self._do(action)
 
-def _children() -> Iterator[int]:
-    """The children of this process, where /proc tells."""
-    me = os.getpid()
-    try:
-        entries = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return
-    for name in entries:
+    def _do(self, action: n.Action) -> None:
+        match action:
+            case n.StartFirst():
+                self._start_first()
+            case n.ForkNursery(nursery, plugin):
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    self._lines[nursery] = _line(ours)
+                    self._order(n.FIRST, {"do": "nursery", "number": nursery, "plugin": plugin}, (theirs.fileno(),))
+            case n.Fork(nursery, start):
+                files = self._files.pop(start)
+                self._order(nursery, {**self._orders[start], "do": "fork", "number": start}, files)
+                close_files(files)
+            case n.Kill(nursery, number):
+                self._order(nursery, {"do": "kill", "number": number})
+            case n.KillFirst():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._first, signal.SIGKILL)
+            case n.Release(nursery):
+                self._drop(nursery)
+            case n.TellDied():
+                self._ends.append(action)
+            case n.Note(text):
+                print(text, flush=True)  # into the worker's log
+
+    def _order(self, nursery: int, facts: Facts, files: Sequence[int] = ()) -> None:
+        """Send an order; a nursery that is gone, or takes none, is lost."""
+        line = self._lines.get(nursery)
+        if line is None:
+            return
         try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name, in brackets, may hold anything; state and parent follow the last bracket.
-                parent = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue  # gone meanwhile
-        if parent == me:
-            yield int(name)
+            line.send(facts, files)
+        except OSError:
+            self._drop(nursery)
+            self._tell(n.Lost(nursery))
+
+    def _drop(self, nursery: int) -> None:
+        line = self._lines.pop(nursery, None)
+        if line is not None:
+            line.close()
+
+    def _start_first(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-u", "-m", "tidemill.connect.remote.nursery", NAME_ROOM]
+            given = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), LIFELINE_FD)]
+            self._first = os.posix_spawn(sys.executable, command, os.environ, file_actions=given)
+        self._lines[n.FIRST] = _line(ours)
+
+    # ------------------------------------------------------------------- ends
+
+    def _collect(self) -> None:
+        """Let go of children that are dead."""
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self._stuck.discard(pid)
+
+    def _tell_ends(self) -> None:
+        """What the tasks that have ended had started is ours now: once it is gone, the worker is told."""
+        if not self._ends:
+            return
+        self._sweep()
+        ends, self._ends = self._ends, []
+        for end in ends:
+            self._orders.pop(end.start, None)
+            close_files(self._files.pop(end.start, ()))
+            try:
+                self._worker.send({"start": end.start, "status": end.status, "reason": end.reason})
+            except OSError:
+                self._end()
+
+    def _sweep(self) -> None:
+        """Kill all who have lost their task, and whoever loses its parent by that."""
+        deadline = time.monotonic() + SWEEP_S
+        while True:
+            self._collect()
+            strangers = set(children()) - self._stuck - {self._first}
+            if not strangers:
+                return
+            if time.monotonic() > deadline:
+                self._stuck |= strangers
+                return
+            for pid in strangers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(PAUSE_S)
+
+    def _end(self) -> NoReturn:
+        """The worker is gone: kill child after child, until there are none."""
+        while True:
+            for pid in children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                os.waitpid(-1, 0)  # its children become ours now, and are killed in the next round
+            except ChildProcessError:
+                os._exit(EXIT_LOST_PARENT)
 
 
-def _end_like(status: int) -> None:
-    """End with the same exit code or by the same signal as the task."""
-    if not os.WIFSIGNALED(status):
-        os._exit(os.waitstatus_to_exitcode(status))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the task has dumped its own core, if any
-    number = os.WTERMSIG(status)
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform != "linux":
-        return
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+def _line(end: socket.socket) -> OrderSocket:
+    end.setblocking(False)
+    return OrderSocket(end)
 
 
 if __name__ == "__main__":

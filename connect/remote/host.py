@@ -1,36 +1,33 @@
 """The worker's side of task processes: start, supervise, stop
 
-One gRPC server on a Unix domain socket in a folder only this user can open; one process per task, which proves with a
-token, good for one use, that it is the one that was started. The host passes commands on, turns what the processes
-say into events, and adds what only the kernel knows: exit codes, signals, memory and processor time.
+One process per task, forked by a nursery under the eyes of the worker's guardian (see `guarded`), and a pair of
+sockets to speak to it. The host passes commands on, turns what the processes say into events, and adds what only the
+kernel knows: exit codes, signals, memory and processor time.
 
 Whatever a process does, its end is certain. `stop_task` asks first and kills the process and all it started when the
 grace period is over; leaving the host's context does the same for every task; and if the worker itself is killed, the
-guardian of every task sees the pipe end (see `guardian`). `TaskExited` is the last event of every start, exactly once.
+guardian sees its socket end (see `guardian`). `TaskExited` is the last event of every start, exactly once.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
-import secrets
-import shutil
 import signal
-import sys
-import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import grpc
 import orjson
 import structlog
+from google.protobuf.message import DecodeError
 
 from tidemill.connect.api import Json
 from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
-from tidemill.connect.remote import plugin_pb2_grpc as rpc
+from tidemill.connect.remote.frames import FrameError, FrameReader, frame
+from tidemill.connect.remote.guarded import LAST_OUTPUT_S, Guarded, Guardians, lines
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, problem_from_message, spec_to_message
 from tidemill.connect.remote.process_facts import (
     ProcessTable,
@@ -58,20 +55,16 @@ from tidemill.core.runtime.clock import Clock, SystemClock
 log = structlog.get_logger("tidemill.connect.host")
 task_log = structlog.get_logger("tidemill.connect.task")
 
-ATTACH_TIMEOUT_S = 60.0  # for the interpreter to start and call back, on a machine under full load
-KILL_TIMEOUT_S = 5.0  # for the guardian to kill everything before it is killed itself
+ATTACH_TIMEOUT_S = 60.0  # for the process to call back, a first import of everything included, under full load
+KILL_TIMEOUT_S = 8.0  # for the guardian to kill everything before it is killed itself; it gives up on a task in half
 SAMPLE_INTERVAL_S = 2.0  # between looks at memory and processor time
 LIMIT_INTERVAL_S = 0.25  # between those at a task that may not use all the memory there is
 SHUTDOWN_GRACE_S = 5.0  # Kafka Connect's task.shutdown.graceful.timeout.ms
-LOG_LINE_MAX = 64 * 1024  # longer lines of a task's output are cut, as journald does
 LOG_TAIL_LINES = 20  # of the output, quoted when a process ends without a word
 MEMORY_MAX = "task.memory.max.bytes"
 NOT_FACTS = frozenset(
     {"level", "self", "exc_info", "stack_info"}
 )  # of a logged line: they ask the logger for something
-
-# -P: modules in the folder that the worker was started in are not the standard library's
-_GUARDIAN = ("-P", "-u", "-m", "tidemill.connect.remote.guardian")
 
 
 @dataclass(slots=True, eq=False)
@@ -81,14 +74,12 @@ class _Process:
     label: str
     spec: TaskSpec | None
     order: pb.ToTask
-    token: str
-    process: asyncio.subprocess.Process
+    process: Guarded
     oom_kills_before: int
     attached: asyncio.Event = field(default_factory=asyncio.Event)
     killing: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    stream: Any = None  # grpc.aio's context of the Attach call
-    pid: int = 0  # of the task itself; `process` is its guardian
+    pid: int = 0
     facts: dict[str, Json] = field(default_factory=dict)
     problem: Problem | None = None
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_TAIL_LINES))
@@ -104,10 +95,11 @@ class _Process:
 
     async def send(self, message: pb.ToTask) -> None:
         """Send a command; one that comes too late is no error."""
-        if self.stream is None or self.gone.is_set():
+        if self.gone.is_set():
             return
-        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            await self.stream.write(message)
+        with contextlib.suppress(ConnectionError):
+            self.process.writer.write(frame(message))
+            await self.process.writer.drain()
 
     def kill(self, because: str) -> None:
         """End the process and all it started."""
@@ -116,8 +108,7 @@ class _Process:
         if not self.killing.is_set():
             self.killed_because = because
             self.killing.set()
-        if self.process.stdin is not None:
-            self.process.stdin.close()  # the guardian's lifeline
+            self.process.kill()
 
 
 class TaskHost:
@@ -133,24 +124,19 @@ class TaskHost:
         self._clock = clock or SystemClock()
         self._sample_interval_s = sample_interval_s
         self._environ = dict(os.environ if environ is None else environ)
-        self._by_token: dict[str, _Process] = {}
         self._by_task: dict[TaskId, _Process] = {}
         self._preflights: set[_Process] = set()
         self._feed = _EventFeed()
         self._stack = contextlib.AsyncExitStack()
         self._tasks: asyncio.TaskGroup
-        self._socket_path = ""
+        self._guardians: Guardians
 
     async def __aenter__(self) -> Self:
-        folder = tempfile.mkdtemp(prefix="tidemill-")  # mode 0700
-        self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        self._socket_path = os.path.join(folder, "worker.sock")
-        server = grpc.aio.server()
-        rpc.add_TaskHostServicer_to_server(_Servicer(self._attach), server)  # type: ignore[no-untyped-call]
-        server.add_insecure_port(f"unix:{self._socket_path}")
-        await server.start()
-        self._stack.push_async_callback(server.stop, 0)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._guardians = Guardians(self._environ, self._tasks)
+        self._stack.push_async_callback(self._guardians.close)
+        warming = self._tasks.create_task(self._warm(), name="warm")
+        self._stack.callback(warming.cancel)
         sampling = self._tasks.create_task(self._sample(), name="sample")
         self._stack.callback(sampling.cancel)
         self._stack.push_async_callback(self.stop_all)
@@ -171,7 +157,7 @@ class TaskHost:
         limit = spec.config.get(MEMORY_MAX, "0")
         if not limit.strip().isdecimal():
             raise ValueError(f"{MEMORY_MAX} is a number of bytes, not {limit!r}")
-        process = await self._spawn(str(spec.task), pb.ToTask(start=spec_to_message(spec)), spec)
+        process = await self._spawn(str(spec.task), spec.plugin, pb.ToTask(start=spec_to_message(spec)), spec)
         self._by_task[spec.task] = process
 
     async def stop_task(self, task: TaskId, grace_s: float) -> None:
@@ -214,7 +200,7 @@ class TaskHost:
     ) -> tuple[SettingProblem, ...]:
         """Run a plugin's preflight in a process of its own; what it has against the configuration."""
         order = pb.ToTask(check=pb.Check(plugin=plugin, config=dict(config)))
-        process = await self._spawn(f"preflight of {plugin}", order, None)
+        process = await self._spawn(f"preflight of {plugin}", plugin, order, None)
         self._preflights.add(process)
         try:
             if not await _within(process.gone, timeout_s):
@@ -238,27 +224,19 @@ class TaskHost:
 
     # --------------------------------------------------------------- processes
 
-    async def _spawn(self, label: str, order: pb.ToTask, spec: TaskSpec | None) -> _Process:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *_GUARDIAN,
-            label,  # nobody reads it but people: the process list says which task this is
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # a Ctrl-C at the worker's terminal is for the worker
-            env=self._environ,
-            limit=LOG_LINE_MAX,
-        )
+    async def _warm(self) -> None:
+        """Import what tasks need before there is one; whoever wants a task first is told if that is not possible."""
+        with contextlib.suppress(OSError):
+            await self._guardians.ready()
+
+    async def _spawn(self, label: str, plugin: str, order: pb.ToTask, spec: TaskSpec | None) -> _Process:
         process = _Process(
             label=label,
             spec=spec,
             order=order,
-            token=secrets.token_hex(16),
-            process=child,
             oom_kills_before=out_of_memory_kills(),
+            process=await self._guardians.start(label, plugin),
         )
-        self._by_token[process.token] = process
         self._tasks.create_task(self._supervise(process))
         return process
 
@@ -270,28 +248,28 @@ class TaskHost:
             log.exception("supervision failed", task=process.label)
             process.killed_because = "the worker lost control of it"
         finally:
-            if process.process.returncode is None:
-                process.process.kill()
+            process.process.kill()
+            process.process.writer.close()
             self._forget(process)
 
     async def _accompany(self, process: _Process) -> None:
         child = process.process
-        assert child.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            child.stdin.write(f"{self._socket_path} {process.token}\n".encode())
-            await child.stdin.drain()
         async with asyncio.TaskGroup() as helpers:
             watchers = [
                 helpers.create_task(self._expect_attachment(process)),
                 helpers.create_task(self._enforce_kill(process)),
             ]
-            await self._relay_output(process)  # ends when the last process that holds the pipe is gone
-            await child.wait()
-            for watcher in watchers:
-                watcher.cancel()
+            last_words = [
+                helpers.create_task(self._relay_output(process)),
+                helpers.create_task(self._serve(process)),
+            ]
+            await child.gone.wait()
+            # Both end with the last process that can write to them, which the guardian has seen to.
+            await asyncio.wait(last_words, timeout=LAST_OUTPUT_S)
+            for helper in (*watchers, *last_words):
+                helper.cancel()
 
     def _forget(self, process: _Process) -> None:
-        self._by_token.pop(process.token, None)
         self._preflights.discard(process)
         if process.spec is not None:
             del self._by_task[process.spec.task]
@@ -313,16 +291,14 @@ class TaskHost:
             process.kill(f"it did not call back within {ATTACH_TIMEOUT_S:g} s")
 
     async def _enforce_kill(self, process: _Process) -> None:
-        """Kill the guardian itself when it does not do its work; the kernel then kills the task."""
+        """Kill the guardian itself when it does not do its work; the kernel then kills all tasks."""
         await process.killing.wait()
         await asyncio.sleep(KILL_TIMEOUT_S)
-        with contextlib.suppress(ProcessLookupError):
-            process.process.kill()
+        process.process.kill_guardian()
 
     async def _relay_output(self, process: _Process) -> None:
         """Log what the task logs or prints, with its name, and remember the end of it."""
-        assert process.process.stdout is not None
-        async for line in _lines(process.process.stdout):
+        async for line in lines(process.process.output):
             level, event, facts = parse_line(line)
             process.tail.append(" ".join([event, *(f"{name}={value}" for name, value in facts.items())]))
             facts["task"] = process.label
@@ -347,44 +323,49 @@ class TaskHost:
             await asyncio.sleep(min(self._sample_interval_s, LIMIT_INTERVAL_S) if limits else self._sample_interval_s)
 
     def _look_at(self, process: _Process, table: ProcessTable, *, report: bool) -> None:
-        # From the guardian on: what has cut all ties to the task is a child of it. Itself it is not the task.
-        guardian = process.process.pid
-        family = family_facts(table, guardian)
+        family = family_facts(table, process.pid)  # what has cut all ties to the task is a child of it, too
         if family is None:
             return
-        pids = tuple(pid for pid in family.pids if pid != guardian)
-        rss_bytes, cpu_s = family.rss_bytes - table[guardian].rss_bytes, family.cpu_s - table[guardian].cpu_s
         if report:
-            process.facts["process-rss-bytes"] = rss_bytes
-            process.facts["process-cpu-seconds"] = round(cpu_s, 2)
+            process.facts["process-rss-bytes"] = family.rss_bytes
+            process.facts["process-cpu-seconds"] = round(family.cpu_s, 2)
             self._report(process)
-        if 0 < process.memory_max < rss_bytes:
-            shared_once = None if len(pids) == 1 else proportional_bytes(pids)
-            used = rss_bytes if shared_once is None else shared_once
+        if 0 < process.memory_max < family.rss_bytes:
+            shared_once = proportional_bytes(family.pids)  # the most of a small task is shared with all others
+            used = family.rss_bytes if shared_once is None else shared_once
             if used > process.memory_max:
                 process.kill(f"it used {used} bytes of memory, more than {MEMORY_MAX}={process.memory_max}")
 
     # ------------------------------------------------------------------ stream
 
-    async def _attach(self, requests: AsyncIterator[pb.FromTask], stream: Any) -> None:
-        """Serve one process's stream."""
-        first = await anext(requests, None)
-        hello = None if first is None else first.hello
-        process = None if hello is None else self._by_token.pop(hello.token, None)
-        if process is None or hello is None:
-            await stream.abort(grpc.StatusCode.UNAUTHENTICATED, "unknown or used token")
+    async def _serve(self, process: _Process) -> None:
+        """Hear one process to its end."""
+        frames, reader = FrameReader(), process.process.reader
+        try:
+            with contextlib.suppress(ConnectionError):
+                while data := await reader.read(1 << 16):
+                    for each in frames.take(data):
+                        message = pb.FromTask.FromString(each)
+                        if process.attached.is_set():
+                            self._hear(process, message)
+                        else:
+                            await self._attach(process, message)
+        except (FrameError, DecodeError) as error:
+            process.kill(f"it says what is not of the protocol: {error}")
+        finally:
+            process.process.writer.close()  # it waits for that, so that its last words are not lost
+
+    async def _attach(self, process: _Process, first: pb.FromTask) -> None:
+        """A process says that it is there: tell it what to do."""
+        version = first.hello.protocol_version
+        if version != PROTOCOL_VERSION:
+            process.kill(f"it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")
             return
-        if hello.protocol_version != PROTOCOL_VERSION:
-            process.kill(f"it speaks version {hello.protocol_version} of the protocol, not {PROTOCOL_VERSION}")
-            return
-        process.pid = hello.pid
-        process.stream = stream
-        await stream.write(process.order)
+        process.pid = first.hello.pid
+        await process.send(process.order)
         process.attached.set()
         if process.stop_requested:
             process.kill("it was stopped before it had started")
-        async for message in requests:
-            self._hear(process, message)
 
     def _hear(self, process: _Process, message: pb.FromTask) -> None:
         kind = message.WhichOneof("message")
@@ -421,17 +402,6 @@ class TaskHost:
         self._feed.put(
             TaskReport(task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts), problem=process.problem)
         )
-
-
-class _Servicer(rpc.TaskHostServicer):
-    """The generated service in front of the host."""
-
-    def __init__(self, attach: Any) -> None:
-        self._attach = attach
-
-    async def Attach(self, request_iterator: AsyncIterator[pb.FromTask], context: Any) -> None:
-        """A task process calls in."""
-        await self._attach(request_iterator, context)
 
 
 class _EventFeed:
@@ -501,24 +471,15 @@ async def _wait(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
-    while True:
-        try:
-            line = await stream.readline()
-        except ValueError:  # longer than the limit; the reader has dropped it
-            line = b"(a line that is too long was left out)\n"
-        if not line:
-            return
-        yield line.decode("utf-8", "replace").rstrip()
-
-
 def _reason(process: _Process) -> str:
     """How a process ended, in a sentence."""
-    code = process.process.returncode
+    code, child = process.process.returncode, process.process
     if code == 0:
         return "ended by itself"  # be it at the moment it was to be killed: its work was done
     if process.killed_because:
         return f"killed: {process.killed_because}"
+    if child.reason:
+        return child.reason
     if code == EXIT_LOST_WORKER:
         return "ended because it had lost its worker"
     if code is not None and code < 0:

@@ -5,7 +5,7 @@ from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.task_spec import InitialState, TaskId, TaskSpec
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Grows when an old task process could no longer work under a new worker, or the other way round."""
 
 

@@ -41,14 +41,12 @@ class ToTask(_message.Message):
     def __init__(self, start: _Optional[_Union[TaskSpec, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "token", "pid")
+    __slots__ = ("protocol_version", "pid")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
-    token: str
     pid: int
-    def __init__(self, protocol_version: _Optional[int] = ..., token: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class TaskSpec(_message.Message):
     __slots__ = ("connector", "task", "incarnation", "plugin", "kind", "config", "bootstrap_servers", "key_converter", "value_converter", "offsets_topic", "worker_id", "client_config", "producer_config", "consumer_config", "offset_flush_interval_ms", "offset_flush_timeout_ms", "initial_state")

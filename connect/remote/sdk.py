@@ -1,21 +1,21 @@
 """What a task process runs
 
-It calls back the worker that started it, proves who it is, is told what to run, and runs it on its main thread. Two
-more threads serve it: one hears the worker's commands, one sends what is to be reported. Neither is needed for the
-process to end when the worker does: the guardian and the kernel see to that. Still, a lost stream ends the process at
-once, so that a task does not work on under a worker that has given it up.
+It says that it is there, is told what to run, and runs it on its main thread. Two more threads serve it: one hears the
+worker's commands, one reports. Neither is needed for the process to end when the worker does: the guardian and the
+kernel see to that. Still, a lost stream ends the process at once, so that a task does not work on under a worker that
+has given it up.
 """
 
 import contextlib
 import os
-import queue
+import socket
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from typing import NoReturn
 
-import grpc
 import orjson
 import structlog
 from pydantic import BaseModel, ValidationError
@@ -24,8 +24,9 @@ from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Json, Plugin, Pl
 from tidemill.connect.loader import GROUP, Plugins
 from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
-from tidemill.connect.remote import plugin_pb2_grpc as rpc
+from tidemill.connect.remote.frames import FrameReader, frame
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, report_to_message, spec_from_message
+from tidemill.connect.remote.process_ties import collect_adopted
 from tidemill.connect.settings import parse_settings
 from tidemill.connect.task_spec import EXIT_LOST_WORKER, InitialState, TaskSpec
 from tidemill.connect.tasks.control import News, TaskControl
@@ -38,7 +39,7 @@ EXIT_FAILED = 1
 
 REPORT_INTERVAL_S = 1.0
 TRACE_MAX = 64 * 1024  # characters: an error may quote a record, and a status has to fit into one
-FACTS_BYTES_MAX = 2 << 20  # gRPC takes messages of up to 4 MiB
+FACTS_BYTES_MAX = 2 << 20
 FAREWELL_TIMEOUT_S = 2.0  # for the last words to reach the worker
 
 _NEWS = {
@@ -49,8 +50,8 @@ _NEWS = {
 }
 
 
-def run(socket_path: str, token: str) -> int:
-    """Attach to the worker and do what it says; the exit code of the process."""
+def run(stream: socket.socket) -> int:
+    """Do what the worker at the other end says; the exit code of the process."""
     # One JSON object a line, whatever the worker's own format: it reads them and logs them again as its own.
     structlog.configure(
         processors=[
@@ -60,7 +61,7 @@ def run(socket_path: str, token: str) -> int:
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    link = _Link(socket_path, token)
+    link = _Link(stream)
     order = link.first_order()
     match order.WhichOneof("message"):
         case "start":
@@ -75,22 +76,19 @@ def run(socket_path: str, token: str) -> int:
 class _Link:
     """The stream to the worker."""
 
-    def __init__(self, socket_path: str, token: str) -> None:
-        self._outbox: queue.SimpleQueue[pb.FromTask | None] = queue.SimpleQueue()
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._orders = self._read()
+        self._saying = threading.Lock()
         self._closing = False
         self._ended = threading.Event()
         self.control: TaskControl | None = None
-        channel = grpc.insecure_channel(f"unix:{socket_path}")
-        stub = rpc.TaskHostStub(channel)  # type: ignore[no-untyped-call]
-        self._orders = stub.Attach(iter(self._outbox.get, None))
-        hello = pb.Hello(protocol_version=PROTOCOL_VERSION, token=token, pid=os.getpid())
-        self.say(pb.FromTask(hello=hello))
+        self.say(pb.FromTask(hello=pb.Hello(protocol_version=PROTOCOL_VERSION, pid=os.getpid())))
 
     def first_order(self) -> pb.ToTask:
         """Wait for what to run; later orders go to `control`."""
-        try:
-            order: pb.ToTask = next(self._orders)
-        except (grpc.RpcError, StopIteration):
+        order = next(self._orders, None)
+        if order is None:
             _leave()
         return order
 
@@ -101,31 +99,43 @@ class _Link:
 
     def say(self, message: pb.FromTask) -> None:
         """Send a message, after those before it."""
-        self._outbox.put(message)
+        data = frame(message)
+        with self._saying:
+            try:
+                self._stream.sendall(data)
+            except OSError:
+                _leave()
 
     def farewell(self) -> None:
         """End the stream and give the worker a moment to hear the last words."""
         self._closing = True
-        self._outbox.put(None)
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_WR)
         self._ended.wait(FAREWELL_TIMEOUT_S)
+
+    def _read(self) -> Iterator[pb.ToTask]:
+        frames = FrameReader()
+        with contextlib.suppress(OSError):
+            while data := self._stream.recv(1 << 16):
+                for each in frames.take(data):
+                    yield pb.ToTask.FromString(each)
 
     def _listen(self) -> None:
         assert self.control is not None
-        with contextlib.suppress(grpc.RpcError):
-            for order in self._orders:
-                match order.WhichOneof("message"):
-                    case "stop":
-                        self.control.request_stop(order.stop.grace_ms)
-                    case "pause":
-                        self.control.request_pause()
-                    case "resume":
-                        self.control.request_resume()
+        for order in self._orders:
+            match order.WhichOneof("message"):
+                case "stop":
+                    self.control.request_stop(order.stop.grace_ms)
+                case "pause":
+                    self.control.request_pause()
+                case "resume":
+                    self.control.request_resume()
         if not self._closing:
             _leave()
         self._ended.set()
 
 
-def _leave() -> None:
+def _leave() -> NoReturn:
     """End now, whatever the other threads are doing."""
     os._exit(EXIT_LOST_WORKER)
 
@@ -222,6 +232,7 @@ def _report(link: _Link, control: TaskControl, ended: threading.Event) -> None:
     last: tuple[bytes, Problem | None] = (b"{}", None)
     while True:
         over = ended.wait(REPORT_INTERVAL_S)
+        collect_adopted()
         news = (_facts(control), control.current_problem())
         if news != last:
             link.say(pb.FromTask(report=report_to_message(*news)))

@@ -117,6 +117,11 @@ class TaskControl:
         with self._changed:
             self._changed.wait_for(lambda: self._stop or self._pause != pause, min(seconds, threading.TIMEOUT_MAX))
 
+    def wait_while_paused(self, seconds: float) -> None:
+        """Sleep until the task is to read on or to end, also if that was said before this call."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stop or not self._pause, seconds)
+
     def report(self, facts: Mapping[str, Json]) -> None:
         """Publish facts; they stay until overwritten."""
         self.facts.update(facts)
@@ -189,7 +194,7 @@ class TaskControl:
         self.announce_start()
         self.announce_pause(True)
         while self._pause and not self._stop:
-            self.wait(PAUSE_CHECK_S)
+            self.wait_while_paused(PAUSE_CHECK_S)
         if not self._stop:
             self.announce_pause(False)
 

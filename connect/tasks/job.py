@@ -47,7 +47,7 @@ class JobRunner:
                 control.announce_start()
                 control.announce_pause(paused)
             if paused:
-                control.wait(PAUSE_CHECK_S)
+                control.wait_while_paused(PAUSE_CHECK_S)
                 continue
             self._run_once()
 

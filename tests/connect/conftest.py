@@ -98,10 +98,10 @@ class Running:
 
 
 @pytest.fixture
-async def running() -> AsyncIterator[Running]:
-    """A task host whose processes find the test plugins; every task is stopped at the end."""
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    """A task host whose processes find the test plugins, and the test's own; every task is stopped at the end."""
     events = Events()
-    environ = {**os.environ, "PYTHONPATH": python_path(PLUGINS)}
+    environ = {**os.environ, "PYTHONPATH": python_path(PLUGINS, tmp_path)}
     async with asyncio.TaskGroup() as tasks, TaskHost(environ=environ, sample_interval_s=0.2) as host:
         tasks.create_task(events.collect(host))
         yield Running(host, events)

@@ -211,9 +211,9 @@ class Pipeline:
         self.wait(lambda: self.arrived() == wanted, "lines are missing")
 
     def task_processes(self) -> list[psutil.Process]:
-        """The processes that run plugins: the children of the guardians."""
-        guardians = psutil.Process(self.worker.pid).children()
-        return [task for guardian in guardians for task in guardian.children()]
+        """The processes that run plugins."""
+        below = psutil.Process(self.worker.pid).children(recursive=True)
+        return [process for process in below if "tidemill: task" in process.cmdline()[0]]
 
 
 @pytest.fixture

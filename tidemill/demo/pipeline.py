@@ -201,7 +201,7 @@ class Pipeline:
     def kill(self, part: str) -> None:
         """SIGKILL one of `PARTS`; a task or the Spark job comes back by itself, the others need `restart`."""
         if part == "postgres-task":
-            os.kill(descendant(self.connect.pid, "tidemill.connect.remote.guardian", f"{SOURCE}-0"), signal.SIGKILL)
+            os.kill(descendant(self.connect.pid, f"tidemill: task {SOURCE}-0"), signal.SIGKILL)
         elif part == "spark-job":
             os.kill(descendant(self.connect.pid, "tidemill.cli", "spark", "run"), signal.SIGKILL)
         else:

@@ -408,10 +408,12 @@ def test_a_failure_ends_the_problem(world: World) -> None:
 
 def test_a_killed_task_waits_for_its_next_start(world: World) -> None:
     create(world, "1")
-    process = world.processes.pop(ONE)
-    world.tell(TaskExited(task=ONE, incarnation=process.incarnation, returncode=-9, reason="killed by SIGKILL"))
+    world.exit(ONE, -9, "killed by SIGKILL")
+    assert ONE in world.processes, "the first time at once"
+    world.exit(ONE, -9, "killed by SIGKILL")
+    assert ONE not in world.processes
     problem = world.machine.problems[ONE]
-    assert problem.message == "killed by SIGKILL" and problem.attempts == 1
+    assert problem.message == "killed by SIGKILL" and problem.attempts == 2
     assert problem.next_try_ms == world.machine.runs[ONE].start_at_ms
     world.tell(e.Tick(now_ms=problem.next_try_ms))
     assert ONE not in world.machine.problems
@@ -420,12 +422,8 @@ def test_a_killed_task_waits_for_its_next_start(world: World) -> None:
 def test_a_task_that_lost_its_worker_is_started_again(world: World) -> None:
     """So is one that its guardian killed because the worker said so, for its memory."""
     create(world, "1")
-    process = world.processes.pop(ONE)
-    exited = TaskExited(
-        task=ONE, incarnation=process.incarnation, returncode=EXIT_LOST_WORKER, reason="killed: it used too much"
-    )
-    world.tell(exited)
-    assert world.machine.runs[ONE].phase is Phase.WAITING
+    world.exit(ONE, EXIT_LOST_WORKER, "killed: it used too much")
+    assert world.machine.runs[ONE].phase is Phase.STARTING
     world.see_statuses()
     assert world.state("c", 0) is State.RESTARTING
     assert "it used too much" in (world.trace("c", 0) or "")
@@ -478,19 +476,20 @@ def test_a_killed_task_is_started_again_with_growing_delays(world: World) -> Non
         world.see_statuses()
         assert world.state("c", 0) is State.RESTARTING
         assert "killed by SIGKILL" in (world.trace("c", 0) or "")
-        run = world.machine.runs[ONE]
-        delays.append(run.start_at_ms - world.now_ms)
+        waits = ONE not in world.processes
+        delays.append(world.machine.runs[ONE].start_at_ms - world.now_ms if waits else 0)
         world.settle()
         assert world.state("c", 0) is State.RUNNING
-    assert delays == [500, 1_000, 2_000, 4_000]
+    assert delays == [0, 500, 1_000, 2_000]
     assert world.machine.restarts[ONE] == 4
     world.now_ms += 60_000  # a quiet minute
     world.exit(ONE, -9, "killed by SIGKILL")
-    assert world.machine.runs[ONE].start_at_ms - world.now_ms == 500
+    assert ONE in world.processes
 
 
 def test_a_restart_request_skips_the_wait(world: World) -> None:
     create(world, "1")
+    world.exit(ONE, -9)
     world.exit(ONE, -9)
     world.tell(e.RestartTask(task=ONE))
     assert ONE in world.processes

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.connect.conftest import python_path
-from tidemill.connect.remote import guardian
+from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT
 
 HERE = Path(__file__).parent
 DEADLINE_S = 20.0  # far beyond what it takes, for a loaded machine
@@ -92,30 +93,11 @@ def test_a_signal_to_the_whole_service_is_left_to_the_worker(
     until(lambda: not alive(task) and not alive(daemon))
 
 
-def test_the_exit_of_the_task_is_passed_on() -> None:
-    for body, expected in (("raise SystemExit(7)", 7), ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM)):
-        program = (
-            "import os, signal\n"
-            "from tidemill.connect.remote import guardian\n"
-            "task = os.fork()\n"
-            f"if task == 0:\n    {body}\n"
-            "guardian._end_like(os.waitpid(task, 0)[1])\n"
-        )
-        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == expected
-
-
-def test_the_hand_over_line_is_read_and_no_more() -> None:
-    read, write = os.pipe()
-    os.write(write, b"/tmp/socket token\nrest")
-    assert guardian._read_line(read) == "/tmp/socket token"
-    assert os.read(read, 10) == b"rest"
-    os.close(write)
-    assert guardian._read_line(read) == ""
-    os.close(read)
-
-
 def test_a_guardian_without_a_worker_ends() -> None:
-    """The worker died before it had handed over anything."""
+    """The worker died before it had asked for anything."""
+    ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "tidemill.connect.remote.guardian"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=DEADLINE_S, check=False)
-    assert done.returncode == guardian.EXIT_LOST_PARENT
+    with theirs:
+        process = subprocess.Popen(command, stdin=theirs)
+    ours.close()
+    assert process.wait(DEADLINE_S) == EXIT_LOST_PARENT

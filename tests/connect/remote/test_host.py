@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,9 +120,62 @@ async def test_a_task_dies_with_its_guardian(running: Any, spec: Make, tmp_path:
     pid_file = tmp_path / "pids"
     task = await running.start(job(spec, "hold_the_interpreter", config={"pid.file": str(pid_file)}))
     (pid,) = await pids(pid_file)
-    os.kill(parent_of(pid), signal.SIGKILL)
-    await running.ended(task)
-    await gone([pid])
+    nursery = parent_of(pid)
+    guardian = parent_of(parent_of(nursery))
+    assert parent_of(guardian) == os.getpid()
+    os.kill(guardian, signal.SIGKILL)
+    ended = await running.ended(task)
+    assert ended.killed and "guardian" in ended.reason
+    await gone([pid, nursery])
+    await running.start(job(spec, "wait"))  # under another one
+    await running.events.wait(TaskStarted)
+
+
+async def test_the_daemons_of_a_task_die_with_it_and_no_others(running: Any, spec: Make, tmp_path: Path) -> None:
+    """When a task is gone nobody knows whose its daemon was; those of living tasks are below them."""
+    files = tmp_path / "one", tmp_path / "two"
+    for file in files:
+        await running.start(job(spec, "family", config={"pid.file": str(file)}))
+    dying, living = [await pids(file) for file in files]
+    os.kill(dying[0], signal.SIGKILL)
+    await running.events.wait(TaskExited)
+    assert not any(alive(pid) for pid in dying)
+    assert all(alive(pid) for pid in living)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os; os._exit(7)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()",
+        "import signal; [signal.signal(each, signal.SIG_DFL) for each in (signal.SIGTERM, signal.SIGCHLD)]",
+        "import sys; sys.exit('no')",
+        "print('x' * 1_000_000)",
+        "import os; os.close(0); os.close(1); os.close(2)",
+    ],
+)
+async def test_what_a_plugin_does_at_import_harms_no_other(running: Any, spec: Make, tmp_path: Path, text: str) -> None:
+    (tmp_path / "odd_plugin.py").write_text(f"from task_plugins import job\n{text}\n")
+    odd = await running.start(spec("odd_plugin:job", {"mode": "leave"}, kind=PluginKind.SINK))
+    other = await running.start(job(spec, "wait"))
+    await running.events.wait(TaskStarted, lambda event: event.task == other)
+    await running.ended(odd)
+    assert await running.host.validate("task_plugins:job", {"mode": "wait"}) == ()
+    await running.host.stop_task(other, 10)
+    assert (await running.ended(other)).reason == "ended by itself"
+
+
+async def test_a_plugin_that_was_edited_runs_as_it_is_now(running: Any, spec: Make, tmp_path: Path) -> None:
+    """Whoever writes a plugin edits it and restarts its task."""
+    file = tmp_path / "edited_plugin.py"
+    plugin = "import task_plugins\nclass Job(task_plugins.Job):\n    def leave(self, context):\n"
+    make = "\njob = task_plugins.Plugin(name='job', kind=task_plugins.PluginKind.SINK, version='1', "
+    make += "config=task_plugins.JobSettings, task=Job)\n"
+    for incarnation in (1, 2):
+        file.write_text(f"{plugin}        raise task_plugins.Fatal('version {incarnation}')\n{'#' * incarnation}{make}")
+        await running.ended(await running.start(spec("edited_plugin:job", {"mode": "leave"}, kind=PluginKind.SINK)))
+    assert running.events.failures() == ["version 1", "version 2"]
 
 
 @pytest.mark.parametrize(
@@ -306,22 +358,6 @@ def test_it_works_on_uvloop(spec: Make, monkeypatch: pytest.MonkeyPatch) -> None
     events = uvloop.run(scene())
     assert isinstance(events[-1], TaskExited)
     assert events[-1].returncode == 0
-
-
-async def test_nobody_else_may_use_the_socket(running: Any) -> None:
-    folder = Path(running.host._socket_path).parent
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    import grpc
-
-    from tidemill.connect.remote import plugin_pb2 as pb
-    from tidemill.connect.remote import plugin_pb2_grpc as rpc
-
-    async with grpc.aio.insecure_channel(f"unix:{running.host._socket_path}") as channel:
-        stream = rpc.TaskHostStub(channel).Attach()
-        await stream.write(pb.FromTask(hello=pb.Hello(protocol_version=1, token="guessed", pid=1)))
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stream.read()
-    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 # ------------------------------------------------------------------ preflight

@@ -51,6 +51,14 @@ def test_nothing_is_waited_for_once_the_task_is_to_end() -> None:
     assert time.monotonic() - begun < 10
 
 
+def test_a_pause_that_was_over_before_it_is_waited_for_is_not_waited_for() -> None:
+    subject, _ = control(paused=True)
+    subject.request_resume()  # between a look at the wish and the wait
+    begun = time.monotonic()
+    subject.wait_while_paused(30)
+    assert time.monotonic() - begun < 10
+
+
 def test_a_next_try_may_be_never() -> None:
     subject, _ = control()
     subject.problem("quota", "not this year", retry_s=float("inf"))

@@ -1,0 +1,391 @@
+"""Which process a task is forked from
+
+The decisions of the guardian, a machine without a world. A nursery is a process that has imported what tasks need and
+does nothing but fork. The first has the runtime of tasks and no plugin. It forks one more for every plugin that is
+wanted, which imports that plugin and forks its tasks: what a plugin does to its process at import it does to its own
+tasks only.
+
+Not every plugin can be imported ahead. One that fails to, that starts a thread (a fork would stop it in the middle of
+anything), that takes too long or takes its nursery down is unfit for a while: its tasks are forked from the first
+nursery and import it themselves, and so they say what is wrong with it. A nursery whose files have changed on disk is
+retired: it forks no more and ends with the last of its processes.
+
+Whoever was to be killed and is not gone in time is stuck in the kernel and given up, if its nursery says that it has
+killed it. If the nursery says nothing it is itself killed, with all it has forked.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+FIRST = 0
+"""The nursery that has no plugin; every other has a negative number, and what the worker asks for a positive one."""
+
+UNFIT_S = 30.0  # before it is tried again to import a plugin ahead
+IMPORT_S = 20.0  # for a plugin to be imported ahead
+ANSWER_S = 1.5  # for a nursery to say that it has killed
+DEATH_S = 3.0  # for the kernel to end what was killed
+
+KILLED = 9
+"""A wait status: by SIGKILL."""
+
+
+# --------------------------------------------------------------------- events
+
+
+class Begun(NamedTuple):
+    """There is a guardian: the first nursery may import what everybody will need."""
+
+
+class Wanted(NamedTuple):
+    """The worker wants a process for a plugin."""
+
+    start: int
+    plugin: str
+
+
+class Unwanted(NamedTuple):
+    """The worker wants a process to be killed."""
+
+    start: int
+
+
+class Ready(NamedTuple):
+    """A nursery has imported what it is for."""
+
+    nursery: int
+
+
+class Unfit(NamedTuple):
+    """A nursery cannot fork safely, and ends."""
+
+    nursery: int
+    reason: str
+
+
+class Stale(NamedTuple):
+    """A nursery did not fork because its plugin has changed on disk."""
+
+    nursery: int
+    start: int
+
+
+class Killed(NamedTuple):
+    """A nursery has sent the signal; the kernel may still be at it."""
+
+    number: int
+
+
+class Died(NamedTuple):
+    """A process that a nursery had forked is gone; of a nursery, the number is its own."""
+
+    number: int
+    status: int
+    reason: str = ""
+
+
+class Lost(NamedTuple):
+    """A nursery has closed its end: it is gone, or as good as."""
+
+    nursery: int
+
+
+class Tick(NamedTuple):
+    """Time passes; comes at least once a second."""
+
+
+Event: TypeAlias = Begun | Wanted | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Tick
+
+
+# -------------------------------------------------------------------- actions
+
+
+class StartFirst(NamedTuple):
+    """Run the program of the first nursery."""
+
+
+class ForkNursery(NamedTuple):
+    """Have the first nursery fork one for a plugin."""
+
+    nursery: int
+    plugin: str
+
+
+class Fork(NamedTuple):
+    """Have a nursery fork what the worker wants."""
+
+    nursery: int
+    start: int
+
+
+class Kill(NamedTuple):
+    """Have the nursery that forked it kill a process."""
+
+    nursery: int
+    number: int
+
+
+class KillFirst(NamedTuple):
+    """Kill the first nursery, and with it all others."""
+
+
+class Release(NamedTuple):
+    """Close the line to a nursery, which ends if it has not."""
+
+    nursery: int
+
+
+class TellDied(NamedTuple):
+    """Tell the worker of the end of a process; what it had started is to be gone by then."""
+
+    start: int
+    status: int
+    reason: str = ""
+
+
+class Note(NamedTuple):
+    """Something to be told people who look for it."""
+
+    text: str
+
+
+Action: TypeAlias = StartFirst | ForkNursery | Fork | Kill | KillFirst | Release | TellDied | Note
+
+
+# -------------------------------------------------------------------- machine
+
+
+class _Phase(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    RETIRED = "retired"
+
+
+class _Nursery:
+    __slots__ = ("number", "phase", "plugin", "since")
+
+    def __init__(self, number: int, plugin: str, since: float) -> None:
+        self.number = number
+        self.plugin = plugin
+        self.phase = _Phase.STARTING
+        self.since = since
+
+
+class _Start:
+    __slots__ = ("kill_confirmed", "killed_at", "nursery", "plugin")
+
+    def __init__(self, plugin: str) -> None:
+        self.plugin = plugin
+        self.nursery: int | None = None
+        self.killed_at: float | None = None
+        self.kill_confirmed = False
+
+
+class Nurseries:
+    """Who is forked where; one per guardian."""
+
+    def __init__(self) -> None:
+        self._nurseries: dict[int, _Nursery] = {}
+        self._current: dict[str, int] = {}  # the nursery that forks for a plugin
+        self._unfit_until: dict[str, float] = {}
+        self._starts: dict[int, _Start] = {}
+        self._last = FIRST
+        self._now = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is waited for with a limit."""
+        waits = any(each.phase is _Phase.STARTING for each in self._nurseries.values())
+        return not waits and all(each.killed_at is None for each in self._starts.values())
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """Take in an event; what is to be done."""
+        self._now = now
+        return list(self._step(event))
+
+    def _step(self, event: Event) -> Iterator[Action]:
+        match event:
+            case Begun():
+                yield from self._begin()
+            case Wanted():
+                self._starts[event.start] = _Start(event.plugin)
+                yield from self._place(event.start)
+            case Unwanted():
+                yield from self._kill(event.start)
+            case Ready():
+                yield from self._ready(event.nursery)
+            case Unfit():
+                yield Note(f"plugin {self._plugin(event.nursery)} is not imported ahead: {event.reason}")
+                yield from self._give_up(event.nursery)
+            case Stale():
+                if event.start in self._starts:
+                    self._starts[event.start].nursery = None
+                yield from self._retire(event.nursery)
+                yield from self._replace(event.start)
+            case Killed():
+                if event.number in self._starts:
+                    self._starts[event.number].kill_confirmed = True
+            case Died():
+                yield from self._died(event)
+            case Lost():
+                yield from self._lost(event.nursery)
+            case Tick():
+                yield from self._tick()
+
+    # -------------------------------------------------------------- placement
+
+    def _begin(self) -> Iterator[Action]:
+        if FIRST not in self._nurseries:
+            self._nurseries[FIRST] = _Nursery(FIRST, "", self._now)
+            yield StartFirst()
+
+    def _place(self, number: int) -> Iterator[Action]:
+        """Have a process forked, now or as soon as there is a nursery for it."""
+        first = self._nurseries.get(FIRST)
+        if first is None:
+            yield from self._begin()
+            return
+        if first.phase is not _Phase.READY:
+            return
+        start = self._starts[number]
+        if self._unfit_until.get(start.plugin, 0.0) > self._now:
+            yield self._fork(number, FIRST)
+            return
+        nursery = self._nurseries.get(self._current.get(start.plugin, FIRST))
+        if nursery is None or nursery.number == FIRST:
+            self._last -= 1
+            self._current[start.plugin] = self._last
+            self._nurseries[self._last] = _Nursery(self._last, start.plugin, self._now)
+            yield ForkNursery(self._last, start.plugin)
+        elif nursery.phase is _Phase.READY:
+            yield self._fork(number, nursery.number)
+
+    def _fork(self, number: int, nursery: int) -> Fork:
+        self._starts[number].nursery = nursery
+        return Fork(nursery, number)
+
+    def _place_waiting(self, plugin: str | None = None) -> Iterator[Action]:
+        for number, start in list(self._starts.items()):
+            if start.nursery is None and plugin in (None, start.plugin):
+                yield from self._place(number)
+
+    def _replace(self, number: int) -> Iterator[Action]:
+        """Its nursery did not fork it; another will."""
+        start = self._starts.get(number)
+        if start is None:
+            return
+        if start.killed_at is None:
+            yield from self._place(number)
+        else:
+            yield from self._tell(number, KILLED)
+
+    # -------------------------------------------------------------- nurseries
+
+    def _plugin(self, number: int) -> str:
+        nursery = self._nurseries.get(number)
+        return nursery.plugin if nursery else ""
+
+    def _ready(self, number: int) -> Iterator[Action]:
+        nursery = self._nurseries.get(number)
+        if nursery is None or nursery.phase is not _Phase.STARTING:
+            return
+        nursery.phase = _Phase.READY
+        yield from self._place_waiting(None if number == FIRST else nursery.plugin)
+
+    def _retire(self, number: int) -> Iterator[Action]:
+        nursery = self._nurseries.get(number)
+        if nursery is None:
+            return
+        nursery.phase = _Phase.RETIRED
+        if self._current.get(nursery.plugin) == number:
+            del self._current[nursery.plugin]
+        yield from self._release_if_idle(number)
+
+    def _release_if_idle(self, number: int) -> Iterator[Action]:
+        nursery = self._nurseries.get(number)
+        if nursery is None or nursery.phase is not _Phase.RETIRED:
+            return
+        if not any(start.nursery == number for start in self._starts.values()):
+            del self._nurseries[number]
+            yield Release(number)
+
+    def _give_up(self, number: int) -> Iterator[Action]:
+        """A plugin cannot be imported ahead, for now."""
+        nursery = self._nurseries.get(number)
+        if nursery is None or number == FIRST:
+            return
+        self._unfit_until[nursery.plugin] = self._now + UNFIT_S
+        yield from self._retire(number)
+        yield from self._place_waiting(nursery.plugin)
+
+    def _lost(self, number: int) -> Iterator[Action]:
+        nursery = self._nurseries.get(number)
+        if nursery is None:
+            return
+        begun, reason = nursery.phase is not _Phase.STARTING, ""
+        gone = [start for start, each in self._starts.items() if each.nursery == number]
+        if number == FIRST:
+            # Whoever waits for it cannot wait for the next as well, which may end in the same way.
+            gone += [start for start, each in self._starts.items() if each.nursery is None]
+            reason = "" if begun else "the process that tasks are forked from did not start"
+        for start in gone:
+            yield from self._tell(start, KILLED, reason)
+        if begun or number == FIRST:
+            yield from self._retire(number)
+        else:
+            yield from self._give_up(number)
+
+    # ------------------------------------------------------------------- ends
+
+    def _kill(self, number: int) -> Iterator[Action]:
+        start = self._starts.get(number)
+        if start is None or start.killed_at is not None:
+            return
+        if start.nursery is None:
+            yield from self._tell(number, KILLED)
+            return
+        start.killed_at = self._now
+        yield Kill(start.nursery, number)
+
+    def _died(self, event: Died) -> Iterator[Action]:
+        if event.number < 0:
+            yield from self._lost(event.number)
+        elif event.number in self._starts:
+            yield from self._tell(event.number, event.status, event.reason)
+
+    def _tell(self, number: int, status: int, reason: str = "") -> Iterator[Action]:
+        start = self._starts.pop(number)
+        yield TellDied(number, status, reason)
+        if start.nursery is not None:
+            yield from self._release_if_idle(start.nursery)
+
+    def _tick(self) -> Iterator[Action]:
+        for nursery in list(self._nurseries.values()):
+            if nursery.phase is _Phase.STARTING and self._now - nursery.since > IMPORT_S:
+                yield from self._too_slow(nursery)
+        for number, start in list(self._starts.items()):
+            if start.killed_at is None or number not in self._starts:
+                continue
+            waited = self._now - start.killed_at
+            if start.kill_confirmed and waited > DEATH_S:
+                yield from self._tell(number, KILLED, "it was killed and is stuck in the kernel")
+            elif not start.kill_confirmed and waited > ANSWER_S:
+                yield from self._end_nursery(start.nursery)
+
+    def _too_slow(self, nursery: _Nursery) -> Iterator[Action]:
+        if nursery.number == FIRST:
+            yield KillFirst()  # its end shows
+            return
+        yield Note(f"plugin {nursery.plugin} is not imported ahead: that takes more than {IMPORT_S:g} s")
+        yield Kill(FIRST, nursery.number)
+        yield from self._give_up(nursery.number)
+
+    def _end_nursery(self, number: int | None) -> Iterator[Action]:
+        if number is None:
+            return
+        yield Note("a process that tasks are forked from does not answer and is killed, with its tasks")
+        if number == FIRST:
+            yield KillFirst()
+        else:
+            yield Kill(FIRST, number)
+            yield from self._lost(number)

@@ -1,0 +1,122 @@
+"""What ties processes together, asked of the kernel
+
+A process can be made to die with the one that started it (parent-death signal), and to become the parent of whatever
+below it has lost its own (subreaper). Both are Linux's; elsewhere they do nothing, and the task itself watches for the
+end of its stream. Nothing is imported here that the smallest of our processes would not need.
+"""
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+M_ARENA_MAX = -8
+SIGKILL = 9
+
+EXIT_LOST_PARENT = 75  # as task_spec.EXIT_LOST_WORKER, which is not imported: the guardian stays small
+
+NAME_ROOM = "tidemill" + " " * 120
+"""An argument to start a program with that is to rename itself, and what it starts: its room for the new name."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process below this one whose parent has ended."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when `parent`, which has just started it, ends; for processes of one thread."""
+    _prctl(PR_SET_PDEATHSIG, SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(EXIT_LOST_PARENT)
+
+
+def children() -> Iterator[int]:
+    """The children of this process, where /proc tells; those that are dead and not collected included."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children", "rb") as file:  # not every kernel has it
+            yield from map(int, file.read().split())
+        return
+    except OSError:
+        pass
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                # The command's name, in brackets, may hold anything; state and parent follow the last bracket.
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue  # gone meanwhile
+        if parent == me:
+            yield int(name)
+
+
+def collect_adopted() -> None:
+    """Let go of dead children that this process has as a subreaper, and not because it started them.
+
+    Those that it started, somebody in it waits for. A child that is in a session which is neither this process's nor
+    its own was born to another: it is a daemon. An orphan that stayed in the session cannot be told from a child, and
+    stays in the kernel's list until this process ends.
+    """
+    if not hasattr(os, "waitid"):
+        return
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return
+    except ChildProcessError:
+        return
+    ours = os.getsid(0)
+    for pid in list(children()):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                state, _, _, session = file.read().rpartition(b")")[2].split()[:4]
+            if state == b"Z" and int(session) not in (ours, pid):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def threads() -> int:
+    """How many threads this process has, those that Python knows nothing of included."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        import threading
+
+        return threading.active_count()
+
+
+def rename(name: str) -> None:
+    """Show as `name` in lists of processes: of a forked process they would show its parent's command line."""
+    if sys.platform != "linux":
+        return
+    data = name.encode()
+    _prctl(PR_SET_NAME, ctypes.create_string_buffer(data[:15]))
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])
+    room = end - begin
+    if 0 < room < 1 << 20:
+        ctypes.memmove(begin, data[: room - 1].ljust(room, b"\0"), room)
+
+
+def share_memory_arenas() -> None:
+    """Have all threads of this process, and of what it forks, allocate from two arenas: each would begin its own."""
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "mallopt"):  # musl has one arena for all
+            library.mallopt(M_ARENA_MAX, 2)
+
+
+def _prctl(option: int, value: object) -> None:
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

@@ -1,0 +1,207 @@
+"""Which nursery forks what, decided without a process"""
+
+from typing import Any
+
+import pytest
+
+from tidemill.connect.remote import nurseries as n
+
+A, B = "package:a", "package:b"
+
+
+class World:
+    """Nurseries with a clock."""
+
+    def __init__(self) -> None:
+        self.machine = n.Nurseries()
+        self.now = 0.0
+
+    def tell(self, event: n.Event) -> list[n.Action]:
+        return self.machine.step(event, self.now)
+
+    def wait(self, seconds: float) -> list[n.Action]:
+        self.now += seconds
+        return self.tell(n.Tick())
+
+
+@pytest.fixture
+def world() -> World:
+    """The first nursery is there."""
+    found = World()
+    assert found.tell(n.Begun()) == [n.StartFirst()]
+    assert found.tell(n.Ready(n.FIRST)) == []
+    return found
+
+
+@pytest.fixture
+def forking(world: World) -> World:
+    """A nursery of plugin A, -1, which has forked 1 and 2."""
+    assert world.tell(n.Wanted(1, A)) == [n.ForkNursery(-1, A)]
+    assert world.tell(n.Wanted(2, A)) == [], "it waits for the nursery"
+    assert world.tell(n.Ready(-1)) == [n.Fork(-1, 1), n.Fork(-1, 2)]
+    return world
+
+
+def test_whoever_comes_early_waits() -> None:
+    world = World()
+    assert world.tell(n.Wanted(1, A)) == [n.StartFirst()]
+    assert world.tell(n.Wanted(2, B)) == []
+    assert not world.machine.idle
+    assert world.tell(n.Ready(n.FIRST)) == [n.ForkNursery(-1, A), n.ForkNursery(-2, B)]
+    assert world.tell(n.Ready(-2)) == [n.Fork(-2, 2)]
+
+
+def test_a_plugin_is_imported_once(forking: World) -> None:
+    assert forking.tell(n.Wanted(3, A)) == [n.Fork(-1, 3)]
+    assert forking.tell(n.Wanted(4, B)) == [n.ForkNursery(-2, B)]
+
+
+def test_an_end_is_told_once(forking: World) -> None:
+    assert forking.tell(n.Died(1, 256)) == [n.TellDied(1, 256)]
+    assert forking.tell(n.Died(1, 256)) == []
+    assert forking.tell(n.Unwanted(1)) == []
+
+
+@pytest.mark.parametrize("event", [n.Unfit(-1, "it has started 1 threads"), n.Lost(-1), n.Died(-1, 11)])
+def test_a_plugin_that_cannot_be_imported_ahead_is_imported_by_its_tasks(world: World, event: n.Event) -> None:
+    world.tell(n.Wanted(1, A))
+    done = [action for action in world.tell(event) if not isinstance(action, n.Note)]
+    assert n.Fork(n.FIRST, 1) in done
+    assert world.tell(n.Wanted(2, A)) == [n.Fork(n.FIRST, 2)]
+    assert world.tell(n.Wanted(3, B)) == [n.ForkNursery(-2, B)], "others have nothing to do with it"
+    world.now += n.UNFIT_S + 1
+    assert world.tell(n.Wanted(4, A)) == [n.ForkNursery(-3, A)], "it may have been mended"
+
+
+def test_a_plugin_that_takes_too_long_to_import_is_not_waited_for(world: World) -> None:
+    world.tell(n.Wanted(1, A))
+    assert world.wait(n.IMPORT_S - 1) == []
+    found = world.wait(2)
+    assert n.Kill(n.FIRST, -1) in found and n.Fork(n.FIRST, 1) in found
+    assert world.tell(n.Ready(-1)) == [], "too late"
+
+
+def test_a_plugin_that_has_changed_is_imported_anew(forking: World) -> None:
+    assert forking.tell(n.Wanted(3, A)) == [n.Fork(-1, 3)]
+    assert forking.tell(n.Stale(-1, 3)) == [n.ForkNursery(-2, A)]
+    assert forking.tell(n.Ready(-2)) == [n.Fork(-2, 3)]
+    assert forking.tell(n.Died(1, 0)) == [n.TellDied(1, 0)]
+    assert forking.tell(n.Died(2, 0)) == [n.TellDied(2, 0), n.Release(-1)], "the old one ends with its last process"
+    assert forking.tell(n.Wanted(4, A)) == [n.Fork(-2, 4)]
+
+
+def test_an_idle_nursery_that_is_stale_ends_at_once(world: World) -> None:
+    world.tell(n.Wanted(1, A))
+    world.tell(n.Ready(-1))
+    assert world.tell(n.Stale(-1, 1)) == [n.Release(-1), n.ForkNursery(-2, A)]
+
+
+def test_what_is_not_wanted_any_more_is_not_forked(world: World) -> None:
+    world.tell(n.Wanted(1, A))
+    assert world.tell(n.Unwanted(1)) == [n.TellDied(1, n.KILLED)]
+    assert world.tell(n.Ready(-1)) == []
+
+
+def test_a_kill_that_comes_while_the_plugin_is_found_changed(forking: World) -> None:
+    assert forking.tell(n.Unwanted(2)) == [n.Kill(-1, 2)]
+    assert n.TellDied(2, n.KILLED) in forking.tell(n.Stale(-1, 2))
+
+
+def test_a_process_stuck_in_the_kernel_is_given_up_alone(forking: World) -> None:
+    assert forking.tell(n.Unwanted(1)) == [n.Kill(-1, 1)]
+    assert forking.tell(n.Unwanted(1)) == [], "asked once"
+    forking.tell(n.Killed(1))
+    assert forking.wait(n.DEATH_S - 0.1) == []
+    (told,) = forking.wait(0.2)
+    assert isinstance(told, n.TellDied) and "stuck" in told.reason
+    assert forking.tell(n.Died(1, 9)) == [], "told before"
+    assert forking.machine.idle
+
+
+def test_a_nursery_that_does_not_answer_is_killed_with_all_it_has_forked(forking: World) -> None:
+    forking.tell(n.Unwanted(1))
+    found = forking.wait(n.ANSWER_S + 0.1)
+    assert n.Kill(n.FIRST, -1) in found
+    assert {n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED)} <= set(found)
+    assert forking.tell(n.Wanted(3, A))[-1] == n.ForkNursery(-2, A)
+
+
+def test_all_that_a_lost_nursery_has_forked_has_ended(forking: World) -> None:
+    forking.tell(n.Wanted(3, B))
+    forking.tell(n.Ready(-2))
+    assert forking.tell(n.Lost(-1))[:2] == [n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED)]
+    assert forking.tell(n.Wanted(4, A)) == [n.ForkNursery(-3, A)]
+    assert forking.tell(n.Died(3, 0)) == [n.TellDied(3, 0)]
+
+
+def test_without_the_first_nursery_there_will_be_another(forking: World) -> None:
+    assert forking.tell(n.Lost(n.FIRST)) == [n.Release(n.FIRST)]
+    assert forking.tell(n.Lost(-1)) == [n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED), n.Release(-1)]
+    assert forking.tell(n.Wanted(3, A)) == [n.StartFirst()]
+
+
+def test_a_first_nursery_that_cannot_start_is_not_tried_for_ever() -> None:
+    world = World()
+    world.tell(n.Wanted(1, A))
+    told, *_ = world.tell(n.Lost(n.FIRST))
+    assert isinstance(told, n.TellDied) and "did not start" in told.reason
+    assert world.tell(n.Wanted(2, A)) == [n.StartFirst()]
+    assert world.wait(n.IMPORT_S + 1) == [n.KillFirst()]
+
+
+def test_every_process_asked_for_ends_once_whatever_comes() -> None:
+    """All orders of a few events: nothing is told twice, and nobody is forked twice without being given back."""
+    import random
+
+    for seed in range(300):
+        chance, world = random.Random(seed), World()
+        told: list[int] = []
+        forked: dict[int, int] = {}
+        wanted = iter(range(1, 100))
+        alive: set[int] = set()
+        for _ in range(120):
+            event = _some_event(chance, wanted, forked, alive, world)
+            for action in world.tell(event):
+                match action:
+                    case n.TellDied(start):
+                        told.append(start)
+                        forked.pop(start, None)
+                    case n.Fork(nursery, start):
+                        assert start not in forked, (seed, event)
+                        assert nursery in alive, (seed, event)
+                        forked[start] = nursery
+                    case n.Release(nursery):
+                        assert nursery not in forked.values(), (seed, event)
+                        alive.discard(nursery)
+        assert len(told) == len(set(told)), seed
+
+
+def _some_event(chance: Any, wanted: Any, forked: dict[int, int], alive: set[int], world: World) -> n.Event:
+    world.now += chance.choice([0.0, 0.0, 0.5, 5.0])
+    match chance.randrange(8):
+        case 0:
+            nursery = chance.choice([0, -1, -2, -3])
+            alive.add(nursery)
+            return n.Ready(nursery)
+        case 1 if forked:
+            start = chance.choice(list(forked))
+            return n.Died(start, 0)
+        case 2 if forked:
+            start = chance.choice(list(forked))
+            nursery = forked[start]
+            if nursery == n.FIRST:
+                return n.Tick()
+            del forked[start]
+            return n.Stale(nursery, start)
+        case 3 if chance.random() < 0.3:
+            nursery = chance.choice([0, -1, -2, -3])
+            alive.discard(nursery)
+            for start in [start for start, each in forked.items() if each == nursery]:
+                forked.pop(start)
+            return n.Lost(nursery)
+        case 4:
+            return n.Unwanted(chance.randrange(1, 20))
+        case 5:
+            return n.Tick()
+        case _:
+            return n.Wanted(next(wanted), chance.choice([A, B]))

@@ -1,0 +1,178 @@
+"""A nursery, under orders of a test"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connect.conftest import python_path
+from tidemill.connect.remote import plugin_pb2 as pb
+from tidemill.connect.remote.frames import FrameReader, frame
+from tidemill.connect.remote.orders import Line, OrderSocket, close_files
+from tidemill.connect.remote.process_ties import NAME_ROOM
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc"),
+]
+
+HERE = Path(__file__).parent
+DEADLINE_S = 30.0
+
+
+class Guardian:
+    """The guardian's end of lines to nurseries."""
+
+    def __init__(self, folder: Path) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "tidemill.connect.remote.nursery", NAME_ROOM]
+        environ = {**os.environ, "PYTHONPATH": python_path(HERE, folder)}
+        with theirs:
+            self.process = subprocess.Popen(command, stdin=theirs, env=environ)
+        ours.settimeout(DEADLINE_S)
+        self.first = OrderSocket(ours)
+        self._numbers = iter(range(1, 1000))
+
+    def nursery(self, plugin: str) -> OrderSocket:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(DEADLINE_S)
+        with theirs:
+            number = -next(self._numbers)
+            self.first.send({"do": "nursery", "number": number, "plugin": plugin}, (theirs.fileno(),))
+        return OrderSocket(ours)
+
+    def fork(self, line: OrderSocket) -> tuple[int, socket.socket]:
+        """Have a task forked: its number, and the stream to it."""
+        stream, theirs = socket.socketpair()
+        stream.settimeout(DEADLINE_S)
+        number = next(self._numbers)
+        with theirs, open(os.devnull, "wb") as output:
+            files = (output.fileno(), theirs.fileno())
+            line.send({"do": "fork", "number": number, "label": f"t-{number}"}, files)
+        return number, stream
+
+
+def heard(line: OrderSocket) -> dict[str, Any]:
+    """The next thing a nursery says."""
+    (found,) = line.receive() or [Line({"said": "nothing more"})]
+    close_files(found.files)
+    return found.facts
+
+
+def hello(stream: socket.socket) -> int:
+    """The process that says it is there."""
+    frames = FrameReader()
+    while True:
+        for each in frames.take(stream.recv(1000)):
+            return int(pb.FromTask.FromString(each).hello.pid)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not gone(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def guardian(tmp_path: Path) -> Iterator[Guardian]:
+    found = Guardian(tmp_path)
+    assert heard(found.first) == {"said": "ready"}
+    yield found
+    found.first.close()
+    assert found.process.wait(DEADLINE_S) == 0, "it ends with its guardian"
+
+
+def test_a_task_is_forked_and_its_end_is_told(guardian: Guardian) -> None:
+    number, stream = guardian.fork(guardian.first)
+    with stream:
+        pid = hello(stream)
+        assert Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0") == f"tidemill: task t-{number}"
+        assert os.getsid(pid) == pid
+        os.kill(pid, signal.SIGTERM)  # left to the worker
+        stream.sendall(frame(pb.ToTask(check=pb.Check(plugin="task_plugins:job", config={"mode": "wait"}))))
+        while stream.recv(1000):
+            pass  # to its last words
+    assert heard(guardian.first) == {"said": "died", "number": number, "status": 0}
+
+
+def test_a_task_is_killed_when_it_is_ordered(guardian: Guardian) -> None:
+    number, stream = guardian.fork(guardian.first)
+    with stream:
+        pid = hello(stream)
+        guardian.first.send({"do": "kill", "number": number})
+        assert heard(guardian.first) == {"said": "killed", "number": number}
+        assert heard(guardian.first) == {"said": "died", "number": number, "status": signal.SIGKILL}
+        assert gone(pid)
+        guardian.first.send({"do": "kill", "number": number})  # nobody any more
+
+
+def test_a_nursery_takes_its_tasks_with_it(guardian: Guardian) -> None:
+    nursery = guardian.nursery("task_plugins:job")
+    assert heard(nursery) == {"said": "ready"}
+    _, stream = guardian.fork(nursery)
+    with stream:
+        pid = hello(stream)
+        nursery.close()
+        until_gone(pid)
+    assert heard(guardian.first)["said"] == "died"
+
+
+def test_a_plugin_that_was_edited_is_not_forked_any_more(guardian: Guardian, tmp_path: Path) -> None:
+    file = tmp_path / "edited_plugin.py"
+    file.write_text("version = 1\n")
+    nursery = guardian.nursery("edited_plugin:plugin")
+    assert heard(nursery) == {"said": "ready"}
+    _, stream = guardian.fork(nursery)
+    with stream:
+        hello(stream)
+    assert heard(nursery)["said"] == "died"
+    file.write_text("version = 2.0\n")
+    number, stream = guardian.fork(nursery)
+    with stream:
+        (line,) = nursery.receive() or []
+        assert line.facts == {"said": "stale", "number": number}
+        assert len(line.files) == 2, "they are for another nursery"
+        close_files(line.files)
+    nursery.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=[600], daemon=True).start()", "1 threads"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise SystemExit('no')", "SystemExit: no"),
+    ],
+)
+def test_a_plugin_that_cannot_be_imported_ahead_says_why(
+    guardian: Guardian, tmp_path: Path, text: str, reason: str
+) -> None:
+    (tmp_path / "odd_plugin.py").write_text(text + "\n")
+    nursery = guardian.nursery("odd_plugin:plugin")
+    said = heard(nursery)
+    assert said["said"] == "unfit" and reason in said["reason"]
+    assert heard(nursery) == {"said": "nothing more"}
+    assert heard(guardian.first)["said"] == "died"
+    nursery.close()
+
+
+def test_a_plugin_that_is_only_a_name_is_not_imported_ahead(guardian: Guardian) -> None:
+    nursery = guardian.nursery("FileStreamSource")
+    assert "does not say which module" in heard(nursery)["reason"]
+    assert heard(guardian.first)["said"] == "died"
+    nursery.close()

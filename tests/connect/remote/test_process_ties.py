@@ -1,0 +1,109 @@
+"""What the kernel does for processes that are tied together"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tidemill.connect.remote import process_ties as ties
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers and /proc are Linux's")
+
+DEADLINE_S = 20.0
+
+
+def run(program: str, *arguments: str) -> str:
+    """What a program prints that may tie itself to others."""
+    command = [sys.executable, "-c", f"from tidemill.connect.remote import process_ties as ties\n{program}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_children_are_found_and_no_grandchildren() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        grandchild = int(shell.stdout.readline())
+        found = set(ties.children())
+        os.kill(grandchild, signal.SIGKILL)
+    assert shell.pid in found and grandchild not in found
+
+
+DAEMONS = """
+import os, subprocess, time
+ties.adopt_orphans()
+read, write = os.pipe()
+middle = os.fork()
+if middle == 0:
+    os.setsid()
+    daemon = os.fork()
+    if daemon == 0:
+        os.read(read, 1)
+    else:
+        os.write(1, f"{daemon} ".encode())
+    os._exit(0)
+os.waitpid(middle, 0)
+(daemon,) = ties.children()
+ours = subprocess.Popen(["true"], start_new_session=True)
+os.waitid(os.P_PID, ours.pid, os.WEXITED | os.WNOWAIT)
+ties.collect_adopted()
+print(daemon, sorted(ties.children()) == sorted([daemon, ours.pid]))
+os.write(write, b"x")
+while daemon in ties.children():
+    ties.collect_adopted()
+    time.sleep(0.01)
+print(list(ties.children()) == [ours.pid], ours.wait())
+ties.collect_adopted()
+"""
+
+
+def test_daemons_are_adopted_and_let_go_when_they_end() -> None:
+    """What the process started itself is left to whoever waits for it."""
+    told, adopted, both, ours, status = run(DAEMONS).split()
+    assert adopted == told
+    assert (both, ours, status) == ("True", "True", "0")
+
+
+def test_a_name_shows_in_lists_of_processes(tmp_path: Path) -> None:
+    program = (
+        "ties.rename('tidemill: task a-0')\n"
+        "print(open('/proc/self/cmdline').read().rstrip(chr(0)), open('/proc/self/comm').read(), sep='|')\n"
+        "ties.rename('x' * 5000)\nprint(open('/proc/self/cmdline').read().count('x'))"
+    )
+    shown, _, rest = run(program, ties.NAME_ROOM).partition("|")
+    assert shown == "tidemill: task a-0"
+    assert rest.startswith("tidemill: task ")
+    assert 100 < int(rest.split()[-1]) < 5000, "as much as there is room"
+
+
+def test_a_process_dies_with_its_parent() -> None:
+    program = (
+        "import os, time\nparent = os.getpid()\nchild = os.fork()\n"
+        "if child == 0:\n    ties.die_with_parent(parent)\n    time.sleep(600)\n"
+        "print(child, flush=True)\ntime.sleep(0.5)\nos._exit(0)"
+    )
+    child = int(run(program))
+    until(lambda: not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text())
+
+
+def test_whose_parent_is_gone_already_does_not_begin() -> None:
+    program = "import os\nprint('here', flush=True)\nties.die_with_parent(os.getppid() + 1)\nprint('never')"
+    command = [sys.executable, "-c", f"from tidemill.connect.remote import process_ties as ties\n{program}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (ties.EXIT_LOST_PARENT, "here\n")
+
+
+def test_threads_are_counted() -> None:
+    program = "import threading\nprint(ties.threads())\nwait = threading.Event().wait\n"
+    program += "threading.Thread(target=wait, daemon=True).start()\n"
+    assert run(program + "print(ties.threads())").split() == ["1", "2"]
