@@ -18,6 +18,9 @@ CLOCK_STEP_MAX_S = 40 * 60.0
 """Less than an hour: records stamped by clients further in a broker's future are refused by both."""
 THICK_KBIT_S, THIN_KBIT_S = 2048, 192
 LOSS_MAX = 0.25
+REST_S = 0.05
+HALT_S = 3.0
+"""A machine that was halted for so long, clients and all, is a fault of its own, and the plan goes on behind it."""
 
 
 class Nemesis:
@@ -51,8 +54,19 @@ class Nemesis:
                 broken.append((time.monotonic() - began + fault.seconds, begin, fault, put_back))
             else:
                 self.revive()
-                time.sleep(0.05)
+                began += self._rest()
         self.revive()
+
+    def _rest(self) -> float:
+        """A moment; returns by how much longer it was than it should be, if the whole machine stood still."""
+        begin = time.monotonic()
+        time.sleep(REST_S)
+        late_s = time.monotonic() - begin - REST_S
+        if late_s < HALT_S:
+            return 0.0
+        self._say(f"everything stood still for {late_s:.1f} s")
+        self.done.append(Broken(kind="halt", nodes=(), begin=begin, end=time.monotonic()))
+        return late_s
 
     def _harmed(self, broken: Sequence[tuple[float, float, Fault, Callable[[], None]]], fault: Fault) -> bool:
         """Whether one of its nodes is: ending in order takes a node some seconds that are in no plan."""
