@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.broker.config import BrokerConfig
-from tidemill.broker.dispatch import BrokerServices, RequestContext
+from tidemill.broker.dispatch import BrokerServices, Peer, RequestContext
 from tidemill.broker.quorum.image import BrokerImage, PartitionImage
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.core.error_code import ErrorCode
@@ -36,7 +36,7 @@ def end_points_of(config: BrokerConfig, bound: Sequence[int] = ()) -> tuple[Brok
     return tuple(found)
 
 
-def own_endpoint(broker: BrokerServices, ctx: RequestContext) -> Endpoint:
+def own_endpoint(broker: BrokerServices, ctx: RequestContext | Peer) -> Endpoint:
     """This broker, as the client behind `ctx` can reach it."""
     advertised = broker.config.advertised.get(ctx.listener)
     rack = broker.config.broker_rack
@@ -46,7 +46,7 @@ def own_endpoint(broker: BrokerServices, ctx: RequestContext) -> Endpoint:
     return Endpoint(broker.node_id, ctx.server_host or broker.host, ctx.server_port or broker.port, rack)
 
 
-def endpoint_of(broker: BrokerServices, ctx: RequestContext, registered: BrokerImage) -> Endpoint | None:
+def endpoint_of(broker: BrokerServices, ctx: RequestContext | Peer, registered: BrokerImage) -> Endpoint | None:
     """A registered broker, fenced or not, as the client behind `ctx` can reach it; None where it cannot."""
     if registered.node_id == broker.node_id:
         return own_endpoint(broker, ctx)

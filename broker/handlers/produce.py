@@ -5,7 +5,7 @@ versions: 3-13, advertised from 0 (see `api_versions`)
   7  zstd
   8  error message per partition, and which records are at fault
   9  flexible
-  10 current leader as a tagged field
+  10 current leader as a tagged field (`leader_hints`)
   12 transactions add partitions implicitly (not served)
   13 topic ids for names
 
@@ -29,6 +29,7 @@ from typing import Any
 from tidemill.broker.admission import Outcome, find_place
 from tidemill.broker.authorization import Resource, ResourceKind, on_each, permit
 from tidemill.broker.dispatch import BrokerServices, DropConnection, RequestContext, Route
+from tidemill.broker.handlers.leader_hints import HINTS_FROM, LeaderHints
 from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_later, produce_response
 from tidemill.broker.handlers.produce_memo import ProduceMemo
 from tidemill.broker.operations import Operation
@@ -67,10 +68,15 @@ def handle(
                 places.append(place)
                 outcomes.append(broker.admission.admit(place, batch, request.acks, now_ms, ctx.api_version))
     asked = list(_asked(request))
+    hints = LeaderHints(broker, ctx) if ctx.api_version >= HINTS_FROM else None
+
+    def respond(settled: Sequence[Outcome]) -> ProduceResponse:
+        return produce_response(asked, places, settled, hints)
+
     if request.acks == ACKS_NONE:
         later = answer_later((), outcomes, ACKS_NONE, lambda settled: _check_nothing_failed(asked, settled))
     else:
-        later = answer_later(places, outcomes, request.acks, lambda settled: produce_response(asked, places, settled))
+        later = answer_later(places, outcomes, request.acks, respond)
     return later.result() if later.done() else later
 
 

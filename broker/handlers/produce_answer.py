@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from tidemill.broker.admission import Outcome
 from tidemill.broker.dispatch import Exchange
+from tidemill.broker.handlers.leader_hints import LeaderHints
 from tidemill.broker.log.partition import AppendResult
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import KafkaError
@@ -48,7 +49,9 @@ def named(topic: bytes, version: int) -> tuple[str, uuid.UUID]:
     return topic.decode(), ZERO_UUID
 
 
-def produce_response(topics: Iterable[AskedTopic], places: Places, outcomes: Sequence[Outcome]) -> ProduceResponse:
+def produce_response(
+    topics: Iterable[AskedTopic], places: Places, outcomes: Sequence[Outcome], hints: LeaderHints | None = None
+) -> ProduceResponse:
     """The response that says all `outcomes`, of which there is one for each partition that `topics` name."""
     responses = []
     number = 0
@@ -56,11 +59,15 @@ def produce_response(topics: Iterable[AskedTopic], places: Places, outcomes: Seq
     for name, topic_id, indexes in topics:
         rows = []
         for index in indexes:
-            rows.append(_partition_response(index, places[number], outcomes[number], room))
-            room -= len(rows[-1].record_errors)
+            row = _partition_response(index, places[number], outcomes[number], room)
+            room -= len(row.record_errors)
+            if row.error_code and hints is not None:
+                row = row._replace(current_leader=hints.beside(row.error_code, name, topic_id, index))
+            rows.append(row)
             number += 1
         responses.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=tuple(rows)))
-    return ProduceResponse(responses=tuple(responses))
+    endpoints = () if hints is None else hints.endpoints
+    return ProduceResponse(responses=tuple(responses), node_endpoints=endpoints)
 
 
 def all_failed(topics: Iterable[AskedTopic], error: KafkaError) -> ProduceResponse:

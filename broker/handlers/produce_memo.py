@@ -17,8 +17,8 @@ import struct
 from collections.abc import Sequence
 
 from tidemill.broker.admission import Outcome, find_place
-from tidemill.broker.authorization import Authorizer
 from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange, Peer
+from tidemill.broker.handlers.leader_hints import HINTS_FROM, LeaderHints
 from tidemill.broker.handlers.produce_answer import (
     AskedTopic,
     all_failed,
@@ -60,10 +60,15 @@ _MARKS = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)  # occur i
 class KnownPrefix:
     """Where requests with a certain prefix go."""
 
-    __slots__ = ("_asked", "_head", "_pack", "_size", "_tail", "_with_start", "acks", "authorizer", "led_as", "place")
+    __slots__ = (
+        "_asked", "_broker", "_head", "_pack", "_peer", "_size", "_tail", "_with_start",
+        "acks", "authorizer", "led_as", "place",
+    )  # fmt: skip
 
-    def __init__(self, place: Replica, frame: ProduceFrame, version: int, authorizer: Authorizer) -> None:
-        self.authorizer = authorizer
+    def __init__(self, broker: BrokerServices, peer: Peer, place: Replica, frame: ProduceFrame, version: int) -> None:
+        self._broker = broker
+        self._peer = peer if version >= HINTS_FROM else None
+        self.authorizer = broker.authorizer
         self.place = place
         self.led_as = place.image
         self.acks = frame.acks
@@ -93,7 +98,8 @@ class KnownPrefix:
 
     def response(self, outcomes: Sequence[Outcome]) -> ProduceResponse:
         """The response to a batch of any outcome."""
-        return produce_response(self._asked, (self.place,), outcomes)
+        hints = None if self._peer is None else LeaderHints(self._broker, self._peer)
+        return produce_response(self._asked, (self.place,), outcomes, hints)
 
     @staticmethod
     def error_response(known: "KnownPrefix", error: KafkaError, _api_version: int) -> ProduceResponse:
@@ -180,4 +186,4 @@ class ProduceMemo:
             place = find_place(self._broker, self._peer, *named(topic, self._version), index)
         except KafkaError:
             return None
-        return KnownPrefix(place, found, self._version, self._broker.authorizer)
+        return KnownPrefix(self._broker, self._peer, place, found, self._version)

@@ -17,6 +17,7 @@ from typing import Final
 
 from tidemill.broker.admission import Outcome, find_place
 from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange, Peer
+from tidemill.broker.handlers.leader_hints import HINTS_FROM, LeaderHints
 from tidemill.broker.handlers.produce_answer import (
     AskedTopic,
     Outcomes,
@@ -99,7 +100,8 @@ class SeveralBatches:
         version = self._version
 
         def respond(settled: Sequence[Outcome]) -> ProduceResponse:
-            return produce_response(_asked(found, version), places, settled)
+            hints = LeaderHints(self._broker, self._peer) if version >= HINTS_FROM else None
+            return produce_response(_asked(found, version), places, settled, hints)
 
         return respond
 

@@ -7,7 +7,7 @@ processes share. A record is named by its writer and a number, and its value say
 |---|---|
 | `writer t NAME IDEMPOTENT` | the first line of a writer; 1 if it is idempotent |
 | `w t TOPIC PARTITION NUMBER` | asked for: from here on the record may be there |
-| `a t TOPIC PARTITION NUMBER OFFSET` | acknowledged |
+| `a t TOPIC PARTITION NUMBER OFFSET` | acknowledged; at -1 where the client was not told the offset |
 | `x t TOPIC PARTITION NUMBER REASON` | failed as the application sees it: the record may be there, or not |
 | `z t TOPIC PARTITION NUMBER` | its transaction was aborted: nobody may read it who asks for what is committed |
 | `reader t GROUP NAME` | the first line of a reader |

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +177,8 @@ def live(wanted: Wanted, hosts: Hosts, disks: dict[int, Disk], folder: Path) -> 
     time.sleep(CALM_S)
     told.ended = time.monotonic()
     final = wind_up(clients, nodes, admin, folder, told)
+    with (folder / "faults.json").open("w") as file:  # whoever wants to judge anew has all that it takes
+        json.dump({**asdict(told), "seed": wanted.seed}, file, indent=1)
     report = judge(wanted, clients, final, told)
     with (folder / "report.json").open("w") as file:
         json.dump(report, file, indent=1)

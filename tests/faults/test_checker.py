@@ -100,6 +100,11 @@ def test_the_acknowledged_offset_may_be_that_of_the_second_copy(story: Story) ->
     assert story.judged().violations == {}
 
 
+def test_an_offset_that_was_not_told_may_be_any(story: Story) -> None:
+    story.replace(story.writer, f"a {T} 4 4", f"a {T} 4 -1")
+    assert story.judged().violations == {}
+
+
 def test_records_of_one_writer_stand_in_its_order(story: Story) -> None:
     for which in (story.final, story.reader):
         story.replace(which, f"r {T} 3 a 3", f"r {T} 3 a 4")

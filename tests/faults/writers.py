@@ -75,7 +75,8 @@ def librdkafka(name: str, bootstrap: str, log: Log, rate: float, targets: Sequen
 
     def told(which: int, place: Place, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            log.put("a", *place, which, message.offset())
+            offset = message.offset()  # none where a repeated batch was too old for the broker to remember its own
+            log.put("a", *place, which, -1 if offset is None else offset)
         else:
             log.reason("x", *place, which, error)
 
