@@ -11,8 +11,10 @@ kind, the first ones there are; sums are over all, and `left_out` says how many 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from tidemill.broker.cluster_figures import Cluster, ClusteredBroker, Replicas, take_cluster, take_replicas
 from tidemill.broker.coordination.leaderships import ShardState
 from tidemill.broker.groups.coordinator import GroupCoordinator
 from tidemill.broker.groups.states import GroupState
@@ -20,9 +22,7 @@ from tidemill.broker.log.cleaner import LogCleaner
 from tidemill.broker.log.partition import Traffic
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.log.turns import Turns
-from tidemill.broker.quorum.controller import Controller
 from tidemill.broker.refusals import Refusal
-from tidemill.broker.replication import replicas as served
 from tidemill.broker.request_meter import RequestMeter
 from tidemill.broker.server import Server
 from tidemill.core.runtime.clock import Clock
@@ -36,8 +36,9 @@ GROUP_ID_CHARACTERS_MAX: Final = 255
 
 TOPICS, PARTITIONS, GROUPS, OFFSETS = "topics", "partitions", "groups", "offsets"
 
-OF_LOGS, OF_REPLICAS, OF_GROUPS, OF_REQUESTS, OF_LISTENERS = "logs", "replicas", "groups", "requests", "listeners"
-PARTS = (OF_LOGS, OF_REPLICAS, OF_GROUPS, OF_REQUESTS, OF_LISTENERS)
+OF_LOGS, OF_REPLICAS, OF_CLUSTER, OF_GROUPS = "logs", "replicas", "cluster", "groups"
+OF_REQUESTS, OF_LISTENERS = "requests", "listeners"
+PARTS = (OF_LOGS, OF_REPLICAS, OF_CLUSTER, OF_GROUPS, OF_REQUESTS, OF_LISTENERS)
 """What is taken by itself, so that one that cannot be taken costs no other."""
 
 KINDS_OF: Final = {OF_LOGS: (TOPICS, PARTITIONS), OF_GROUPS: (GROUPS, OFFSETS)}
@@ -106,19 +107,6 @@ class CertificateRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
-    """The partitions of this node and of the cluster, counted; `decides` is 1 on the active controller."""
-
-    decides: int
-    here: int
-    led: int
-    under_replicated: int
-    offline: int
-    topics: int
-    partitions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """The consumer groups."""
 
@@ -138,6 +126,7 @@ class Figures:
     topics: Mapping[str, Traffic]
     logs: tuple[LogRow, ...]
     replicas: Replicas
+    cluster: Cluster
     groups: Groups
     requests: Mapping[int, int]
     times: tuple[TimesRow, ...]
@@ -159,7 +148,8 @@ NOTHING: Final = Figures(
     traffic=Traffic(0, 0, 0),
     topics={},
     logs=(),
-    replicas=Replicas(decides=0, here=0, led=0, under_replicated=0, offline=0, topics=0, partitions=0),
+    replicas=Replicas(),
+    cluster=Cluster(),
     groups=Groups(states=dict.fromkeys(GroupState, 0), offsets=0, rows=(), positions=(), partitions=NO_PARTITIONS),
     requests={},
     times=(),
@@ -174,13 +164,11 @@ NOTHING: Final = Figures(
 """Before anything is counted."""
 
 
-class CountedBroker(Protocol):
+class CountedBroker(ClusteredBroker, Protocol):
     """What is counted; `tidemill.broker.node.Broker` is the real one."""
 
     clock: Clock
     logs: LogStore
-    replicas: served.Replicas
-    controller: Controller
     groups: GroupCoordinator
     cleaner: LogCleaner
     meter: RequestMeter | None
@@ -189,13 +177,6 @@ class CountedBroker(Protocol):
     @property
     def control_tls(self) -> "ListenerTls | None":
         """What is shown to controllers, where they speak TLS."""
-
-    @property
-    def node_id(self) -> int:
-        """`node.id` of this broker."""
-
-    async def without_logs(self, turns: Turns) -> list[str]:
-        """Partitions that live here and cannot be used, for they have no log."""
 
 
 async def take_figures(broker: CountedBroker, series_max: int, parts: MetricParts) -> Figures:
@@ -212,7 +193,9 @@ async def take_figures(broker: CountedBroker, series_max: int, parts: MetricPart
             figures, traffic=traffic, topics=topics, logs=logs, syncs=syncs, sync_s=sync_s, uncleanable=uncleanable
         )
     with parts.part(OF_REPLICAS, failed):
-        figures = replace(figures, replicas=await _take_replicas(broker, turns))
+        figures = replace(figures, replicas=await take_replicas(broker, turns))
+    with parts.part(OF_CLUSTER, failed):
+        figures = replace(figures, cluster=take_cluster(broker))
     with parts.part(OF_GROUPS, failed):
         figures = replace(figures, groups=await _take_groups(broker, turns, series_max, left_out))
     meter = broker.meter
@@ -248,19 +231,17 @@ def _shown(tls: "ListenerTls", failed: int | None) -> CertificateRow:
 async def _take_logs(
     broker: CountedBroker, turns: Turns, series_max: int, left_out: Counter[str]
 ) -> tuple[Traffic, Mapping[str, Traffic], tuple[LogRow, ...]]:
-    messages_in, bytes_in, bytes_out = broker.logs.removed_traffic  # a log that goes from here on is still gone over
+    total = list(broker.logs.removed_traffic)  # a log that goes from here on is still gone over
     topics: dict[str, list[int]] = {}
     unnamed: set[str] = set()
     rows: list[LogRow] = []
     for log in broker.logs:
         (topic, partition), its = log.topic_partition, log.traffic
-        messages_in, bytes_in, bytes_out = messages_in + its[0], bytes_in + its[1], bytes_out + its[2]
+        total = [*map(add, total, its)]
         if not log.closed:
             of_topic = topics.get(topic)
             if of_topic is not None or len(topics) < series_max:
-                of_topic = topics.setdefault(topic, [0, 0, 0])
-                for number in range(3):
-                    of_topic[number] += its[number]
+                topics[topic] = [*its] if of_topic is None else [*map(add, of_topic, its)]
             else:
                 unnamed.add(topic)
             if len(rows) < series_max:
@@ -273,28 +254,7 @@ async def _take_logs(
         await turns.give_way()
     left_out[TOPICS] = len(unnamed)
     by_topic = {topic: Traffic(*sums) for topic, sums in topics.items()}
-    return Traffic(messages_in, bytes_in, bytes_out), by_topic, tuple(rows)
-
-
-async def _take_replicas(broker: CountedBroker, turns: Turns) -> Replicas:
-    image, node_id = broker.controller.image, broker.node_id
-    here = led = under_replicated = 0
-    for topic in image.topics.values():
-        for partition in topic.partitions:
-            here += node_id in partition.replicas
-            if partition.leader == node_id:
-                led += 1
-                under_replicated += len(partition.isr) < len(partition.replicas)
-            await turns.give_way()
-    return Replicas(
-        decides=int(broker.controller.leads),
-        here=here,
-        led=led,
-        under_replicated=under_replicated,
-        offline=len(await broker.without_logs(turns)),
-        topics=len(image.topics),
-        partitions=image.partition_count,
-    )
+    return Traffic(*total), by_topic, tuple(rows)
 
 
 async def _take_groups(broker: CountedBroker, turns: Turns, series_max: int, left_out: Counter[str]) -> Groups:

@@ -63,11 +63,13 @@ class Forwarder:
 
     def __init__(self, channel: ControllerChannel) -> None:
         self._channel = channel
+        self.asked = 0
 
     async def ask(
         self, key: ApiKey, version: int, message: Message, *, client_id: str | None, principal: Principal, host: str
     ) -> Message:
         """The active controller's answer to a client's request; raises NotController, RequestTimedOut."""
+        self.asked += 1
         envelope = EnvelopeRequest(
             request_data=encode_request(key, version, 0, client_id, message)[_SIZE_BYTES:],
             request_principal=str(principal).encode(),

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
 from typing import Final
 
+from tidemill.broker.cluster_metrics import of_cluster, of_replicas
 from tidemill.broker.figures import (
     KINDS_OF,
+    OF_CLUSTER,
     OF_GROUPS,
     OF_LISTENERS,
     OF_LOGS,
@@ -61,7 +63,8 @@ def of_figures(figures: Figures, data_dir: str) -> Iterator[tuple[str, Iterator[
     """Everything that is counted on the event loop, by part; what could not be taken is not there."""
     parts = {
         OF_LOGS: chain(_topics(figures), _logs(figures, data_dir)),
-        OF_REPLICAS: _replicas(figures),
+        OF_REPLICAS: of_replicas(figures.replicas),
+        OF_CLUSTER: of_cluster(figures.cluster, figures.traffic.bytes_copied),
         OF_GROUPS: _groups(figures.groups),
         OF_REQUESTS: _requests(figures),
         OF_LISTENERS: _listeners(figures),
@@ -169,21 +172,6 @@ def _listeners(figures: Figures) -> Iterator[Family]:
     yield Family("tidemill_broker_certificate_reload_failures_total", "counter", "new files not usable", unread)
     failed = [(at, its.handshakes_failed) for at, its in shown if its.handshakes_failed is not None]
     yield Family("tidemill_broker_handshakes_failed_total", "counter", "clients that did not get in", failed)
-
-
-def _replicas(figures: Figures) -> Iterator[Family]:
-    found = figures.replicas
-    manager, controller = "kafka_server_replicamanager_", "kafka_controller_kafkacontroller_"
-    yield _gauge(f"{manager}partitioncount", "partitions that live on this node", found.here)
-    yield _gauge(f"{manager}leadercount", "partitions that this node leads", found.led)
-    yield _gauge(
-        f"{manager}underreplicatedpartitions", "partitions led here that lack a replica", found.under_replicated
-    )
-    yield _gauge(f"{manager}offlinereplicacount", "partitions of this node without a log", found.offline)
-    yield _gauge(f"{controller}offlinepartitionscount", "partitions that nobody can use", found.offline)
-    yield _gauge(f"{controller}globaltopiccount", "topics of the cluster", found.topics)
-    yield _gauge(f"{controller}globalpartitioncount", "partitions of the cluster", found.partitions)
-    yield _gauge(f"{controller}activecontrollercount", "1: this node decides", found.decides)
 
 
 def _logs(figures: Figures, data_dir: str) -> Iterator[Family]:

@@ -46,6 +46,7 @@ from tidemill.broker.log.turns import Turns
 from tidemill.broker.opening import StartRefused as StartRefused
 from tidemill.broker.opening import open_logs, open_metadata, usable
 from tidemill.broker.producer_ids import ProducerIds
+from tidemill.broker.quorum.changes import ChangeCounts
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicImage
@@ -127,6 +128,7 @@ class Broker:
         self.meter = None if config.metrics_address is None else RequestMeter(clock.monotonic)
         self.dispatcher = Dispatcher(self, routes, later, notes_errors=self.meter is not None)
         self.servers: list[Server] = []
+        self.changes = ChangeCounts(config.node_id)
         self.jobs = around.new_jobs()
         self.stop = asyncio.Event()
         self.failure: OSError | None = None
@@ -214,6 +216,7 @@ class Broker:
 
     def hear(self, delta: ImageDelta) -> None:
         """Let what is in memory be what was committed; called before anybody else sees the image."""
+        self.changes.hear(delta)
         self.groups.image_changed(delta.after, frozenset(delta.gone))  # offsets are judged by the image
         for name in delta.gone:
             self.replicas.forget(name)

@@ -2,7 +2,7 @@
 
 A broker is alive as long as its event loop answers. While it starts and while it stops the loop has long work to do and
 nobody is served: then it is alive and not ready, and says what it is about. Once it serves it is ready as long as every
-partition that lives here can be written and read.
+partition that lives here can be written and read, and its cluster counts on it.
 
 Readiness is not asked of clients' requests: a partition that one client may not use, or a group that rebalances, is an
 answer like any other. Where the disk is full, reads go on; but whoever spreads load should know.
@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Final, Protocol
 
+from tidemill.broker.cluster_health import is_out, waits
 from tidemill.broker.figures import PARTS, CountedBroker, Figures, take_figures
 from tidemill.broker.log.store import Opening
 from tidemill.broker.log.turns import Turns
@@ -101,7 +102,7 @@ class Watch:
             failure = None if broker is None else broker.failure
             return [*offline(self._data_dir, failure), Reason(what="broker", why="it is about to stop")]
         if self.life is not Life.RUNNING or broker is None:
-            return [starting(self._data_dir, None if broker is None else broker.logs.opening)]
+            return self._starting(broker)
         without_log, refusing, refused = self._ask_broker()
         usable_bytes = disk_space(self._data_dir).usable_bytes if refusing else ROOM_BYTES
         despite_room = self._despite_room(refused, usable_bytes, broker.clock.monotonic())
@@ -109,7 +110,16 @@ class Watch:
             *offline(self._data_dir, broker.failure),
             *unusable(without_log),
             *no_room(self._data_dir, refusing, 0 if despite_room else usable_bytes),
+            *(() if broker.place is None else is_out(broker.place, int(broker.clock.monotonic() * 1000))),
         ]
+
+    def _starting(self, broker: WatchedBroker | None) -> Sequence[Reason]:
+        opening = None if broker is None else broker.logs.opening
+        if broker is not None and broker.place is not None:
+            are_open = opening is not None and opening.opened >= opening.found
+            if waiting := list(waits(broker.place, are_open)):
+                return waiting
+        return [starting(self._data_dir, opening)]
 
     def _despite_room(self, refused: int, usable_bytes: int, now: float) -> bool:
         if refused > self._refused and usable_bytes >= ROOM_BYTES:

@@ -156,6 +156,7 @@ class FollowerFetch(Fetch):
         return throttle.pause_ms(*found.log.topic_partition, self._now_ms()) > 0
 
     def _sent(self, found: Replica, size_bytes: int) -> None:
+        self.broker.replicas.bytes_to_followers += size_bytes
         throttle = self.broker.replicas.leader_throttle
         if throttle is not None and self._follower not in found.machine.isr:
             throttle.note(*found.log.topic_partition, size_bytes, self._now_ms())

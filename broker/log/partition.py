@@ -71,11 +71,12 @@ INDEXES_KEPT_MAX = 4  # of sealed segments: as many consumers that are behind re
 
 
 class Traffic(NamedTuple):
-    """What has gone into logs and out of them to clients since this process has them open."""
+    """What this process has put into logs for clients, sent out of them to clients, and copied from leaders."""
 
     messages_in: int
     bytes_in: int
     bytes_out: int
+    bytes_copied: int = 0
 
 
 class AppendResult(NamedTuple):
@@ -142,7 +143,7 @@ class PartitionLog:
         self._flush_due_ms = LONG_MAX
         self._hot_from = self._hot_next = self.log_end_offset  # from here on everything is surely in memory
         self._bytes_in = self._bytes_in_before = 0  # appended since it was opened, and of that before `_hot_next`
-        self._bytes_out = 0
+        self._bytes_out = self._bytes_copied = 0
         self._opened_at = self.log_end_offset
         self._indexed: list[Segment] = []
         self.changes = 0  # of segments that were there: how often some were removed or replaced
@@ -204,7 +205,8 @@ class PartitionLog:
     @property
     def traffic(self) -> Traffic:
         """What was appended and read so far; it does not change any more once the log is closed."""
-        return Traffic(self.log_end_offset - self._opened_at, self._bytes_in, self._bytes_out)
+        copied = self._bytes_copied
+        return Traffic(self.log_end_offset - self._opened_at, self._bytes_in - copied, self._bytes_out, copied)
 
     def note_read(self, records: bytes | memoryview) -> None:
         """A client is sent these records of this log."""
@@ -328,6 +330,8 @@ class PartitionLog:
             self.producers.decided(self.committed.offset)
         elif batch.producer_id >= 0 and batch.base_sequence >= 0:  # the cleaner leaves some without records
             self.producers.update(batch, batch.base_offset, batch.max_timestamp, now_ms)
+        self._opened_at += batch.next_offset - self.log_end_offset  # the leader has counted it
+        self._bytes_copied += len(data)
         self._advance(batch.next_offset, len(data))
 
     def _expect_gaps(self) -> None:

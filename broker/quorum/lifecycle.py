@@ -125,6 +125,8 @@ class Lifecycle:
         self.is_fenced = True
         self.trouble = ""
         """Why the last request failed, for whoever looks at the broker; empty if it did not."""
+        self.answered_ms = now_ms
+        """When the controller last said something about this broker."""
         self._node_id = node_id
         self._settings = settings
         self._metadata_offset = -1
@@ -146,7 +148,7 @@ class Lifecycle:
             return []
         match event:
             case Registered():
-                self._asking, self.trouble = False, ""
+                self._asking, self.trouble, self.answered_ms = False, "", now_ms
                 self.broker_epoch, self._due_ms = event.broker_epoch, now_ms
                 if self.stage is Stage.REGISTERING:
                     self.stage = Stage.STARTING
@@ -163,7 +165,7 @@ class Lifecycle:
         return self._proceed(now_ms)
 
     def _answered(self, event: HeartbeatAnswered, now_ms: int) -> None:
-        self._asking, self.trouble, self.is_fenced = False, "", event.is_fenced
+        self._asking, self.trouble, self.is_fenced, self.answered_ms = False, "", event.is_fenced, now_ms
         self._due_ms = now_ms + self._settings.heartbeat_interval_ms
         if self.stage is Stage.STARTING and not event.is_fenced:
             self.stage = Stage.RUNNING

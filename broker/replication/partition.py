@@ -96,7 +96,6 @@ class PartitionMachine:
         "_epoch_start",
         "_followers",
         "_lag_max_ms",
-        "_leader_high_watermark",
         "_maximal",
         "_min_in_sync",
         "_promised",
@@ -108,6 +107,7 @@ class PartitionMachine:
         "isr",
         "leader",
         "leader_epoch",
+        "leader_high_watermark",
         "leads",
         "node_id",
         "partition_epoch",
@@ -138,7 +138,7 @@ class PartitionMachine:
         self._maximal: frozenset[int] = frozenset()
         self._proposal: ProposeIsr | None = None
         self._promised = 0  # below this, what this broker holds was acknowledged while it was alone
-        self._leader_high_watermark = 0  # as a follower: as far as it goes for the log as it is here
+        self.leader_high_watermark = 0  # as a follower: as far as it goes for the log as it is here
 
     # -- what holds now
 
@@ -227,7 +227,7 @@ class PartitionMachine:
         if before is Role.LEADER:
             actions.append(RefuseWaiting(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if new_epoch or before is not self.role:
-            self._leader_high_watermark = self.high_watermark
+            self.leader_high_watermark = self.high_watermark
             leader = self.leader if self.role is Role.FOLLOWER else NOBODY
             actions.append(Follow(leader=leader, leader_epoch=self.leader_epoch))
         return actions
@@ -360,7 +360,7 @@ class PartitionMachine:
         if self.role is not Role.FOLLOWER or leader_epoch != self.leader_epoch:
             return []
         if divergence is None:
-            self._leader_high_watermark = max(self._leader_high_watermark, high_watermark)
+            self.leader_high_watermark = max(self.leader_high_watermark, high_watermark)
             self._take_high_watermark()
             return []
         epoch, end_offset = epochs.end_offset_for(divergence.epoch, UNKNOWN, log_end)
@@ -377,12 +377,12 @@ class PartitionMachine:
         """The log has been cut and ends there."""
         self.held = min(self.held, log_end)
         self.high_watermark = min(self.high_watermark, log_end)
-        self._leader_high_watermark = min(self._leader_high_watermark, log_end)
+        self.leader_high_watermark = min(self.leader_high_watermark, log_end)
 
     # -- the rules
 
     def _take_high_watermark(self) -> None:
-        self.high_watermark = max(self.high_watermark, min(self._leader_high_watermark, self.held))
+        self.high_watermark = max(self.high_watermark, min(self.leader_high_watermark, self.held))
 
     @property
     def _enough(self) -> bool:

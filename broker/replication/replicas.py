@@ -47,6 +47,7 @@ class Replicas:
         self.outlet = outlet  # may be set at any time
         self.lag_max_ms = lag_max_ms
         self.leader_throttle: Throttle | None = None  # of what followers that are not in sync are sent
+        self.bytes_to_followers = 0  # sent, as stored
         self.asking: dict[int, Asking] = {}  # brokers that copy from here
         self.somebody_may_join = asyncio.Event()  # who could not before: of silent partitions it asks for nothing
         self._by_partition: dict[TopicPartition, Replica] = {}

@@ -53,8 +53,9 @@ def settings_of(folder: Path, ports: list[int], node_id: int, **more: str) -> di
 class Cluster:
     """Brokers by node id, as far as they are up."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, of_the_first: dict[str, str] | None = None) -> None:
         self.folder = folder
+        self.of_the_first = of_the_first or {}  # what node 1 is set to beside what all are
         self.ports = free_ports(6)
         self.brokers: dict[int, Broker] = {}
         self._stacks: dict[int, AsyncExitStack] = {}
@@ -62,7 +63,8 @@ class Cluster:
     async def start(self, *nodes: int) -> None:
         async def one(node: int) -> None:
             stack = self._stacks[node] = AsyncExitStack()
-            config = BrokerConfig.parse(settings_of(self.folder, self.ports, node))
+            more = self.of_the_first if node == 1 else {}
+            config = BrokerConfig.parse(settings_of(self.folder, self.ports, node, **more))
             self.brokers[node] = await stack.enter_async_context(open_broker(config))
 
         async with asyncio.timeout(30):
@@ -81,8 +83,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster_of_three(folder: Path) -> AsyncIterator[Cluster]:
-    cluster = Cluster(folder)
+async def cluster_of_three(folder: Path, **of_the_first: str) -> AsyncIterator[Cluster]:
+    cluster = Cluster(folder, of_the_first)
     await cluster.start(1, 2, 3)
     try:
         yield cluster

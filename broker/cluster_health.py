@@ -1,0 +1,53 @@
+"""What keeps a node from its work in its cluster
+
+The active controller is the one to ask: who gets no answer to its heartbeats for a session counts as gone, there or
+here, and nobody in the cluster goes by what it says any more. Shorter silences are elections, which every cluster has
+now and then and during which records flow on: a node that told of each would have all nodes taken out of service at
+once.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tidemill.broker.quorum.lifecycle import Stage
+from tidemill.core.runtime.probe import Reason
+
+if TYPE_CHECKING:
+    from tidemill.broker.clustered import ClusterPlace
+    from tidemill.broker.quorum.raft.voters import VoterSet
+
+
+def waits(place: "ClusterPlace", logs_are_open: bool) -> Iterator[Reason]:
+    """What a node waits for that does not serve yet, apart from its own disk."""
+    life, quorum = place.life.machine, place.member.machine
+    trouble = f": {life.trouble}" if life.trouble else ""
+    if life.stage is Stage.REGISTERING:
+        leader = f"node {quorum.leader_id} leads them" if quorum.leader_id >= 0 else "none of them leads"
+        why = f"waiting for the active controller{trouble}; controllers {named(quorum.voters)}, {leader}"
+        yield Reason(what="cluster", why=why)
+    elif life.stage is Stage.STARTING and logs_are_open:
+        yield Reason(what="cluster", why=f"registered, and waiting for the active controller to let it in{trouble}")
+
+
+def is_out(place: "ClusterPlace", now_ms: int) -> Iterable[Reason]:
+    """Why a node that serves is none of those that the cluster counts on."""
+    life, quorum = place.life.machine, place.member.machine
+    silent_ms = now_ms - life.answered_ms
+    if silent_ms >= place.settings.session_timeout_ms:
+        missing = f"start a majority of the controllers ({named(quorum.voters)}) and see that they are reached"
+        trouble = f" ({life.trouble})" if life.trouble else ""
+        why = (
+            f"no active controller has answered for {silent_ms // 1000} s{trouble}; it is fenced, or will be: {missing}"
+        )
+        yield Reason(what="cluster", why=why)
+    elif life.is_fenced and life.stage is Stage.RUNNING:
+        why = "fenced by the active controller: it leads nothing until it has taken in what it missed of the metadata"
+        yield Reason(what="cluster", why=why)
+
+
+def named(voters: "VoterSet") -> str:
+    """The controllers as `controller.quorum.voters` has them."""
+    return ", ".join(
+        f"{each.node_id}@{each.endpoints[0].host}:{each.endpoints[0].port}" if each.endpoints else str(each.node_id)
+        for each in voters
+    )
