@@ -195,9 +195,11 @@ class Admin:
 
     # -- configurations
 
-    async def topic_configs(self, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """All settings of topics; a topic that is gone is left out."""
-        return await self._configs(TOPIC_RESOURCE, names)
+    async def topic_configs(
+        self, names: Sequence[str], keys: tuple[str, ...] | None = None
+    ) -> dict[str, tuple[ConfigEntry, ...]]:
+        """Settings of topics, all of them or those of these `keys`; a topic that is gone is left out."""
+        return await self._configs(TOPIC_RESOURCE, names, keys)
 
     async def broker_configs(self, node_id: int) -> tuple[ConfigEntry, ...]:
         """All settings of one broker, as that broker has them."""
@@ -213,10 +215,12 @@ class Admin:
         )
         return next(iter(_config_rows(answer, f"settings of broker {node_id}").values()), ())
 
-    async def _configs(self, resource_type: int, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+    async def _configs(
+        self, resource_type: int, names: Sequence[str], keys: tuple[str, ...] | None
+    ) -> dict[str, tuple[ConfigEntry, ...]]:
         request = DescribeConfigsRequest(
             resources=tuple(
-                DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
+                DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
                 for name in names
             )
         )

@@ -24,6 +24,8 @@ from tidemill.core.wire.messages.describe_quorum import (
 )
 
 METADATA_TOPIC = "__cluster_metadata"
+MIN_IN_SYNC = "min.insync.replicas"
+TOPICS_AT_ONCE = 1_000  # asked for their settings in one request
 FENCED_VERSION = 2  # of DescribeCluster: it tells of fenced brokers too (KIP-1073)
 
 
@@ -39,10 +41,12 @@ async def ask_status(client: ClusterClient, now_ms: int) -> ClusterStatus:
         trouble = str(error)
     return ClusterStatus(
         cluster_id=view.cluster_id or "",
+        asked_ms=now_ms,
+        told_ms=(told_ms := _time_of_leader(quorum)),
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         brokers=brokers,
-        controllers=_controllers(quorum, nodes, now_ms),
+        controllers=_controllers(quorum, nodes, now_ms if told_ms is None else told_ms),
         topics=len(view.topics),
         partitions=sum(len(topic.partitions) for topic in view.topics.values()),
         unwell=await _unwell(client, view),
@@ -80,6 +84,12 @@ async def describe_quorum(client: ClusterClient) -> tuple[PartitionData, dict[in
     return found, {each.node_id: f"{at.host}:{at.port}" for each in answer.nodes for at in each.listeners[:1]}
 
 
+def _time_of_leader(quorum: PartitionData) -> int | None:
+    """What the active controller's clock says, by which it tells when others were caught up."""
+    stamps = [each.last_caught_up_timestamp for each in quorum.current_voters if each.replica_id == quorum.leader_id]
+    return stamps[0] if stamps and stamps[0] > 0 else None
+
+
 def _controllers(quorum: PartitionData, nodes: Mapping[int, str], now_ms: int) -> tuple[ControllerStatus, ...]:
     replicas = [(each, True) for each in quorum.current_voters] + [(each, False) for each in quorum.observers]
     end = max((each.log_end_offset for each, _ in replicas), default=-1)
@@ -101,14 +111,14 @@ def _controllers(quorum: PartitionData, nodes: Mapping[int, str], now_ms: int) -
 
 async def _unwell(client: ClusterClient, view: ClusterView) -> tuple[PartitionStatus, ...]:
     topics = [topic for _, topic in sorted(view.topics.items()) if any(_lacks(topic))]
-    wanted = await _min_insync_replicas(client, topics)
+    wanted = await settings_of_topics(client, [topic.name for topic in topics], MIN_IN_SYNC)
     return tuple(
         PartitionStatus(
             name=f"{topic.name}-{number}",
             leader=topic.partitions[number].leader,
             replicas=topic.partitions[number].replicas,
             isr=topic.partitions[number].isr,
-            min_insync_replicas=wanted.get(topic.name),
+            min_insync_replicas=int(wanted[topic.name]) if topic.name in wanted else None,
         )
         for topic in topics
         for number in _lacks(topic)
@@ -124,13 +134,11 @@ def _lacks(topic: TopicView) -> Iterable[int]:
     )
 
 
-async def _min_insync_replicas(client: ClusterClient, topics: Sequence[TopicView]) -> dict[str, int]:
-    if not topics:
-        return {}
-    configs = await Admin(client).topic_configs([topic.name for topic in topics])
-    return {
-        name: int(entry.value)
-        for name, entries in configs.items()
-        for entry in entries
-        if entry.name == "min.insync.replicas" and entry.value
-    }
+async def settings_of_topics(client: ClusterClient, names: Sequence[str], key: str) -> dict[str, str]:
+    """One setting of topics, as it holds for each; topics that are gone are left out."""
+    found: dict[str, str] = {}
+    for first in range(0, len(names), TOPICS_AT_ONCE):
+        configs = await Admin(client).topic_configs(names[first : first + TOPICS_AT_ONCE], keys=(key,))
+        for name, entries in configs.items():
+            found |= {name: entry.value for entry in entries if entry.name == key and entry.value}  # noqa: B035
+    return found

@@ -65,7 +65,11 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """All of it. `trouble` says why nobody could tell of the quorum; `leader_id` is -1 where none leads."""
+    """All of it. `trouble` says why nobody could tell of the quorum; `leader_id` is -1 where none leads.
+
+    `asked_ms` is the time of day here when the quorum was asked, `told_ms` that of the active controller when it
+    answered, None where it does not tell.
+    """
 
     cluster_id: str
     leader_id: int
@@ -76,6 +80,8 @@ class ClusterStatus:
     partitions: int
     unwell: tuple[PartitionStatus, ...]
     trouble: str = ""
+    asked_ms: int = 0
+    told_ms: int | None = None
 
 
 def problems(status: ClusterStatus) -> list[str]:

@@ -38,8 +38,8 @@ def doctor(
     """Check this machine and the way to a cluster, and say what to fix.
 
     Connects to the bootstrap address and to every address that the brokers advertise. With --data also checks space,
-    inodes, the time an fsync takes, and names the logs that the broker cannot compact. Run it where the broker runs,
-    and where its clients run.
+    inodes, the time an fsync takes, and names the logs that the broker cannot compact. Of a cluster of several it says
+    what the next broker to go would take with it. Run it where each broker runs, and where clients run.
     """
     try:
         local = is_local(bootstrap_server)

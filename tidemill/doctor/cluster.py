@@ -2,7 +2,7 @@
 
 A client asks the bootstrap address for the cluster and from then on uses only the addresses that it was told. Most
 trouble with a new cluster is there: the first address works and the others do not. So every advertised address is
-connected to and asked who it is.
+connected to and asked who it is. What several brokers hold together is looked at behind that (`brokers`).
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from tidemill.core.types import TopicPartition
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tidemill.doctor import judge
+from tidemill.doctor.brokers import examine_brokers
 from tidemill.doctor.judge import Finding
 
 TIMEOUT_MS = 5_000
@@ -49,6 +50,7 @@ async def examine_cluster(servers: str, clock: Clock | None = None, dialer: Dial
     ]
     without = [name for name, leader in named if leader not in view.nodes]
     findings.append(judge.leaders(without, len(named)))
+    findings += await examine_brokers(str(views[0][0]), view, clock=clock, dialer=dialer)
     findings.append(judge.clock_behind(await _newest_stamp(str(views[0][0]), view, dialer), clock.now_ms()))
     return findings
 
