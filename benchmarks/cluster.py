@@ -51,6 +51,7 @@ class Target:
     kill: Callable[[int], None]
     ask_to_end: Callable[[int], None]
     """SIGTERM, and go on at once."""
+    stop: Callable[[int], None]
     restart: Callable[[int], None]
     """Start it again, once it has ended."""
 
@@ -80,6 +81,7 @@ def ours(folder: Path, settings: Mapping[str, str] = NO_FSYNC) -> Iterator[Targe
             pids=lambda: [node.pid for node in cluster.nodes.values()],
             kill=lambda node: cluster.nodes[node].kill(),
             ask_to_end=lambda node: cluster.nodes[node].ask_to_end(),
+            stop=lambda node: cluster.nodes[node].stop(),
             restart=restart,
         )
     finally:
@@ -87,7 +89,7 @@ def ours(folder: Path, settings: Mapping[str, str] = NO_FSYNC) -> Iterator[Targe
 
 
 @contextlib.contextmanager
-def kafka(folder: Path) -> Iterator[Target]:
+def kafka(folder: Path, *, heap: str = "1G", settings: Mapping[str, str] | None = None) -> Iterator[Target]:
     """Three nodes of Apache Kafka."""
     ports = free_ports(2 * NODES)
     clients, controllers = ports[:NODES], ports[NODES:]
@@ -105,6 +107,7 @@ def kafka(folder: Path) -> Iterator[Target]:
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(home / "data"),
+            **(settings or {}),
         }
         files[node].write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         peers.run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", str(files[node])])
@@ -112,7 +115,7 @@ def kafka(folder: Path) -> Iterator[Target]:
 
     def begin(node: int) -> None:
         running[node] = peers.java(
-            f"node-{node}", "kafka.Kafka", [str(files[node])], files[node].parent, heap="1G", first_heap="1G"
+            f"node-{node}", "kafka.Kafka", [str(files[node])], files[node].parent, heap=heap, first_heap=heap
         )
 
     def restart(node: int) -> None:
@@ -135,6 +138,7 @@ def kafka(folder: Path) -> Iterator[Target]:
             pids=lambda: [peer.pid for peer in running.values()],
             kill=kill,
             ask_to_end=lambda node: running[node].process.terminate(),
+            stop=lambda node: running[node].stop(),
             restart=restart,
         )
     finally:

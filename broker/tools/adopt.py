@@ -7,6 +7,9 @@ ours that leads to the same topics, settings and producer ids is written beside 
     2. Kafka's is renamed to `__cluster_metadata-0.kafka`, which nothing opens and nothing deletes
     3. ours is renamed to `__cluster_metadata-0`
 
+A node of a cluster keeps its place in it: its log is made ours record by record (`adopt_cluster`), and its registration
+is remembered, so that what it holds counts. All its brokers are taken over before the first of ours is started.
+
 Before the last rename the folder is refused by our broker, and the step may be taken again from wherever a crash left
 it: everything is made anew from Kafka's log, under either of its names.
 
@@ -17,12 +20,12 @@ consumers do not see, or partitions would come out empty, the step is refused.
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from tidemill.broker.config import BROKER_CONFIG, NO_EFFECT
+from tidemill.broker.config import BROKER_CONFIG
 from tidemill.broker.groups.records import GroupFormatError, OffsetRecord, OffsetTombstone
 from tidemill.broker.groups.records import decode_record as decode_group_record
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN, CLEANED, RECOVERY_POINTS, read_offsets, write_offsets
@@ -31,6 +34,8 @@ from tidemill.broker.quorum.batches import sound_batches
 from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, ImageError, apply_batch
 from tidemill.broker.quorum.records import ConfigRecord, MetadataRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
 from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, encode_batch
+from tidemill.broker.registration_file import PastRegistration, write_registration
+from tidemill.broker.tools.adopt_cluster import MemberLog, convert
 from tidemill.broker.tools.kafka_metadata import (
     LOG_SUFFIX,
     KafkaCluster,
@@ -40,8 +45,9 @@ from tidemill.broker.tools.kafka_metadata import (
     cluster_of,
     files_needed,
 )
+from tidemill.broker.tools.kafka_settings import why_no_setting
 from tidemill.broker.topic_config import TOPIC_CONFIG
-from tidemill.core.config import ConfigError, ConfigTable
+from tidemill.core.config import ConfigTable
 from tidemill.core.errors import KafkaError
 from tidemill.core.ids import encode_id
 from tidemill.core.records.record import Record, decode_records
@@ -65,8 +71,12 @@ class AdoptRefused(Exception):
 class Adoption:
     """What is going to be done with a folder."""
 
-    batches: tuple[tuple[MetadataRecord, ...], ...]
+    files: Mapping[str, bytes]
+    """Of our metadata log."""
     compacted: tuple[TopicPartition, ...]
+    broker_epoch: int | None = None
+    """Of the registration under which the logs were written; None of a node by itself."""
+    was_killed: bool = False
     taken: tuple[str, ...]
     not_taken: tuple[str, ...]
 
@@ -74,18 +84,23 @@ class Adoption:
 # --- deciding
 
 
-def plan(data: Directory, *, keep_uncommitted: bool = False) -> Adoption:
+def plan(data: Directory, *, now_ms: int, keep_uncommitted: bool = False, was_killed: bool = False) -> Adoption:
     """Read everything and change nothing; raises AdoptRefused.
 
-    `keep_uncommitted` accepts that records of transactions that were not committed are served like all others.
+    `keep_uncommitted` accepts that records of transactions that were not committed are served like all others,
+    `was_killed` says that a node of several lacks nothing though it was not closed in order: its machine stayed up.
     """
     source = _source(data)
     try:
         identity = read_identity(data)
-        cluster = _read_cluster(source)
-        _check_one_node(source, identity, cluster)
+        files = _metadata_files(source)
+        cluster = cluster_of(files)
+        several = _others(source, identity, cluster)
+        if several:
+            cluster = _here(data, identity, cluster, was_killed=was_killed)
         for topic in cluster.topics:
-            _check_folders(data, topic)
+            _check_topic(data, identity, topic, alone=not several)
+        member = convert(files, source.read(KAFKA_STATE), now_ms) if several else None
     except (FolderRefused, KafkaMetadataError) as error:
         raise AdoptRefused(str(error)) from None
     uncommitted = _uncommitted(data, cluster)
@@ -95,16 +110,24 @@ def plan(data: Directory, *, keep_uncommitted: bool = False) -> Adoption:
             "--keep-uncommitted accepts that"
         )
     not_taken = [f"{what}: {count} records" for what, count in sorted(cluster.not_taken.items())]
-    batches = tuple(_batches(cluster, identity.node_id, not_taken))
-    _check_image(batches, cluster)
+    if member is None:
+        batches = tuple(_batches(cluster, identity.node_id, not_taken))
+        _check_image(batches, cluster)
+        ours: Mapping[str, bytes] = {FILE: _log_of(batches, now_ms)}
+        taken = tuple(_taken(identity, batches))
+    else:
+        not_taken += sorted(member.left_out)
+        ours, taken = member.files, tuple(_taken_of_member(identity, several, member))
     groups = _group_offsets(data, cluster, not_taken)
     if any(topic.name == _TRANSACTIONS_TOPIC for topic in cluster.topics):
         not_taken.append("transactional ids: their topic is kept as it is, but there are no transactions here")
     not_taken += [f"which records were not committed ({each})" for each in uncommitted]
     return Adoption(
-        batches=batches,
+        files=ours,
         compacted=tuple(_compacted(data, cluster)),
-        taken=(*_taken(identity, batches), *groups),
+        broker_epoch=_broker_epoch(data, cluster, identity.node_id) if several else None,
+        was_killed=was_killed,
+        taken=(*taken, *groups),
         not_taken=tuple(not_taken),
     )
 
@@ -131,54 +154,90 @@ def _source(data: Directory) -> Directory:
     )
 
 
-def _read_cluster(source: Directory) -> KafkaCluster:
+def _metadata_files(source: Directory) -> Mapping[str, bytes]:
     names = files_needed(source.list())
     if not names:
         raise KafkaMetadataError(f"{source.path} holds no metadata log")
-    return cluster_of({name: source.read(name) for name in names})
+    return {name: source.read(name) for name in names}
 
 
-def _check_one_node(source: Directory, identity: FolderIdentity, cluster: KafkaCluster) -> None:
+def _others(source: Directory, identity: FolderIdentity, cluster: KafkaCluster) -> list[int]:
+    """The other nodes of the cluster; empty for a cluster of one."""
     try:
         state = json.loads(source.read(KAFKA_STATE))
         voters = {int(voter["voterId"]) for voter in state.get("currentVoters") or ()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise KafkaMetadataError(f"{source.path}/{KAFKA_STATE} cannot be read: restore the file") from None
-    others = sorted((voters | cluster.nodes) - {identity.node_id})
-    if others:
+    return sorted((voters | cluster.nodes) - {identity.node_id})
+
+
+def _here(data: Directory, identity: FolderIdentity, cluster: KafkaCluster, *, was_killed: bool) -> KafkaCluster:
+    """The cluster with those partitions only that this node, one of several, has a replica of."""
+    node = identity.node_id
+    if node not in cluster.broker_epochs:
         raise KafkaMetadataError(
-            f"the cluster has nodes besides {identity.node_id} ({', '.join(map(str, others))}), and only a cluster of "
-            "one node is taken over: unregister those that are gone, or copy the topics with `tidemill mirror`"
+            f"node {node} is no broker: only brokers, or brokers that are controllers too, are taken over"
+        )
+    if not (data.exists(CLEAN_SHUTDOWN) or was_killed):
+        raise KafkaMetadataError(
+            f"{data.path} was not closed in order, so what it lacks is not known: start Kafka on it once more, wait "
+            "until its replicas are in sync, and stop it (the last node of a cluster takes minutes to stop); if it was "
+            "killed and its machine has stayed up since, it lacks nothing: --was-killed says so"
         )
     for topic in cluster.topics:
-        for partition in topic.partitions:
-            _check_place(topic.name, partition, identity)
+        for each in topic.partitions:
+            if not each.isr:
+                raise KafkaMetadataError(
+                    f"partition {topic.name}-{each.partition_id} has no replica in sync: start Kafka once more and "
+                    "wait until it has"
+                )
+    return replace(
+        cluster,
+        topics=tuple(
+            replace(topic, partitions=tuple(each for each in topic.partitions if _is_kept(data, topic, each, node)))
+            for topic in cluster.topics
+        ),
+    )
 
 
-def _check_place(topic: str, partition: KafkaPartition, identity: FolderIdentity) -> None:
-    label = f"partition {topic}-{partition.partition_id}"
-    if partition.replicas != (identity.node_id,):
-        raise KafkaMetadataError(
-            f"{label} has the replicas {list(partition.replicas)}: move it to node {identity.node_id} alone with "
-            "kafka-reassign-partitions first"
-        )
-    for directory in partition.directories:
-        if directory.int >= _RESERVED_DIRECTORIES and directory != identity.directory_id:
+def _is_kept(data: Directory, topic: KafkaTopic, partition: KafkaPartition, node: int) -> bool:
+    """Whether this node has that partition; one that is not in sync yet may not have begun."""
+    if node not in partition.replicas:
+        return False
+    return node in partition.isr or data.is_directory(f"{topic.name}-{partition.partition_id}")
+
+
+def _check_topic(data: Directory, identity: FolderIdentity, topic: KafkaTopic, *, alone: bool) -> None:
+    for partition in topic.partitions:
+        name = f"{topic.name}-{partition.partition_id}"
+        if alone and partition.replicas != (identity.node_id,):
             raise KafkaMetadataError(
-                f"{label} is in another of Kafka's log.dirs (directory.id {encode_id(directory)}): move it to this one "
-                "with kafka-reassign-partitions first"
+                f"partition {name} has the replicas {list(partition.replicas)}: move it to node {identity.node_id} "
+                "alone with kafka-reassign-partitions first"
+            )
+        _check_place(name, partition, identity)
+        if not data.is_directory(name) or read_topic_id(data.subdirectory(name)) not in (None, topic.topic_id):
+            raise KafkaMetadataError(
+                f"partition {name} has no folder here and would be empty: start Kafka on the folder once more, stop "
+                "it in order, and look where the partition is"
             )
 
 
-def _check_folders(data: Directory, topic: KafkaTopic) -> None:
-    for partition in topic.partitions:
-        name = f"{topic.name}-{partition.partition_id}"
-        if data.is_directory(name) and read_topic_id(data.subdirectory(name)) in (None, topic.topic_id):
-            continue
-        raise KafkaMetadataError(
-            f"partition {name} has no folder here and would be empty: start Kafka on the folder once more, stop it in "
-            "order, and look where the partition is"
-        )
+def _check_place(name: str, partition: KafkaPartition, identity: FolderIdentity) -> None:
+    for node, directory in zip(partition.replicas, partition.directories, strict=False):
+        if node == identity.node_id and directory.int >= _RESERVED_DIRECTORIES and directory != identity.directory_id:
+            raise KafkaMetadataError(
+                f"partition {name} is in another of Kafka's log.dirs (directory.id {encode_id(directory)}): move it to "
+                "this one with kafka-reassign-partitions first"
+            )
+
+
+def _broker_epoch(data: Directory, cluster: KafkaCluster, node_id: int) -> int:
+    """Of the registration under which this node closed its logs, as it has noted itself, or as the metadata says."""
+    try:
+        return int(json.loads(data.read(CLEAN_SHUTDOWN))["brokerEpoch"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return cluster.broker_epochs[node_id]
 
 
 def _uncommitted(data: Directory, cluster: KafkaCluster) -> list[str]:
@@ -257,24 +316,12 @@ def _settings(
     whose = f"topic {resource}" if resource_type == RESOURCE_TOPIC else f"broker {resource or 'default'}"
     records = []
     for name, value in sorted(configs.items()):
-        problem = _why_no_setting(table, name, value)
+        problem = why_no_setting(table, name, value)
         if problem is None:
             records.append(ConfigRecord(resource_type=resource_type, resource_name=resource, name=name, value=value))
         else:
             not_taken.append(f"{name} of {whose}: {problem}")
     return tuple(records)
-
-
-def _why_no_setting(table: ConfigTable, name: str, value: str) -> str | None:
-    if name not in table:
-        return NO_EFFECT.get(name, "not a setting here")
-    if not table[name].dynamic:
-        return "cannot be changed while running; set it in the file"
-    try:
-        table[name].parse(value)
-    except ConfigError as error:
-        return "; ".join(error.problems)
-    return None
 
 
 def _check_image(batches: tuple[tuple[MetadataRecord, ...], ...], cluster: KafkaCluster) -> None:
@@ -349,6 +396,34 @@ def _group_offsets(data: Directory, cluster: KafkaCluster, not_taken: list[str])
     return [f"committed offsets: {len(offsets)} of {len(groups)} groups"]
 
 
+def _log_of(batches: tuple[tuple[MetadataRecord, ...], ...], now_ms: int) -> bytes:
+    content = bytearray()
+    offset = 0
+    for batch in batches:
+        content += encode_batch(batch, offset, now_ms)
+        offset += len(batch)
+    return bytes(content)
+
+
+def _taken_of_member(identity: FolderIdentity, others: Sequence[int], member: MemberLog) -> Iterator[str]:
+    nodes = ", ".join(map(str, others))
+    yield (
+        f"cluster {identity.cluster_id}, node {identity.node_id} beside {nodes}, directory "
+        f"{encode_id(identity.directory_id)}"
+    )
+    yield f"metadata up to offset {member.offset_end}, epoch {member.epoch}"
+    for topic in member.image.topics.values():
+        settings = ", ".join(f"{name}={value}" for name, value in topic.configs.items())
+        here = sum(identity.node_id in each.replicas for each in topic.partitions)
+        count = f"{here} of {len(topic.partitions)} partitions here"
+        yield f"topic {topic.name}, id {encode_id(topic.topic_id)}, {count}{settings and ', ' + settings}"
+    for name, configs in member.image.broker_configs.items():
+        settings = ", ".join(f"{key}={value}" for key, value in configs.items())
+        yield f"settings of {f'broker {name}' if name else 'all brokers'}: {settings}"
+    if member.image.next_producer_id:
+        yield f"producer ids, of which the next is {member.image.next_producer_id}"
+
+
 def _taken(identity: FolderIdentity, batches: tuple[tuple[MetadataRecord, ...], ...]) -> Iterator[str]:
     yield f"cluster {identity.cluster_id}, node {identity.node_id}, directory {encode_id(identity.directory_id)}"
     for batch in batches:
@@ -366,19 +441,22 @@ def _taken(identity: FolderIdentity, batches: tuple[tuple[MetadataRecord, ...], 
 # --- doing
 
 
-def carry_out(data: Directory, adoption: Adoption, now_ms: int) -> None:
+def carry_out(data: Directory, adoption: Adoption) -> None:
     """Put our metadata log in the place of Kafka's; a crash on the way is finished by doing it all again."""
-    content = bytearray()
-    offset = 0
-    for batch in adoption.batches:
-        content += encode_batch(batch, offset, now_ms)
-        offset += len(batch)
-    data.subdirectory(STAGING).replace(FILE, bytes(content))
+    staging = data.subdirectory(STAGING)
+    for name in staging.list():
+        staging.remove(name)
+    for name, content in adoption.files.items():
+        staging.replace(name, content)
     data.sync()
     if data.is_directory(FOLDER):
         data.rename(FOLDER, KAFKA_ASIDE)
         data.sync()
     _expect_gaps(data, adoption.compacted)
+    if adoption.broker_epoch is not None:
+        write_registration(
+            data, PastRegistration(broker_epoch=adoption.broker_epoch, survives_a_crash=adoption.was_killed)
+        )
     data.rename(STAGING, FOLDER)
     data.sync()
 

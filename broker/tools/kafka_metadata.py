@@ -39,7 +39,8 @@ SNAPSHOT_SUFFIX: Final = ".checkpoint"
 NO_LEADER_CHANGE: Final = -2
 
 _FRAME_VERSION: Final = 1
-_BEGIN, _END, _ABORT = 23, 24, 25  # of a metadata transaction
+_WITH_MIGRATION: Final = 2  # from this version on a registration says whether it comes from ZooKeeper
+BEGIN, END, ABORT = 23, 24, 25  # of a metadata transaction
 _SNAPSHOT_FOOTER: Final = 4  # type of the control record that closes a snapshot
 
 _SAME_AS_OURS: Final = frozenset({2, 4, 9, 15})
@@ -80,6 +81,10 @@ class KafkaPartition:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    isr: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    recovery_state: int = 0
     directories: tuple[uuid.UUID, ...] = ()
 
 
@@ -90,7 +95,11 @@ class KafkaPartitionChange:
     partition_id: int
     topic_id: uuid.UUID
     replicas: tuple[int, ...] | None = None
+    isr: tuple[int, ...] | None = None
+    removing: tuple[int, ...] | None = None
+    adding: tuple[int, ...] | None = None
     leader: int = NO_LEADER_CHANGE
+    recovery_state: int = -1
     directories: tuple[uuid.UUID, ...] | None = None
 
 
@@ -101,11 +110,13 @@ class NodeSeen:
     node_id: int
     role: str
     gone: bool = False
+    epoch: int = -1
+    """Of a broker's registration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataTransaction:
-    """A bracket around records that count together: one of `_BEGIN`, `_END`, `_ABORT`."""
+    """A bracket around records that count together: one of `BEGIN`, `END`, `ABORT`."""
 
     kind: int
 
@@ -148,6 +159,8 @@ class KafkaCluster:
     broker_configs: Mapping[str, Mapping[str, str]]
     next_producer_id: int
     nodes: frozenset[int]
+    broker_epochs: Mapping[int, int]
+    """Of the brokers among them, those of their registrations."""
     not_taken: Mapping[str, int]
     torn_bytes: int = 0
 
@@ -170,7 +183,7 @@ def decode(value: bytes) -> KafkaRecord | None:
         return None
     if key in NOT_TAKEN:
         return NotTaken(what=NOT_TAKEN[key])
-    if key in (_BEGIN, _END, _ABORT):
+    if key in (BEGIN, END, ABORT):
         return MetadataTransaction(kind=key)
     if version > _VERSION_MAX.get(key, -1):
         raise MetadataFormatError(f"record type {key} version {version} is not known to this version of the broker")
@@ -179,18 +192,26 @@ def decode(value: bytes) -> KafkaRecord | None:
             return _whole(cursor, _read_partition(cursor, version))
         case 5:
             return _whole(cursor, _read_change(cursor))
-        case _:  # a node: its id comes first, and nothing behind it matters
-            return NodeSeen(node_id=_int32(cursor), role="controller" if key == 27 else "broker", gone=key == 1)
+        case _:
+            return _read_node(cursor, key, version)
+
+
+def _read_node(cursor: Cursor, key: int, version: int) -> NodeSeen:
+    """A node: its id comes first, and of a broker's registration its epoch soon; nothing behind that matters."""
+    node_id, epoch = _int32(cursor), -1
+    if key == 0:
+        cursor.take((1 if version >= _WITH_MIGRATION else 0) + 16)  # whether it comes from ZooKeeper; the incarnation
+        epoch = int(struct.unpack(">q", cursor.take(8))[0])
+    return NodeSeen(node_id=node_id, role="controller" if key == 27 else "broker", gone=key == 1, epoch=epoch)
 
 
 def _read_partition(cursor: Cursor, version: int) -> KafkaPartition:
     partition_id, topic_id = _int32(cursor), uuid.UUID(bytes=cursor.take(16))
     replicas = _int32s(cursor)
-    for _ in ("isr", "removing", "adding"):
-        _nullable(cursor, _int32)
+    isr, removing, adding = (_nullable(cursor, _int32) or () for _ in range(3))
     leader, leader_epoch, partition_epoch = _int32(cursor), _int32(cursor), _int32(cursor)
     directories = _nullable(cursor, _uuid) or () if version >= 1 else ()
-    _tagged(cursor)
+    tagged = _tagged(cursor)
     return KafkaPartition(
         partition_id=partition_id,
         topic_id=topic_id,
@@ -198,6 +219,10 @@ def _read_partition(cursor: Cursor, version: int) -> KafkaPartition:
         leader=leader,
         leader_epoch=leader_epoch,
         partition_epoch=partition_epoch,
+        isr=isr,
+        removing=removing,
+        adding=adding,
+        recovery_state=_int8(tagged[0]) if 0 in tagged else 0,
         directories=directories,
     )
 
@@ -205,11 +230,19 @@ def _read_partition(cursor: Cursor, version: int) -> KafkaPartition:
 def _read_change(cursor: Cursor) -> KafkaPartitionChange:
     partition_id, topic_id = _int32(cursor), uuid.UUID(bytes=cursor.take(16))
     tagged = _tagged(cursor)
+
+    def nodes(tag: int) -> tuple[int, ...] | None:
+        return _whole(tagged[tag], _nullable(tagged[tag], _int32)) if tag in tagged else None
+
     return KafkaPartitionChange(
         partition_id=partition_id,
         topic_id=topic_id,
+        isr=nodes(0),
         leader=_whole(tagged[1], _int32(tagged[1])) if 1 in tagged else NO_LEADER_CHANGE,
-        replicas=_whole(tagged[2], _nullable(tagged[2], _int32)) if 2 in tagged else None,
+        replicas=nodes(2),
+        removing=nodes(3),
+        adding=nodes(4),
+        recovery_state=_int8(tagged[5]) if 5 in tagged else -1,
         directories=_whole(tagged[8], _nullable(tagged[8], _uuid)) if 8 in tagged else None,
     )
 
@@ -219,6 +252,10 @@ def _whole(cursor: Cursor, read: _Item) -> _Item:
     if cursor.position != cursor.end:
         raise MetadataFormatError(f"{cursor.end - cursor.position} bytes too many")
     return read
+
+
+def _int8(cursor: Cursor) -> int:
+    return int(struct.unpack(">b", cursor.take(1))[0])
 
 
 def _int32(cursor: Cursor) -> int:
@@ -272,15 +309,15 @@ class _Replay:
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._broker_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = 0
-        self._nodes: set[tuple[str, int]] = set()
+        self._nodes: dict[tuple[str, int], int] = {}  # epochs
         self._not_taken: Counter[str] = Counter()
         self._held: list[KafkaRecord] | None = None  # records of a metadata transaction that is not over
 
     def take(self, record: KafkaRecord) -> None:
         """Take in one record, or hold it until its transaction ends."""
         if isinstance(record, MetadataTransaction):
-            held, self._held = self._held, [] if record.kind == _BEGIN else None
-            for each in held or () if record.kind == _END else ():
+            held, self._held = self._held, [] if record.kind == BEGIN else None
+            for each in held or () if record.kind == END else ():
                 self._apply(each)
         elif self._held is not None:
             self._held.append(record)
@@ -304,7 +341,9 @@ class _Replay:
             case ProducerIdsRecord():
                 self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
             case NodeSeen():
-                (self._nodes.discard if record.gone else self._nodes.add)((record.role, record.node_id))
+                self._nodes.pop((record.role, record.node_id), None)
+                if not record.gone:
+                    self._nodes[record.role, record.node_id] = record.epoch
             case NotTaken():
                 self._not_taken[record.what] += 1
 
@@ -323,6 +362,10 @@ class _Replay:
         partitions[record.partition_id] = replace(
             before,
             replicas=before.replicas if record.replicas is None else record.replicas,
+            isr=before.isr if record.isr is None else record.isr,
+            removing=before.removing if record.removing is None else record.removing,
+            adding=before.adding if record.adding is None else record.adding,
+            recovery_state=before.recovery_state if record.recovery_state < 0 else record.recovery_state,
             directories=before.directories if record.directories is None else record.directories,
             leader=record.leader if led else before.leader,
             leader_epoch=before.leader_epoch + led,
@@ -365,6 +408,7 @@ class _Replay:
             broker_configs={name: configs for name, configs in self._broker_configs.items() if configs},
             next_producer_id=self._next_producer_id,
             nodes=frozenset(node_id for _, node_id in self._nodes),
+            broker_epochs={node_id: epoch for (role, node_id), epoch in self._nodes.items() if role == "broker"},
             not_taken=dict(self._not_taken),
             torn_bytes=torn_bytes,
         )

@@ -176,21 +176,31 @@ def adopt(
             help="Accept that records of transactions that were not committed are served like all others.",
         ),
     ] = False,
+    was_killed: Annotated[
+        bool,
+        typer.Option(
+            "--was-killed",
+            help="Of several nodes: this one was killed, not stopped, and its machine has stayed up since.",
+        ),
+    ] = False,
 ) -> None:
     """Make the data folder of an Apache Kafka node ours, once and for good.
 
-    For a cluster of one KRaft node, stopped: topics with their ids and settings, records, leader epochs, committed
-    offsets of groups, the next producer id. Kafka's own metadata log is kept beside ours, but there is no way back:
-    never start Kafka on the folder again. After a crash, run it again.
+    For a KRaft cluster that is stopped: topics with their ids and settings, records, leader epochs, committed offsets
+    of groups, the next producer id. Of a cluster of several take over the folder of each node, stopped in order, before
+    you start the first of ours; each goes on with the server.properties that it had. Kafka's own metadata log is kept
+    beside ours, but there is no way back: never start Kafka on the folder again. After a crash, run it again.
     """
     with _complaints(directory):
         if not directory.is_dir():
             raise NotALog(f"{directory} is not a folder")
         data = OsDirectory(directory.resolve())
         with _exclusive(data):
-            adoption = plan_adoption(data, keep_uncommitted=keep_uncommitted)
+            adoption = plan_adoption(
+                data, now_ms=_clock.now_ms(), keep_uncommitted=keep_uncommitted, was_killed=was_killed
+            )
             if not dry_run:
-                carry_out_adoption(data, adoption, _clock.now_ms())
+                carry_out_adoption(data, adoption)
         for line in adoption.taken:
             print(f"{'would be ' if dry_run else ''}taken: {line}")
         for line in adoption.not_taken:

@@ -56,10 +56,12 @@ def partition(
     leader_epoch: int = 0,
     partition_epoch: int = 0,
     directories: Iterable[uuid.UUID] = (),
+    isr: Iterable[int] | None = None,
     version: int = 2,
 ) -> bytes:
     nodes = list(replicas)
-    body = int32(number) + topic_id.bytes + int32s(nodes) + int32s(nodes) + int32s(()) + int32s(())
+    body = int32(number) + topic_id.bytes + int32s(nodes) + int32s(nodes if isr is None else isr)
+    body += int32s(()) + int32s(())
     body += int32(leader) + int32(leader_epoch) + int32(partition_epoch)
     if version >= 1:
         body += uuids(directories)
@@ -82,16 +84,21 @@ def producer_ids(following: int) -> bytes:
     return frame(15, 0, struct.pack(">iqq", 1, 7, following) + tagged({}))
 
 
-def broker(node_id: int) -> bytes:
-    return frame(0, 4, int32(node_id) + b"whatever comes behind")
+def broker(node_id: int, epoch: int = 0, version: int = 4) -> bytes:
+    """A registration as far as it is read: id, whether it comes from ZooKeeper, incarnation, epoch."""
+    migrating = b"\0" if version >= 2 else b""
+    return frame(
+        0, version, int32(node_id) + migrating + bytes(16) + struct.pack(">q", epoch) + b"whatever comes behind"
+    )
 
 
 def broker_gone(node_id: int) -> bytes:
     return frame(1, 0, int32(node_id) + struct.pack(">q", 3) + tagged({}))
 
 
-def batch(values: Iterable[bytes], offset: int = 0) -> bytes:
-    return build_batch([NewRecord(timestamp=0, key=None, value=value) for value in values], base_offset=offset)
+def batch(values: Iterable[bytes], offset: int = 0, epoch: int = -1) -> bytes:
+    records = [NewRecord(timestamp=0, key=None, value=value) for value in values]
+    return build_batch(records, base_offset=offset, leader_epoch=epoch)
 
 
 def control_batch(kind: int, offset: int = 0) -> bytes:

@@ -67,6 +67,7 @@ def test_partitions_round_trip_in_every_version(
         leader=leader,
         leader_epoch=epoch,
         partition_epoch=partition_epoch,
+        isr=replicas,
         directories=folders if version else (),
     )
     damaged(value)
@@ -92,6 +93,8 @@ def test_changes_round_trip_with_any_of_their_fields(
         partition_id=number,
         topic_id=topic_id,
         replicas=replicas,
+        isr=(1, 2),
+        recovery_state=1,
         leader=NO_LEADER_CHANGE if leader is None else leader,
         directories=folders,
     )
@@ -141,7 +144,8 @@ def test_what_is_not_kept_has_a_name(key: int, what: str) -> None:
 
 
 def test_nodes_are_seen_and_bookkeeping_is_nothing() -> None:
-    assert decode(kafka.broker(7)) == NodeSeen(node_id=7, role="broker")
+    for version in (1, 4):
+        assert decode(kafka.broker(7, 44, version)) == NodeSeen(node_id=7, role="broker", epoch=44)
     assert decode(kafka.broker_gone(7)) == NodeSeen(node_id=7, role="broker", gone=True)
     assert decode(kafka.frame(27, 0, kafka.int32(9))) == NodeSeen(node_id=9, role="controller")
     assert [decode(kafka.frame(key, 0, b"")) for key in (7, 8, 12, 17, 20, 21, 28)] == [None] * 7
