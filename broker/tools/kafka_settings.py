@@ -1,4 +1,4 @@
-"""Settings that Kafka has kept in its metadata, and whether they are any here"""
+"""Settings out of Kafka's metadata, and whether they are any here"""
 
 from tidemill.broker.config import NO_EFFECT
 from tidemill.core.config import ConfigError, ConfigTable
