@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tidemill.broker.config import BROKER_CONFIG, NO_EFFECT
+from tidemill.broker.listeners import is_prefixed
 from tidemill.broker.quorum.image import (
     RESOURCE_BROKER,
     RESOURCE_TOPIC,
@@ -56,7 +57,7 @@ from tidemill.broker.quorum.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from tidemill.broker.quorum.rules import MIN_IN_SYNC_KEY, Rules
+from tidemill.broker.quorum.rules import COMMON_KEYS, MIN_IN_SYNC_KEY, Rules
 from tidemill.broker.topic_config import TOPIC_CONFIG, text_of, topic_problems
 from tidemill.core.config import REQUIRED, ConfigError, ConfigTable, ConfigType
 from tidemill.core.error_code import ErrorCode
@@ -664,12 +665,23 @@ def _current_configs(image: ClusterImage, resource: ResourceChange) -> tuple[Con
             ErrorCode.INVALID_REQUEST,
             f"Cannot update these configs dynamically: [{', '.join(fixed)}] (set them in the file and restart)",
         )
+    common = [change.name for change in resource.changes if change.name in COMMON_KEYS and change.op != ConfigOp.DELETE]
+    if name and common:
+        raise _error(
+            ErrorCode.INVALID_CONFIG,
+            f"Broker-level {common[0]} cannot be altered: controller and leader go by it both, so set it for all "
+            "brokers (the cluster-wide default) or for topics",
+        )
     return BROKER_CONFIG, image.broker_configs.get(name, {})
 
 
 def _why_unknown(table: ConfigTable, name: str) -> str:
     if table is BROKER_CONFIG and name in NO_EFFECT:
         return f"Configuration {name!r} has no effect here: {NO_EFFECT[name]}"
+    if table is BROKER_CONFIG and is_prefixed(name):
+        return (
+            f"Cannot update {name!r} dynamically: set it in the file and restart; new certificates are read by itself"
+        )
     return table.unknown(name)
 
 

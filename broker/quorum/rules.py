@@ -14,6 +14,8 @@ from typing import Final
 
 MIN_IN_SYNC_KEY: Final = "min.insync.replicas"
 UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+COMMON_KEYS: Final = frozenset({MIN_IN_SYNC_KEY, UNCLEAN_KEY})
+"""They hold for a topic or for all brokers, and for no single broker: the controller goes by them too."""
 
 _REPLICAS_FOR_TWO: Final = 3
 """From so many replicas on, two in sync can be asked for and one broker may still be away."""

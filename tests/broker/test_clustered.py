@@ -23,7 +23,13 @@ from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.add_raft_voter import AddRaftVoterRequest
 from tidemill.core.wire.messages.add_raft_voter import Listener as AddedListener
 from tidemill.core.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidemill.core.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidemill.core.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from tidemill.core.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidemill.core.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -224,6 +230,47 @@ async def test_any_broker_takes_what_is_for_the_controller(tmp_path: Path) -> No
         state = quorum.topics[0].partitions[0]
         assert {each.replica_id for each in state.current_voters} == {1, 2, 3}
         assert all(each.log_end_offset > 0 for each in state.current_voters)
+
+
+def limit_of(broker: Broker) -> int:
+    return broker.servers[0].limits.max_connections
+
+
+async def test_settings_of_one_broker_are_changed_by_way_of_another_and_hold_there_only(tmp_path: Path) -> None:
+    async with cluster_of_three(tmp_path) as cluster:
+
+        async def alter(at: int, name: str, **settings: str) -> int:
+            changes = tuple(
+                AlterableConfig(name=key.replace("_", "."), config_operation=0, value=value)
+                for key, value in settings.items()
+            )
+            resource = AlterConfigsResource(resource_type=4, resource_name=name, configs=changes)
+            request = IncrementalAlterConfigsRequest(resources=(resource,))
+            async with wire_client(cluster.brokers[at]) as client:
+                answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+            return int(answer.responses[0].error_code)
+
+        async def described(at: int, name: str) -> tuple[int, str]:
+            resource = DescribeConfigsResource(
+                resource_type=4, resource_name=name, configuration_keys=("max.connections",)
+            )
+            async with wire_client(cluster.brokers[at]) as client:
+                answer = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=(resource,)))
+            (found,) = answer.results
+            return int(found.error_code), found.configs[0].value if found.configs else found.error_message
+
+        assert await alter(1, "2", max_connections="222") == ErrorCode.NONE
+        assert await alter(3, "", max_connections="333") == ErrorCode.NONE
+        assert await alter(1, "2", num_partitions="7") == ErrorCode.INVALID_REQUEST
+        assert await alter(1, "9", max_connections="7") == ErrorCode.INVALID_REQUEST
+        await until(lambda: [limit_of(cluster.brokers[each]) for each in (1, 2, 3)] == [333, 222, 333], "both in force")
+        assert await described(2, "2") == (ErrorCode.NONE, "222")
+        code, message = await described(1, "2")
+        assert code == ErrorCode.INVALID_REQUEST
+        assert message == "this is broker 1: ask broker '2' for its own settings"
+        await cluster.stop(2)
+        await cluster.start(2)
+        assert limit_of(cluster.brokers[2]) == 222
 
 
 async def test_producer_ids_of_all_brokers_differ(tmp_path: Path) -> None:

@@ -344,6 +344,25 @@ def test_settings_that_need_a_restart_are_named_all_at_once() -> None:
     assert str(result.error).startswith("Cannot update these configs dynamically: [node.id, num.partitions]")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("min.insync.replicas", "2", "Broker-level min.insync.replicas cannot be altered"),
+        ("unclean.leader.election.enable", "true", "Broker-level unclean.leader.election.enable cannot be altered"),
+        ("listener.name.internal.ssl.keystore.location", "/new.pem", "dynamically: set it in the file and restart"),
+    ],
+)
+def test_what_holds_for_no_single_broker_is_refused_for_one(name: str, value: str, sentence: str) -> None:
+    resource = ResourceChange(resource_type=4, resource_name="1", changes=(change(name, value),))
+    image, (result,) = run(cluster(), AlterConfigs(resources=(resource,)))
+    assert result.error is not None
+    assert sentence in str(result.error)
+    assert not image.broker_configs
+    everybody = ResourceChange(resource_type=4, resource_name="", changes=(change(name, value),))
+    _, (result,) = run(cluster(), AlterConfigs(resources=(everybody,)))
+    assert (result.error is None) == (not name.startswith("listener."))
+
+
 def test_replacing_settings_drops_those_that_are_not_named() -> None:
     image, _ = create(cluster(), NewTopic(name="t", configs={"retention.ms": "5", "segment.ms": "7"}))
 
