@@ -3,14 +3,15 @@
 versions: DescribeCluster 0-2 (1: endpoint type; 2: fenced brokers). DescribeTopicPartitions 0. UnregisterBroker 0.
 
 Only brokers can be described (endpoint type 1): the quorum of one has no listener of its own. DescribeTopicPartitions
-answers in pages by a cursor, as admin clients use it for large clusters. A broker that runs is not forgotten: its
-partitions would have nobody left, so the only broker there is can never be unregistered.
+answers in pages by a cursor, as admin clients use it for large clusters. A broker that runs is not unregistered: it is
+stopped first. What it was to hold it still is, until somebody moves that.
 
 Whoever gets in may see the brokers, as in Kafka; without DESCRIBE on the cluster no authorized operations are told.
 """
 
 from collections.abc import Iterator, Mapping
 
+from tidemill.broker import administration_log
 from tidemill.broker.authorization import (
     ResourceKind,
     authorized_operations,
@@ -22,6 +23,7 @@ from tidemill.broker.authorization import (
 from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.endpoints import Endpoint, controller_id, endpoint_of, leader_of, offline, reachable
 from tidemill.broker.operations import NOT_ASKED, Operation
+from tidemill.broker.quorum.brokers import UnregisterBroker, Unregistration
 from tidemill.broker.quorum.metadata import PartitionImage, TopicImage
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError, error_for_code
@@ -160,15 +162,16 @@ def _partition(
     )
 
 
-def unregister_broker(
+async def unregister_broker(
     broker: BrokerServices, request: UnregisterBrokerRequest, ctx: RequestContext
 ) -> UnregisterBrokerResponse:
-    """Always refused: the broker is this one, or it is not there."""
-    if request.broker_id in broker.controller.image.brokers:
-        raise error_for_code(
-            ErrorCode.INVALID_REQUEST, f"broker {request.broker_id} is running: only one that is gone can be forgotten"
-        )
-    raise error_for_code(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no broker has the id {request.broker_id}")
+    """Forget a broker that is gone."""
+    done = await broker.controller.decide(UnregisterBroker(broker_id=request.broker_id))
+    assert isinstance(done, Unregistration)
+    if done.error is not None:
+        raise done.error
+    administration_log.tell("broker unregistered", (str(request.broker_id),), ctx)
+    return UnregisterBrokerResponse(error_message=None)
 
 
 def _pages_failed(

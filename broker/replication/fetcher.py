@@ -58,6 +58,9 @@ SOCKET_TIMEOUT_MS = 30_000
 AGAIN_S = 1.0
 """Between two attempts at what the disk or the controller did not let through."""
 
+THROTTLE_LOOK_MS = 1_000
+"""So long a partition is held back at once, then the throttle is asked again: it may be another one."""
+
 AlterPartition: TypeAlias = Callable[[Replica, ProposeIsr], Awaitable[bool]]
 """Asks the controller for an ISR. False says that it was refused for good; KafkaError and ConnectionError that nobody
 knows, and then it is asked again. What is granted is heard of by the image."""
@@ -404,7 +407,7 @@ class _Leader:
             replica = self._replicas[key]
             pause_ms = throttle.pause_ms(*replica.log.topic_partition, now_ms)
             if pause_ms > 0 and self._fetchers.around.node_id not in replica.machine.isr:
-                self._machine.hold_back(key, now_ms + pause_ms)
+                self._machine.hold_back(key, now_ms + min(pause_ms, THROTTLE_LOOK_MS))
 
     # -- answers
 

@@ -5,7 +5,8 @@ clients keep their share of disk and network (`leader.` and `follower.replicatio
 rates are a broker's). What is in sync is never held up: consumers and producers wait for it.
 
 A rate is kept by waiting: each piece puts the moment off at which the next one may follow. So pieces are as large as
-without, and what was not used is not saved up. Pure; time is an argument.
+without, and what was not used is not saved up. Another rate holds for what is owed already, too: whoever has set one
+too low can mend that. Pure; time is an argument.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,19 +48,28 @@ class RateThrottle:
     def __init__(self, bytes_per_s: Callable[[], int], is_throttled: Callable[[str, int], bool]) -> None:
         self._bytes_per_s = bytes_per_s
         self._is_throttled = is_throttled
-        self._free_ms = 0.0  # when the next piece may follow
+        self._owed_bytes = 0.0  # of what was copied, as far as it has not taken its time yet
+        self._seen_ms = 0
 
     def pause_ms(self, topic: str, number: int, now_ms: int) -> int:
-        """Until what was copied so far has taken its time."""
-        if self._free_ms <= now_ms or not self._is_throttled(topic, number):
+        """Until what was copied so far has taken its time, at the rate of now."""
+        if self._owed_bytes <= 0 or not self._is_throttled(topic, number):
             return 0
-        return int(self._free_ms - now_ms) + 1
+        rate = self._pay(now_ms)
+        return int(self._owed_bytes * 1000 / rate) + 1 if self._owed_bytes > 0 else 0
 
     def note(self, topic: str, number: int, size_bytes: int, now_ms: int) -> None:
         """Put off the next piece."""
-        rate = self._bytes_per_s()
+        rate = self._pay(now_ms)
         if rate < UNLIMITED_BYTES and self._is_throttled(topic, number):
-            self._free_ms = max(self._free_ms, now_ms) + size_bytes * 1000 / max(rate, 1)
+            self._owed_bytes += size_bytes
+
+    def _pay(self, now_ms: int) -> int:
+        """Take off what has had its time by now; the rate."""
+        rate = max(self._bytes_per_s(), 1)
+        self._owed_bytes = max(0.0, self._owed_bytes - (now_ms - self._seen_ms) * rate / 1000)
+        self._seen_ms = now_ms
+        return rate
 
 
 def names_replica(listed: Sequence[str], partition: int, broker: int) -> bool:

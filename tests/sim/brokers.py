@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidemill.broker.quorum.balance import ElectPreferred, plan
+from tidemill.broker.quorum.balance import ElectPreferred
 from tidemill.broker.quorum.brokers import (
     BrokerHeartbeat,
     FenceBrokers,
@@ -48,6 +48,7 @@ from tidemill.broker.quorum.metadata import (
 )
 from tidemill.broker.quorum.records import MetadataRecord, decode_record, encode_record
 from tidemill.broker.quorum.sessions import Sessions
+from tidemill.core.client.balance import Holdings, Place, plan
 
 NODES = (1, 2, 3, 4, 5)
 RACKS = {1: "a", 2: "b", 3: "a", 4: "b", 5: None}
@@ -96,6 +97,20 @@ class Node:
     """By partition, what was asked for in which partition epoch: that may hold as well."""
     followers: dict[Where, tuple[int, dict[int, int]]] = field(default_factory=dict)
     """By partition, who has everything, and in which broker epoch it did, in the leader epoch."""
+
+
+def holdings_of(image: ClusterImage) -> Holdings:
+    """What a plan goes by, of an image."""
+    return Holdings(
+        racks={node: broker.rack for node, broker in image.brokers.items()},
+        away=frozenset(node for node, broker in image.brokers.items() if not broker.active),
+        replicas={
+            Place(name, partition.partition): partition.replicas
+            for name, topic in image.topics.items()
+            for partition in topic.partitions
+            if not partition.reassigned
+        },
+    )
 
 
 class BrokersSimulation:
@@ -285,8 +300,9 @@ class BrokersSimulation:
             move = Reassignment(topic=topic.name, partition=where.number, replicas=replicas)
             self.ask(AlterReassignments(partitions=(move,)))
         elif roll < 0.5:
-            for request in plan(self.image, leaving=rng.sample(NODES, rng.randrange(2))).requests():
-                self.ask(request)
+            moves = plan(holdings_of(self.image), leaving=rng.sample(NODES, rng.randrange(2))).moves
+            wanted = (Reassignment(topic=each.topic, partition=each.partition, replicas=each.after) for each in moves)
+            self.ask(AlterReassignments(partitions=tuple(wanted)))
         elif roll < 0.7:
             self.ask(ElectPreferred())
         elif roll < 0.75:

@@ -15,6 +15,7 @@ import typer
 
 from tidemill.bootstrap import read_command_config, unreachable
 from tidemill.cluster.asking import ask_status
+from tidemill.cluster.balance_cli import balance, unregister
 from tidemill.cluster.files import (
     NODES_MIN,
     first_clash,
@@ -50,10 +51,12 @@ Directory = Annotated[
 ]
 
 app = typer.Typer(
-    help="Look at a cluster, change who votes in it, and make the files of a new one.",
+    help="Look at a cluster, move its replicas, change who votes in it, and make the files of a new one.",
     no_args_is_help=True,
     add_completion=False,
 )
+app.command()(balance)
+app.command()(unregister)
 
 
 @app.command()

@@ -19,6 +19,17 @@ def test_a_rate_is_kept_by_waiting() -> None:
     assert throttle.pause_ms("t", 0, 70_000) == 0
 
 
+def test_another_rate_holds_for_what_is_owed_already() -> None:
+    rate = [10]
+    throttle = RateThrottle(lambda: rate[0], lambda _topic, _number: True)
+    throttle.note("t", 0, 1000, 0)
+    assert throttle.pause_ms("t", 0, 0) == 100_001
+    rate[0] = 1000
+    assert throttle.pause_ms("t", 0, 100) == 901
+    rate[0] = UNLIMITED_BYTES
+    assert throttle.pause_ms("t", 0, 101) == 0
+
+
 def test_without_one_nobody_waits() -> None:
     UNTHROTTLED.note("t", 0, 10**12, 0)
     assert UNTHROTTLED.pause_ms("t", 0, 0) == 0

@@ -1,0 +1,56 @@
+"""A real broker asked about its replicas, and told to move some"""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidemill.cluster.moving import LEADER_LIST
+from tidemill.cluster.reassigning import Reassigner, moved_to
+from tidemill.core.client.admin import Admin, NewTopic
+from tidemill.core.client.balance import Move, Place
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.errors import KafkaError
+
+if TYPE_CHECKING:
+    from tidemill.services import Service
+
+TOPIC = "reassigned"
+PLACE = Place(TOPIC, 0)
+
+
+@pytest.mark.integration
+async def test_one_node_has_nowhere_to_move_to_and_says_so(tidemill_broker: "Service") -> None:
+    async with ClusterClient(tidemill_broker.facts["address"]) as client:
+        await Admin(client).create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=1)])
+        reassigner = Reassigner(client)
+        found = await reassigner.situation()
+        (node,) = reassigner.running
+        assert found.holdings.racks == {node: None}
+        assert found.holdings.replicas[PLACE] == (node,)
+        assert found.sizes[PLACE] >= 0
+        assert found.free[node] > 0
+        assert found.ongoing == ()
+
+        refused = await reassigner.move({PLACE: (node, node + 1), Place(TOPIC, 1): (node,)})
+        assert list(refused) == [PLACE]
+        assert str(node + 1) in refused[PLACE]
+        assert await reassigner.move({PLACE: None}) == {}, "nothing was on the move"
+        assert await reassigner.elect_preferred([PLACE]) == {}
+        move = Move(topic=TOPIC, partition=0, before=(node,), after=(node,))
+        assert await moved_to(client, [move], 1) == []
+        with pytest.raises(KafkaError, match=f"broker {node} is running"):
+            await reassigner.unregister(node)
+
+
+@pytest.mark.integration
+async def test_a_throttle_is_set_found_and_taken_away(tidemill_broker: "Service") -> None:
+    async with ClusterClient(tidemill_broker.facts["address"]) as client:
+        await Admin(client).create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=1)])
+        reassigner = Reassigner(client)
+        (node,) = await reassigner.who_runs()
+        await reassigner.unthrottle()
+        await reassigner.throttle(1000, {TOPIC: {LEADER_LIST: f"0:{node}"}})
+        configs = {each.name: each.value for each in await Admin(client).broker_configs(node)}
+        assert configs["follower.replication.throttled.rate"] == configs["leader.replication.throttled.rate"] == "1000"
+        assert await reassigner.unthrottle() == (1, 1)
+        assert await reassigner.unthrottle() == (0, 0)
