@@ -1,9 +1,10 @@
 """Many worlds at once, on all cores, with progress
 
-`python -m tests.sim.world --seeds 10000 --processes 2` lives through that many and says how fast, what was done to
-them, how often and in how many of them rare branches of the broker were taken, and of every one that went wrong what
-and how: shrunk, as the line that `tests/sim/seeds/world.txt` keeps (`--keep` writes it there). The exit code is 1 if
-any did.
+`python -m tests.sim.world --seeds 10000 --processes 2` lives through that many: three quarters of one node, a sixth of
+clusters of three and a twelfth of clusters of five; `--nodes 3` has them all of one kind. It says how fast, by kind,
+what was done to them, how often and in how many of them rare branches of the broker were taken, and of every one that
+went wrong what and how: shrunk, as the line that `tests/sim/seeds/world.txt` keeps (`--keep` writes it there). The exit
+code is 1 if any did.
 """
 
 import argparse
@@ -18,6 +19,9 @@ from pathlib import Path
 from tests.sim.world.lives import Lived, live
 from tests.sim.world.plan import Plan
 
+TWELFTHS = {1: 9, 3: 2, 5: 1}
+"""Of all seeds those of worlds with so many nodes, unless one kind is asked for."""
+
 SEEDS = Path(__file__).parent.parent / "seeds" / "world.txt"
 PROGRESS_EVERY_S = 10.0
 
@@ -25,16 +29,17 @@ PROGRESS_EVERY_S = 10.0
 class Progress:
     """What is to be said of all that lived so far."""
 
-    def __init__(self, seeds: int) -> None:
-        self.seeds = seeds
+    def __init__(self, nodes: int, seeds: int) -> None:
+        self.nodes, self.seeds = nodes, seeds
         self.begun = self.said = time.monotonic()
-        self.lived, self.simulated_s, self.faults = 0, 0.0, Counter[str]()
+        self.lived, self.events, self.simulated_s, self.faults = 0, 0, 0.0, Counter[str]()
         self.branches, self.took = Counter[str](), Counter[str]()  # how often, and in how many worlds
         self.failed: list[Lived] = []
 
     def note(self, lived: Lived) -> None:
         """One more."""
         self.lived += 1
+        self.events += lived.events
         self.simulated_s += lived.simulated_s
         self.faults.update(lived.faults)
         self.branches.update(lived.branches)
@@ -49,10 +54,26 @@ class Progress:
     def line(self) -> str:
         """How far, and how fast."""
         minutes = max(time.monotonic() - self.begun, 0.001) / 60
+        kind = "one node" if self.nodes == 1 else f"{self.nodes} nodes"
         return (
-            f"{self.lived}/{self.seeds} seeds, {self.lived / minutes:.0f} a minute, "
-            f"{self.simulated_s / 3600 / minutes:.2f} simulated hours a minute, {len(self.failed)} failed"
+            f"{kind}: {self.lived}/{self.seeds} seeds, {self.lived / minutes:.0f} a minute with "
+            f"{self.events / minutes:.0f} events and {self.simulated_s / 3600 / minutes:.2f} simulated hours, "
+            f"{len(self.failed)} failed"
         )
+
+    def tell(self) -> None:
+        """All that is to be said in the end."""
+        print(self.line())
+        print(" faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items())))
+        took = sorted(self.took.items())
+        print(" branches: " + ", ".join(f"{name} {self.branches[name]} in {worlds}" for name, worlds in took))
+
+
+def shares(seeds: int) -> dict[int, int]:
+    """How many worlds of each kind."""
+    found = {nodes: seeds * twelfths // 12 for nodes, twelfths in TWELFTHS.items()}
+    found[1] += seeds - sum(found.values())
+    return found
 
 
 def main() -> int:
@@ -60,24 +81,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.world", description=__doc__)
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--nodes", type=int, choices=sorted(TWELFTHS), help="worlds with so many nodes only")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no-shrink", action="store_true", help="only name the seeds that fail")
     parser.add_argument("--keep", action="store_true", help=f"add what fails to {SEEDS.name}")
     wanted = parser.parse_args()
-    progress = Progress(wanted.seeds)
+    kinds = shares(wanted.seeds) if wanted.nodes is None else {wanted.nodes: wanted.seeds}
+    failed: list[Lived] = []
     with multiprocessing.get_context("spawn").Pool(wanted.processes, maxtasksperchild=200) as pool:
-        plans = [Plan(seed, wanted.nodes) for seed in range(wanted.first, wanted.first + wanted.seeds)]
-        for lived in pool.imap_unordered(partial(live, shrink=not wanted.no_shrink), plans):
-            progress.note(lived)
-    print(progress.line())
-    print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(progress.faults.items())))
-    took = sorted(progress.took.items())
-    print("branches: " + ", ".join(f"{name} {progress.branches[name]} in {worlds}" for name, worlds in took))
-    if wanted.keep and progress.failed:
+        for nodes, seeds in kinds.items():
+            progress = Progress(nodes, seeds)
+            plans = [Plan(seed, nodes) for seed in range(wanted.first, wanted.first + seeds)]
+            for lived in pool.imap_unordered(partial(live, shrink=not wanted.no_shrink), plans):
+                progress.note(lived)
+            if seeds:
+                progress.tell()
+            failed += progress.failed
+    if wanted.keep and failed:
         with SEEDS.open("a", encoding="utf-8") as file:
-            file.writelines(f"{lived.plan}  # {lived.failure.splitlines()[0]}\n" for lived in progress.failed)
-    return 1 if progress.failed else 0
+            file.writelines(f"{lived.plan}  # {lived.failure.splitlines()[0]}\n" for lived in failed)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

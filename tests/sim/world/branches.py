@@ -13,6 +13,8 @@ import pytest
 from tidemill.broker.input_buffer import InputBuffer
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.segment import Segment
+from tidemill.broker.log.store import LogStore
+from tidemill.broker.quorum.elected import Elected
 from tidemill.broker.quorum.store import MetadataStore
 from tidemill.broker.server_limits import RequestMemory
 
@@ -37,8 +39,15 @@ CALLS: dict[str, Called] = {
     "large request waits for memory": Called(RequestMemory, "take", False),
 }
 
-SELDOM: dict[str, Called] = {"a client gone that waited for memory": Called(RequestMemory, "stop_waiting")}
-"""Counted like the others, and a hundred worlds may pass without."""
+SELDOM: dict[str, Called] = {
+    "a client gone that waited for memory": Called(RequestMemory, "stop_waiting"),
+    "log cut for another leader": Called(LogStore, "truncate"),
+    "log begun anew": Called(LogStore, "begin_anew"),
+    "metadata cut for another leader": Called(MetadataStore, "truncate"),
+    "metadata snapshot installed": Called(MetadataStore, "install"),
+    "controller hands over": Called(Elected, "resign"),
+}
+"""Counted like the others, and a hundred worlds may pass without; most of it happens in clusters only."""
 
 HEARD = (
     "COORDINATOR_LOAD_IN_PROGRESS",

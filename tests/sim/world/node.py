@@ -17,7 +17,7 @@ from tests.sim.world.calls import LifeDialer, NetworkTransport
 from tests.sim.world.events import Ended, Fault, Replayed, Started
 from tests.sim.world.guarded_disk import GuardedDirectory, LifeOfDisk, copy_of
 from tests.sim.world.rare import Rationing
-from tests.sim.world.topology import name_of
+from tests.sim.world.topology import in_small_pieces, name_of
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.node import Broker, StartRefused, open_broker
@@ -122,7 +122,7 @@ class SimulatedNode:
     ) -> None:
         self.node_id = node_id
         self.name = name_of(node_id)
-        self.config = BrokerConfig.parse({"log.dirs": "/disk", **settings})
+        self.config = in_small_pieces(BrokerConfig.parse({"log.dirs": "/disk", **settings}))
         self.disk = SimulatedDisk()
         self.bad_until = 0.0
         """So long its broker may have met a disk that is full or fails."""

@@ -7,12 +7,18 @@ that a world sees many of them, and in some worlds shorter still than the networ
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
+
+from tidemill.broker.config import BrokerConfig
 
 PORT = 9092
 CONTROLLER_PORT = 9093
 CLUSTER_ID = "dGlkZW1pbGwtY2x1c3Rlcg"
 
 REPLICAS_MAX = 3
+
+FETCH_BYTES, SNAPSHOT_BYTES = 2000, 400
+"""Of the metadata that one answer has."""
 
 PATIENCE: Mapping[str, tuple[str, ...]] = {
     "broker.heartbeat.interval.ms": ("200", "500"),
@@ -60,3 +66,11 @@ def node_settings(nodes: int, seed: int) -> dict[int, dict[str, str]]:
             settings["process.roles"] = "broker"
         found[node] = settings
     return found
+
+
+def in_small_pieces(config: BrokerConfig) -> BrokerConfig:
+    """The same, where metadata come in pieces that are not the whole; what Kafka has no setting for."""
+    if config.cluster is None:
+        return config
+    quorum = replace(config.cluster.quorum, fetch_bytes_max=FETCH_BYTES, snapshot_bytes_max=SNAPSHOT_BYTES)
+    return replace(config, cluster=replace(config.cluster, quorum=quorum))

@@ -1,0 +1,110 @@
+"""Faults that worlds of several nodes have to find: wrong variants of what makes a cluster safe
+
+Planted as those of one node are (`planted`), by replacing one method or two.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.sim.world.planted import Plant
+from tidemill.broker.quorum import in_sync, incoming, leadership
+from tidemill.broker.quorum.election_state import ElectionStateFile
+from tidemill.broker.quorum.raft.download import Download
+from tidemill.broker.quorum.raft.election import ElectionState
+from tidemill.broker.replication.actions import Action, Truncate
+from tidemill.broker.replication.partition import PartitionMachine, Role
+from tidemill.broker.replication.replica import Replica
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import KafkaError
+
+
+def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """As Kafka did before KIP-101: whoever begins to follow cuts what it does not know to be committed."""
+    real = PartitionMachine.assigned
+
+    def assigned(machine: PartitionMachine, image: Any, *, log_end: int, now_ms: int) -> list[Action]:
+        epoch = machine.leader_epoch
+        actions = real(machine, image, log_end=log_end, now_ms=now_ms)
+        if machine.role is Role.FOLLOWER and epoch != machine.leader_epoch and machine.high_watermark < log_end:
+            actions.append(Truncate(offset=machine.high_watermark, lost=0))
+        return actions
+
+    patch.setattr(PartitionMachine, "assigned", assigned)
+
+
+def high_watermark_of_a_stale_leader(patch: pytest.MonkeyPatch) -> None:
+    """A follower takes a high watermark for true before it knows that its log is that leader's."""
+    real = PartitionMachine.answered
+
+    def answered(machine: PartitionMachine, leader_epoch: int, *, high_watermark: int, **named: Any) -> list[Action]:
+        actions = real(machine, leader_epoch, high_watermark=high_watermark, **named)
+        if machine.role is Role.FOLLOWER:
+            machine.high_watermark = max(machine.high_watermark, min(high_watermark, named["log_end"]))
+        return actions
+
+    patch.setattr(PartitionMachine, "answered", answered)
+
+
+def ack_before_isr_commit(patch: pytest.MonkeyPatch) -> None:
+    """Producers are told as soon as the leader has a record on its disk."""
+    patch.setattr(Replica, "pending", lambda replica, last_offset, _acks=-1: replica.log.pending(last_offset))
+
+
+def vote_not_fsynced(patch: pytest.MonkeyPatch) -> None:
+    """A vote is told when it is in memory; on the disk is the one before."""
+    real, late = ElectionStateFile.store, dict[ElectionStateFile, ElectionState]()
+
+    def store(file: ElectionStateFile, state: ElectionState) -> None:
+        before, late[file] = late.get(file), state
+        if before is not None:
+            real(file, before)
+
+    patch.setattr(ElectionStateFile, "store", store)
+
+
+def stale_epoch_accepted(patch: pytest.MonkeyPatch) -> None:
+    """A leader whose epoch is over may still say who is in sync, and followers and producers are not asked theirs."""
+    real = in_sync.check
+    stale = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.INVALID_REQUEST)
+
+    def check(*args: Any) -> None:
+        try:
+            real(*args)
+        except KafkaError as error:
+            if error.code not in stale:
+                raise
+
+    patch.setattr(in_sync, "check", check)
+    patch.setattr(PartitionMachine, "check_epoch", lambda _machine, _believed_epoch: None)
+
+
+def elr_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Where nobody of the ISR is there, any replica will do, whether it is an eligible one or not."""
+    real = leadership.elect
+
+    def elect(leader: int, replicas: Sequence[int], *args: Any, **named: Any) -> leadership.Choice:
+        return real(leader, replicas, *args, **{**named, "eligible": replicas})
+
+    patch.setattr(leadership, "elect", elect)
+
+
+def lost_snapshot_chunk(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot of the metadata is taken for whole with its first chunk, and nobody looks whether it is."""
+    patch.setattr(Download, "is_whole", property(lambda _download: True))
+    patch.setattr(incoming, "check", lambda _data: None)
+
+
+PLANTED_IN_CLUSTERS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        truncate_to_high_watermark,
+        high_watermark_of_a_stale_leader,
+        ack_before_isr_commit,
+        vote_not_fsynced,
+        stale_epoch_accepted,
+        elr_ignored,
+        lost_snapshot_chunk,
+    )
+}
