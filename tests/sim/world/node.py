@@ -218,7 +218,7 @@ class SimulatedNode:
                     how = "disk failed"
         except (StartRefused, FolderRefused, KafkaError, OSError) as error:
             how = f"refused: {error}"
-            if not self.disk_is_bad and not life.disk.over and not self._world.excuses(error):
+            if not self.disk_is_bad and not life.disk.over:
                 self._world.fail(error)
         except (PowerCut, asyncio.CancelledError):
             pass

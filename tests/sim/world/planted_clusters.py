@@ -53,13 +53,11 @@ def ack_before_isr_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_not_fsynced(patch: pytest.MonkeyPatch) -> None:
-    """A vote is told when it is in memory; on the disk is the one before."""
-    real, late = ElectionStateFile.store, dict[ElectionStateFile, ElectionState]()
+    """What reaches the disk is the epoch; the vote in it is in memory."""
+    real = ElectionStateFile.store
 
     def store(file: ElectionStateFile, state: ElectionState) -> None:
-        before, late[file] = late.get(file), state
-        if before is not None:
-            real(file, before)
+        real(file, ElectionState(epoch=state.epoch, leader_id=state.leader_id))
 
     patch.setattr(ElectionStateFile, "store", store)
 
@@ -85,7 +83,7 @@ def elr_ignored(patch: pytest.MonkeyPatch) -> None:
     real = leadership.elect
 
     def elect(leader: int, replicas: Sequence[int], *args: Any, **named: Any) -> leadership.Choice:
-        return real(leader, replicas, *args, **{**named, "eligible": replicas})
+        return real(leader, replicas, *args, **{**named, "eligible": (), "unclean": True})
 
     patch.setattr(leadership, "elect", elect)
 

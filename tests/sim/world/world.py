@@ -161,10 +161,6 @@ class World:
         if self._failed is not None and not self._failed.done():
             self._failed.set_result(None)
 
-    def excuses(self, error: BaseException) -> bool:
-        """Whether a node of several may refuse to start for that: it is taken in by others, and they may be away."""
-        return isinstance(error, StartRefused) and len(self.nodes) > 1 and not self.over
-
     def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         expected = isinstance(error, PowerCut | OSError | asyncio.CancelledError)
