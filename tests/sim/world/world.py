@@ -29,7 +29,7 @@ from tests.sim.world.producers import IdempotentProducer, Producer
 from tests.sim.world.rare import CrumblingNetwork, Rationing, bulky_settings, busy_share, settings
 from tests.sim.world.readers import Reader
 from tests.sim.world.topology import node_settings
-from tidemill.broker.node import Broker, StartRefused
+from tidemill.broker.node import Broker
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
 
 SETTLED_WITHIN_S = 300
