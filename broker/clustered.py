@@ -14,6 +14,7 @@ Not here: what is decided about brokers (`quorum.active`), copying (`replication
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +47,7 @@ from tidemill.broker.quorum.raft.machine import CommittedDataLost
 from tidemill.broker.quorum.raft.voters import VoterEndpoint
 from tidemill.broker.quorum.store import MetadataStore
 from tidemill.broker.quorum.vigil import Vigil
-from tidemill.broker.registration_file import PastRegistration, epoch_held, write_registration
+from tidemill.broker.registration_file import PastRegistration, epoch_held, read_registration, write_registration
 from tidemill.broker.replication.actions import ProposeIsr
 from tidemill.broker.replication.fetcher import Surrounded
 from tidemill.broker.replication.replica import Replica
@@ -105,7 +106,9 @@ class ClusterPlace:
         self._ways = WaysToNodes(config, around)
         self._transport = self._ways.transport()
         self._election = ElectionStateFile(logs.directory)
+        self._past = read_registration(logs.directory)
         self._held_epoch = epoch_held(logs.directory, closed_in_order=was_closed_in_order(logs.directory))
+        self._incarnation_id = (self._past and self._past.registering) or around.new_uuid()
         self._changed = asyncio.Event()
         self._left = False
         self._rates: dict[str, int] = {}
@@ -160,7 +163,7 @@ class ClusterPlace:
             BrokerIdentity(
                 broker_id=self._config.node_id,
                 cluster_id=self._logs.cluster_id,
-                incarnation_id=self._around.new_uuid(),
+                incarnation_id=self._incarnation_id,
                 end_points=end_points_of(self._config),
                 rack=self._config.broker_rack,
                 previous_broker_epoch=self._held_epoch,
@@ -200,19 +203,22 @@ class ClusterPlace:
             start(self._take_part(broker))
             for work in (controller.run, controller.keep_snapshots, self.active.run, self._vigil.run):
                 start(work())
+            if self._past is not None:
+                await self._write(replace(self._past, registering=self._incarnation_id))
             start(self._live(broker))
             start(self._tell_what_is_missing())
             await self._until(lambda: self.life.broker_epoch >= 0)
-            registration = PastRegistration(
-                broker_epoch=self.life.broker_epoch, survives_a_crash=self._config.flush_policy == "group"
-            )
-            with usable(self._config.data_dir):
-                await self._thread.run(partial(write_registration, self._logs.directory, registration))
+            survives = self._config.flush_policy == "group"
+            await self._write(PastRegistration(broker_epoch=self.life.broker_epoch, survives_a_crash=survives))
             await self._until(lambda: controller.image.offset > self.life.broker_epoch)
             with usable(self._config.data_dir):
                 records = await self._take_up(broker, start)
             yield records
             await self._leave()
+
+    async def _write(self, registration: PastRegistration) -> None:
+        with usable(self._config.data_dir):
+            await self._thread.run(partial(write_registration, self._logs.directory, registration))
 
     @asynccontextmanager
     async def controlling(self, broker: "Broker") -> AsyncIterator[None]:

@@ -4,8 +4,13 @@
 were. The next start says that epoch to the controller if nothing acknowledged in it can be lost here: after a stop in
 order, or where nothing is acknowledged before it is on the disk. The controller compares it with the one it knows, so
 that a folder that was emptied, or put back from an older copy, is not taken for the one that was in sync (KIP-966).
+
+A process that dies when the controller has taken it in, and the new epoch is not here yet, has appended nothing and
+acknowledged nothing. So its name is here first (`registering`), and the next start goes by it: it is the same
+incarnation, which keeps the epoch that nobody had heard of.
 """
 
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,10 +22,14 @@ UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRegistration:
-    """`survives_a_crash` says that every record was on the disk before it was acknowledged."""
+    """`survives_a_crash` says that every record was on the disk before it was acknowledged.
+
+    `registering` is the incarnation that was about to register, and may have, behind that epoch.
+    """
 
     broker_epoch: int
     survives_a_crash: bool
+    registering: uuid.UUID | None = None
 
 
 def read_registration(data: Directory) -> PastRegistration | None:
@@ -33,13 +42,20 @@ def read_registration(data: Directory) -> PastRegistration | None:
     epoch = rows.get("broker.epoch", "")
     if rows.get("version") != "0" or not epoch.isdecimal():
         return None  # whoever lost a file may have lost others
-    return PastRegistration(broker_epoch=int(epoch), survives_a_crash=rows.get("flush.policy") == "group")
+    try:
+        registering = uuid.UUID(rows["registering"]) if "registering" in rows else None
+    except ValueError:
+        return None
+    survives = rows.get("flush.policy") == "group"
+    return PastRegistration(broker_epoch=int(epoch), survives_a_crash=survives, registering=registering)
 
 
 def write_registration(data: Directory, registration: PastRegistration) -> None:
     """Remember it; durable when this returns. Raises OSError."""
     policy = "group" if registration.survives_a_crash else "os"
     text = f"version=0\nbroker.epoch={registration.broker_epoch}\nflush.policy={policy}\n"
+    if registration.registering is not None:
+        text += f"registering={registration.registering}\n"
     data.replace(NAME, text.encode())
 
 

@@ -17,8 +17,9 @@ from tidemill.broker.formatting import format_folder
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.node import Broker, StartRefused, open_broker
 from tidemill.broker.quorum.store import MetadataStore
-from tidemill.broker.registration_file import read_registration
+from tidemill.broker.registration_file import PastRegistration, read_registration, write_registration
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.runtime.disk import Directory
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.add_raft_voter import AddRaftVoterRequest
 from tidemill.core.wire.messages.add_raft_voter import Listener as AddedListener
@@ -492,3 +493,27 @@ async def test_a_disk_that_fails_during_a_start_ends_the_start(tmp_path: Path, m
         with pytest.raises(StartRefused, match="cannot be used"):
             async with asyncio.timeout(20), open_broker(BrokerConfig.parse(settings_of(tmp_path, cluster.ports, node))):
                 pass
+
+
+async def test_a_start_that_died_between_its_registration_and_its_file_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(data: Directory, registration: PastRegistration) -> None:
+        if registration.registering is None:
+            raise OSError(errno.EIO, "Input/output error")
+        write_registration(data, registration)
+
+    async with cluster_of_three(tmp_path) as cluster:
+        node = cluster.follower.node_id
+        await cluster.stop(node)
+        with monkeypatch.context() as patch:
+            patch.setattr("tidemill.broker.clustered.write_registration", refuse)
+            with pytest.raises(FolderRefused):
+                async with open_broker(BrokerConfig.parse(settings_of(tmp_path, cluster.ports, node))):
+                    pass
+        leader = next(each for each in cluster.brokers.values() if each.controller.leads)
+        registered = leader.controller.image.brokers[node].epoch
+        await cluster.start(node)
+        assert leader.controller.image.brokers[node].epoch == registered
+        past = read_registration(cluster.brokers[node].logs.directory)
+        assert past == PastRegistration(broker_epoch=registered, survives_a_crash=True)
