@@ -25,6 +25,7 @@ from tests.sim.world.branches import CALLS, HEARD, count_calls, refusals
 from tests.sim.world.invariants import Violation
 from tests.sim.world.plan import Plan, shrunk
 from tests.sim.world.planted import PLANTED
+from tests.sim.world.planted_clusters import hunted
 from tests.sim.world.rare import CrumblingNetwork
 from tests.sim.world.world import run
 from tidemill.broker.node import StartRefused
@@ -150,3 +151,15 @@ def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises((Violation, StartRefused)) as found:
         hunt()
     assert "TIDEMILL_SIM_SEED=" in "".join(found.value.__notes__)
+
+
+QUICKLY = {"ack_before_isr_commit": 0, "lost_snapshot_chunk": 4, "truncate_to_high_watermark": 0}
+"""Wrong variants of a cluster that a few worlds find, from that one on; `--planted all` hunts the others too."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", sorted(QUICKLY))
+def test_wrong_variants_of_a_cluster_are_found(name: str) -> None:
+    prey = hunted(name, first=QUICKLY[name], seeds=5)
+    assert prey.is_found, prey
+    assert "it does not settle" not in prey.failure, "a rule finds it, not the end"

@@ -5,6 +5,9 @@ clusters of three and a twelfth of clusters of five; `--nodes 3` has them all of
 what was done to them, how often and in how many of them rare branches of the broker were taken, and of every one that
 went wrong what and how: shrunk, as the line that `tests/sim/seeds/world.txt` keeps (`--keep` writes it there). The exit
 code is 1 if any did.
+
+`python -m tests.sim.world --planted all` hunts each wrong variant of a cluster, in worlds of three nodes from the first
+seed on, and says which seed found it; the exit code is 1 if so many did not.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from pathlib import Path
 
 from tests.sim.world.lives import Lived, live
 from tests.sim.world.plan import Plan
+from tests.sim.world.planted_clusters import PLANTED_IN_CLUSTERS, hunted
 
 TWELFTHS = {1: 9, 3: 2, 5: 1}
 """Of all seeds those of worlds with so many nodes, unless one kind is asked for."""
@@ -76,6 +80,16 @@ def shares(seeds: int) -> dict[int, int]:
     return found
 
 
+def hunt(names: list[str], wanted: argparse.Namespace) -> int:
+    """Find what is planted; 0 if all was found."""
+    found = 0
+    with multiprocessing.get_context("spawn").Pool(wanted.processes, maxtasksperchild=1) as pool:
+        for prey in pool.imap_unordered(partial(hunted, first=wanted.first, seeds=wanted.seeds), names):
+            print(prey, flush=True)
+            found += prey.is_found
+    return 0 if found == len(names) else 1
+
+
 def main() -> int:
     """Parse the command line and live."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.world", description=__doc__)
@@ -85,7 +99,10 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no-shrink", action="store_true", help="only name the seeds that fail")
     parser.add_argument("--keep", action="store_true", help=f"add what fails to {SEEDS.name}")
+    parser.add_argument("--planted", choices=("all", *PLANTED_IN_CLUSTERS), help="a wrong variant to find")
     wanted = parser.parse_args()
+    if wanted.planted:
+        return hunt([wanted.planted] if wanted.planted != "all" else list(PLANTED_IN_CLUSTERS), wanted)
     kinds = shares(wanted.seeds) if wanted.nodes is None else {wanted.nodes: wanted.seeds}
     failed: list[Lived] = []
     with multiprocessing.get_context("spawn").Pool(wanted.processes, maxtasksperchild=200) as pool:

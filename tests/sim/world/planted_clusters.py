@@ -3,12 +3,17 @@
 Planted as those of one node are (`planted`), by replacing one method or two.
 """
 
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests.sim.world.invariants import Violation
+from tests.sim.world.plan import Plan
 from tests.sim.world.planted import Plant
+from tests.sim.world.world import run
+from tidemill.broker.node import StartRefused
 from tidemill.broker.quorum import in_sync, incoming, leadership
 from tidemill.broker.quorum.election_state import ElectionStateFile
 from tidemill.broker.quorum.raft.download import Download
@@ -106,3 +111,34 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         lost_snapshot_chunk,
     )
 }
+
+
+class Prey(NamedTuple):
+    """A wrong variant and how it came to light; `worlds` is how many that took."""
+
+    name: str
+    worlds: int
+    seconds: float
+    failure: str
+
+    @property
+    def is_found(self) -> bool:
+        """Whether it did."""
+        return bool(self.failure)
+
+    def __str__(self) -> str:
+        outcome = f"found by world {self.worlds}: {self.failure}" if self.failure else f"NOT FOUND in {self.worlds}"
+        return f"{self.name}: {outcome} ({self.seconds:.0f} s)"
+
+
+def hunted(name: str, *, first: int = 0, seeds: int = 1000) -> Prey:
+    """Live with a wrong variant, world after world of three nodes, until one is not as it should be."""
+    begun = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        PLANTED_IN_CLUSTERS[name](patch)
+        for seed in range(first, first + seeds):
+            try:
+                run(Plan(seed, 3))
+            except (Violation, StartRefused) as failure:
+                return Prey(name, seed - first + 1, time.monotonic() - begun, str(failure).splitlines()[0][:160])
+    return Prey(name, seeds, time.monotonic() - begun, "")
