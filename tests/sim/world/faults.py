@@ -2,7 +2,7 @@
 
 One fault after the other, each on a machine that chance chooses, or on several of them at once where there are several;
 after a while it ends. What a seed may do at all is a sample of everything, so that some worlds know one kind of trouble
-only, and much of it.
+only, and much of it. In half of all clusters machines die beside all that, so that troubles meet.
 """
 
 import asyncio
@@ -54,6 +54,17 @@ class Faults:
                 lasts_s = self._rng.choice(chosen)()
                 await asyncio.sleep(lasts_s)
                 self._world.lift()
+
+    async def run_beside(self) -> None:
+        """Let machines die now and then, whatever else is going on."""
+        kinds = [
+            kind for kind in (self._kill, self._power_cut) if kind.__name__.removeprefix("_") in self._world.plan.faults
+        ]
+        rest_s = self._rng.choice((0.0, 0.0, 3.0, 6.0))
+        while kinds and rest_s and not self._world.enough:
+            await asyncio.sleep(rest_s * self._rng.random())
+            if not self._world.enough:
+                self._rng.choice(kinds)()
 
     def _note(self, what: str) -> None:
         self._world.happened(Fault(self._world.loop.time(), "world", what))

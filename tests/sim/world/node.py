@@ -271,7 +271,11 @@ class SimulatedNode:
         self._dismiss(life)
         self._world.happened(Ended(self._world.loop.time(), self.name, life.number, how.split(":")[0]))
         with place("world"):
-            self._world.loop.call_later(self._rng.choice((0.01, 0.5, 3.0)) * self._rng.random(), self.start)
+            self._world.loop.call_later(self._rest_s() * self._rng.random(), self.start)
+
+    def _rest_s(self) -> float:
+        """The longest that it may be off; without others everybody waits for it."""
+        return self._rng.choice((0.01, 0.5, 3.0) if self.config.cluster is None else (0.01, 0.5, 3.0, 8.0))
 
     def _dismiss(self, life: Life) -> None:
         """Let go of what is left of a program, again and again: it may wait for what never comes more than once."""

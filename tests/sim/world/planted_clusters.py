@@ -40,16 +40,21 @@ def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def high_watermark_of_a_stale_leader(patch: pytest.MonkeyPatch) -> None:
-    """A follower takes a high watermark for true before it knows that its log is that leader's."""
-    real = PartitionMachine.answered
+    """Whoever led takes all that it has for committed, when it hears of another leader and when it comes back."""
+    assigned, begin = PartitionMachine.assigned, PartitionMachine.__init__
 
-    def answered(machine: PartitionMachine, leader_epoch: int, *, high_watermark: int, **named: Any) -> list[Action]:
-        actions = real(machine, leader_epoch, high_watermark=high_watermark, **named)
-        if machine.role is Role.FOLLOWER:
-            machine.high_watermark = max(machine.high_watermark, min(high_watermark, named["log_end"]))
+    def assigned_after_it_led(machine: PartitionMachine, image: Any, *, log_end: int, now_ms: int) -> list[Action]:
+        led = machine.leads
+        actions = assigned(machine, image, log_end=log_end, now_ms=now_ms)
+        if led and not machine.leads:
+            machine.high_watermark = machine.held
         return actions
 
-    patch.setattr(PartitionMachine, "answered", answered)
+    def begin_where_it_ended(machine: PartitionMachine, node_id: int, *, held: int, **more: Any) -> None:
+        begin(machine, node_id, held=held, **{**more, "high_watermark": held})
+
+    patch.setattr(PartitionMachine, "assigned", assigned_after_it_led)
+    patch.setattr(PartitionMachine, "__init__", begin_where_it_ended)
 
 
 def ack_before_isr_commit(patch: pytest.MonkeyPatch) -> None:
@@ -58,11 +63,11 @@ def ack_before_isr_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_not_fsynced(patch: pytest.MonkeyPatch) -> None:
-    """What reaches the disk is the epoch; the vote in it is in memory."""
+    """What reaches the disk is the epoch; who got the vote in it, and who leads, is in memory."""
     real = ElectionStateFile.store
 
     def store(file: ElectionStateFile, state: ElectionState) -> None:
-        real(file, ElectionState(epoch=state.epoch, leader_id=state.leader_id))
+        real(file, ElectionState(epoch=state.epoch))
 
     patch.setattr(ElectionStateFile, "store", store)
 

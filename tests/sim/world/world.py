@@ -217,6 +217,9 @@ class World:
                 running.append(asyncio.ensure_future(client.run()))
         with place("world"):
             running.append(asyncio.ensure_future(Faults(self, self.rng).run()))
+            if len(self.nodes) > 1:
+                beside = Faults(self, random.Random(f"{self.plan.seed} beside"))
+                running.append(asyncio.ensure_future(beside.run_beside()))
         try:
             await asyncio.sleep(self.plan.seconds)
             self.enough = True
