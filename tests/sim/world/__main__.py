@@ -6,8 +6,8 @@ what was done to them, how often and in how many of them rare branches of the br
 went wrong what and how: shrunk, as the line that `tests/sim/seeds/world.txt` keeps (`--keep` writes it there). The exit
 code is 1 if any did.
 
-`python -m tests.sim.world --planted all` hunts each wrong variant of a cluster, in worlds of three nodes from the first
-seed on, and says which seed found it; the exit code is 1 if so many did not.
+`python -m tests.sim.world --planted all` hunts each wrong variant of a cluster, in worlds of three and of five nodes by
+turns, and says how many it took; the exit code is 1 if `--seeds` did not find one.
 """
 
 import argparse
