@@ -65,6 +65,8 @@ _WAIT_MS = 5_000
 _STOP_TIMEOUT = "30s"  # for a query to end when told to; Spark's own default waits for ever, also for a dead thread
 _LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Saves a fork of `chmod` for every file of a local checkpoint: a third of what a small batch takes."""
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""A batch is a few dozen rows to Spark: compiling Java for them takes longer than they do."""
 
 
 class TopicMissing(SourceStopped):
@@ -136,7 +138,7 @@ class WarehouseJob:
         master = self._config.master
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # under spark-submit the JVM is there already
         if not submitted:
-            runtime = prepare_environment(os.environ, folder)
+            runtime = prepare_environment(os.environ, folder, master)
             share_bytecode(os.environ)
             _, decoder = kernel()
             log.info(
@@ -151,7 +153,7 @@ class WarehouseJob:
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.appName(f"tidemill {self._config.name}")
-        settings = {**session_settings(master, folder), **self._config.spark}
+        settings = {**session_settings(master, folder), **_INTERPRETED, **self._config.spark}
         settings.setdefault("spark.sql.streaming.stopTimeout", _STOP_TIMEOUT)
         if master.startswith("local"):
             settings.setdefault("spark.sql.streaming.checkpointFileManagerClass", _LOCAL_CHECKPOINTS)

@@ -6,10 +6,18 @@ it would refuse to start, so it gets a launcher of its own that drops this one a
 
 The same Python that runs the driver has to run the workers; left alone, Spark takes whatever `python3` the path has and
 fails ten seconds later without saying why. And Spark starts many short Python processes: where Python is told not to
-write bytecode, each of them would compile pandas anew, for seconds, so they share a folder of this run's own for it.
+write bytecode and the packages were installed without, each of them would compile PySpark and NumPy anew, for seconds,
+so they share a folder of this run's own for it. Where bytecode lies beside the packages it is read there: an empty
+folder would hide it. For the same reason they start through a launcher that takes Spark's own archive of PySpark out of
+their path: nothing in an archive is ever compiled but anew, half a second for each process.
+
+A JVM on this machine plans and hands chunks on; records are decoded in Python and merged in Rust. So it compiles with
+the first compiler only: what the second one costs, seconds of CPU while the first batch waits, such a JVM earns back
+late or never.
 """
 
 import importlib.util
+import os
 import re
 import shlex
 import shutil
@@ -21,7 +29,9 @@ from pathlib import Path
 
 JAVA_MIN = 17  # what Spark 4 is compiled for
 VECTOR_MODULE = "jdk.incubator.vector"
+_COMPILES_ONCE = "-XX:TieredStopAtLevel=1"
 INSTALL_HINT = "install one (Debian: apt-get install openjdk-17-jre-headless) or run: pip install 'tidemill[demo]'"
+_IMPORTED = ("pyspark", "pyarrow", "numpy")  # by the processes that Spark starts; the large ones
 _VERSION = re.compile(r'"?(?:1\.)?(\d+)')
 _SHIM = """#!/bin/sh
 # Starts Java without the one module this runtime does not have.
@@ -30,6 +40,11 @@ for argument; do
     [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
 done
 exec {java} "$@"
+"""
+_LAUNCHER = """#!/bin/sh
+# Starts Python with the path of the job itself, without the archives that Spark puts in front of it.
+{path}
+exec {python} "$@"
 """
 
 
@@ -92,15 +107,43 @@ def inspect_java(home: Path) -> JavaRuntime | None:
     return JavaRuntime(home=home, version=int(number.group(1)) if number else 0, has_vector_module=has_vector)
 
 
-def prepare_environment(environ: MutableMapping[str, str], folder: Path) -> JavaRuntime:
-    """Point Spark at a Java and at this Python; `folder` takes the launcher if one is needed. Raises JavaMissing."""
+def prepare_environment(environ: MutableMapping[str, str], folder: Path, master: str = "local") -> JavaRuntime:
+    """Point Spark at a Java and at this Python; `folder` takes launchers for them. Raises JavaMissing."""
     runtime = find_java(environ)
     home = runtime.home if runtime.has_vector_module else make_shim(runtime, folder)
     environ["JAVA_HOME"] = str(home)
-    environ["PYSPARK_PYTHON"] = environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    python = worker_python(environ, folder) if master.startswith("local") else sys.executable
+    environ["PYSPARK_PYTHON"] = environ["PYSPARK_DRIVER_PYTHON"] = python  # tasks take the one, planners the other
+    if environ.get("PYTHONDONTWRITEBYTECODE") and not all(map(has_bytecode, _IMPORTED)):
+        del environ["PYTHONDONTWRITEBYTECODE"]
         environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     return runtime
+
+
+def has_bytecode(package: str) -> bool:
+    """Whether a package was installed with its bytecode, as pip does it and uv does not unless asked.
+
+    >>> has_bytecode("no_such_package")
+    False
+    """
+    spec = importlib.util.find_spec(package)
+    return bool(spec and spec.origin and Path(importlib.util.cache_from_source(spec.origin)).exists())
+
+
+def worker_python(environ: Mapping[str, str], folder: Path) -> str:
+    """What starts the workers on this machine: a launcher in `folder`, this Python itself where that cannot be.
+
+    A Spark that was named by `SPARK_HOME` may be another release than the installed package, so its archive stays.
+    """
+    program = folder / "python" / "python3"
+    if "SPARK_HOME" in environ:
+        return sys.executable
+    given = environ.get("PYTHONPATH")
+    path = "unset PYTHONPATH" if given is None else f"export PYTHONPATH={shlex.quote(given)}"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(_LAUNCHER.format(path=path, python=shlex.quote(sys.executable)), encoding="utf-8")
+    program.chmod(0o755)
+    return str(program) if os.access(program, os.X_OK) else sys.executable  # not where programs may not be started
 
 
 def share_bytecode(environ: Mapping[str, str]) -> None:
@@ -135,6 +178,6 @@ def session_settings(master: str, folder: Path) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder / "local"),
             # a streaming query's plan can nest deeper than the default stack
-            "spark.driver.extraJavaOptions": f"-Xss4m -Djava.io.tmpdir={folder / 'jvm'}",
+            "spark.driver.extraJavaOptions": f"-Xss4m {_COMPILES_ONCE} -Djava.io.tmpdir={folder / 'jvm'}",
         }
     return settings

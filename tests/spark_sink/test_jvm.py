@@ -1,5 +1,7 @@
 """Finding Java, and a launcher for one that was slimmed"""
 
+import os
+import py_compile
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +11,13 @@ import pytest
 from tidemill.spark_sink.jvm import (
     JavaMissing,
     find_java,
+    has_bytecode,
     inspect_java,
     make_shim,
     prepare_environment,
     session_settings,
     share_bytecode,
+    worker_python,
 )
 
 
@@ -69,13 +73,66 @@ def test_a_slim_java_gets_a_launcher_that_drops_one_argument(tmp_path: Path) -> 
     assert said == "<-cp><a b><Main><>"
 
 
-def test_the_environment_names_this_python(tmp_path: Path) -> None:
+def test_the_environment_names_a_java_and_this_python(tmp_path: Path) -> None:
+    environ = {"JAVA_HOME": str(java_home(tmp_path / "j", "17"))}
+    prepare_environment(environ, tmp_path / "work", "spark://far:7077")
+    assert environ == {
+        "JAVA_HOME": str(tmp_path / "j"),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+@pytest.mark.parametrize("given", [None, "/mine/it's:/other"])
+def test_workers_on_this_machine_have_the_path_of_the_job_and_not_sparks_archives(
+    tmp_path: Path, given: str | None
+) -> None:
+    environ = {"JAVA_HOME": str(java_home(tmp_path / "j", "17")), **({"PYTHONPATH": given} if given else {})}
+    prepare_environment(environ, tmp_path / "the work", "local[2]")
+    said = subprocess.run(
+        [environ["PYSPARK_PYTHON"], "-c", "import os, sys; print(os.environ.get('PYTHONPATH'), *sys.argv)", "a b"],
+        env={**os.environ, "PYTHONPATH": "/spark/python/lib/pyspark.zip:/mine"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == f"{given} -c a b\n"
+    assert environ["PYSPARK_DRIVER_PYTHON"] == environ["PYSPARK_PYTHON"]
+
+
+def test_workers_keep_the_archives_of_a_spark_that_was_named(tmp_path: Path) -> None:
+    assert worker_python({"SPARK_HOME": "/opt/spark"}, tmp_path) == sys.executable
+
+
+def test_workers_start_without_a_launcher_where_no_program_may_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # as on a file system mounted noexec
+    assert worker_python({}, tmp_path) == sys.executable
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_bytecode_gets_a_folder_only_where_the_packages_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    monkeypatch.setattr("tidemill.spark_sink.jvm.has_bytecode", lambda package: compiled)
     environ = {"JAVA_HOME": str(java_home(tmp_path / "j", "17")), "PYTHONDONTWRITEBYTECODE": "1"}
     prepare_environment(environ, tmp_path / "work")
-    assert environ["PYSPARK_PYTHON"] == sys.executable
-    assert environ["JAVA_HOME"] == str(tmp_path / "j")
-    assert "PYTHONDONTWRITEBYTECODE" not in environ
-    assert environ["PYTHONPYCACHEPREFIX"] == str(tmp_path / "work" / "bytecode")
+    assert environ.get("PYTHONDONTWRITEBYTECODE") == ("1" if compiled else None)
+    assert environ.get("PYTHONPYCACHEPREFIX") == (None if compiled else str(tmp_path / "work" / "bytecode"))
+
+
+def test_bytecode_is_looked_for_where_python_would_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    source = tmp_path / "fresh_package" / "__init__.py"
+    source.parent.mkdir()
+    source.write_text("")
+    assert not has_bytecode("fresh_package")
+    py_compile.compile(str(source))
+    assert has_bytecode("fresh_package")
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "elsewhere"))
+    assert not has_bytecode("fresh_package")
 
 
 def test_bytecode_is_shared_only_where_it_is_not_written_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,3 +148,8 @@ def test_bytecode_is_shared_only_where_it_is_not_written_anyway(monkeypatch: pyt
 def test_only_local_masters_are_bound_to_this_machine(tmp_path: Path) -> None:
     assert session_settings("local[2]", tmp_path)["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in session_settings("spark://far:7077", tmp_path)
+
+
+def test_only_a_jvm_of_this_machine_compiles_once(tmp_path: Path) -> None:
+    assert "-XX:TieredStopAtLevel=1" in session_settings("local[2]", tmp_path)["spark.driver.extraJavaOptions"]
+    assert "spark.driver.extraJavaOptions" not in session_settings("spark://far:7077", tmp_path)
