@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from tidemill.spark_sink.changes import KEPT, OFFSET
@@ -40,7 +39,7 @@ def values_missing(table: DeltaTable, source: pa.Table, keys: Sequence[str]) -> 
     return rows.take(at.combine_chunks().sort())
 
 
-def _filter(wanted: pa.Table) -> ds.Expression | None:
+def _filter(wanted: pa.Table) -> pc.Expression | None:
     """What the rows of the wanted keys fulfil, for leaving out files; None when nothing can be said."""
     conditions = []
     for name in wanted.column_names:
@@ -48,10 +47,10 @@ def _filter(wanted: pa.Table) -> ds.Expression | None:
         if not (pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)):
             continue  # text is not comparable with a file's own statistics, which are of another Arrow type
         if len(column) <= _NAMED_MAX:
-            conditions.append(ds.field(name).isin(pc.unique(column)))
+            conditions.append(pc.field(name).isin(pc.unique(column)))
         else:
             edges = pc.min_max(column)
-            conditions.append((ds.field(name) >= edges["min"]) & (ds.field(name) <= edges["max"]))
+            conditions.append((pc.field(name) >= edges["min"]) & (pc.field(name) <= edges["max"]))
     return functools.reduce(operator.and_, conditions) if conditions else None
 
 
