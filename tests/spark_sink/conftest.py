@@ -117,6 +117,17 @@ def poll(condition: Callable[[], object], what: str, timeout_s: float = 60, paus
         time.sleep(pause_s)
 
 
+def python_paths_below(pid: int) -> list[str]:
+    """The `PYTHONPATH` of each Python process that the JVM below `pid` has started; raises where there is none."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if any(word.startswith("pyspark.") for word in process.cmdline()):
+                found.append(process.environ().get("PYTHONPATH", ""))
+    assert found
+    return found
+
+
 def planners_below(pid: int) -> list[int]:
     """The Python processes in which the JVM below `pid` asks streaming sources for their offsets."""
     found = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from tests.spark_sink.conftest import Topics, planners_below, poll
+from tests.spark_sink.conftest import Topics, planners_below, poll, python_paths_below
 from tests.spark_sink.debezium_events import Message, Shop, small_row
 from tests.spark_sink.running_job import WAIT_S, Job
 
@@ -51,6 +51,7 @@ class TestInSpark:
                 job.says("tidemill spark: the Spark JVM is gone")
         job.start().says('"lag": 0')
         assert job.rows() == shop.rows  # what does not lag is in the table
+        assert not any("pyspark.zip" in path for path in python_paths_below(job.pid))  # each would compile it anew
         job.terminate()
         assert job.wait() == 0
 
