@@ -251,10 +251,21 @@ _CLUSTER = (
     _int("replica.fetch.backoff.ms", 1000, "Longest pause of a follower after failures.", 1),
 )  # fmt: skip
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_ALWAYS = "org.apache.kafka.common.replica.LeaderSelector"
+
+
+def _selector(value: Value) -> str | None:
+    return None if value in ("", RACK_AWARE, LEADER_ALWAYS) else f"only {RACK_AWARE} is known: no Java is loaded"
+
+
 _REPLICATION = (
     _long("replica.lag.time.max.ms", 30_000,
           "How long a leader counts on a follower that does not catch up, before it is asked out of the ISR and "
           "acks=all waits for it no longer.", 1, importance=_HIGH),
+    _text("replica.selector.class", "",
+          f"Where consumers with a client.rack read: {RACK_AWARE} sends them to a replica in their rack, and lets them "
+          "read at followers; empty or LeaderSelector has all of them read at the leader.", valid=_selector),
     *(
         _long(name, _LONG_MAX, f"Most bytes a second that {what}; one node alone has nothing to move.", 0, dynamic=True,
               importance=_LOW)
@@ -391,6 +402,7 @@ class BrokerConfig:
     message_max_bytes: int
     min_insync_replicas: int
     replica_lag_time_max_ms: int
+    replica_selector_class: str
     socket_request_max_bytes: int
     connections_max_idle_ms: int
     queued_max_request_bytes: int
@@ -413,6 +425,11 @@ class BrokerConfig:
     cluster: "ClusterSettings | None" = None
     static: Mapping[str, str] = field(default_factory=dict)  # as given, for DescribeConfigs
     values: Mapping[str, Value] = field(default_factory=dict)  # every key, parsed
+
+    @property
+    def reads_nearby(self) -> bool:
+        """Whether consumers may read at followers."""
+        return self.replica_selector_class == RACK_AWARE
 
     @property
     def listen(self) -> tuple[ListenAddress, ...]:

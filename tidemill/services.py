@@ -175,7 +175,7 @@ class Cluster:
     """Broker nodes that are one cluster, each a process that is broker and controller.
 
     `ports` are two for each node, for its clients and for the other controllers; `nodes` are by node id, from 1 on.
-    `listener` is that of clients and brokers.
+    `listener` is that of clients and brokers, `racks` those of the nodes, if they are in any.
     """
 
     def __init__(
@@ -186,6 +186,7 @@ class Cluster:
         *,
         settings: Mapping[str, str] | None = None,
         listener: str = "PLAINTEXT",
+        racks: Sequence[str] = (),
     ) -> None:
         self.name = name
         self._folder = folder
@@ -203,6 +204,8 @@ class Cluster:
         self.nodes: dict[int, Service] = {}
         for node, (port, controller) in enumerate(zip(clients, controllers, strict=True), 1):
             own = {"listeners": f"{listener}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"}
+            if racks:
+                own["broker.rack"] = racks[node - 1]
             self.nodes[node] = self._node(node, own)
 
     def _node(self, node: int, own: Mapping[str, str]) -> Service:

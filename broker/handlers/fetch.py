@@ -4,7 +4,7 @@ versions: 4-18
   5  log start offset per partition
   7  incremental fetch sessions (`tidemill.broker.fetch_sessions`)
   9  current leader epoch
-  11 rack of the client, preferred read replica (not used)
+  11 rack of the client, preferred read replica
   12 flexible; last fetched epoch, diverging epoch
   13 topic ids for names
   15 replica state in place of the replica id
@@ -26,7 +26,8 @@ The partition that is read first rotates from request to request, or by the sess
 partition cannot starve the others.
 With `isolation_level` read_committed the same is returned: there are no transactions, so nothing is unstable.
 
-Not here: what is different where a broker fetches what it copies (`fetch_follower`).
+Not here: what is different where a broker fetches what it copies (`fetch_follower`), and where consumers may read at
+followers (`fetch_nearby`).
 """
 
 import asyncio
@@ -62,6 +63,7 @@ from tidemill.core.wire.messages.fetch import (
 )
 
 READ_COMMITTED = 1
+RACKS_VERSION = 11
 TOP_LEVEL_ERROR_VERSION = SINCE["FetchResponse.error_code"]
 
 COPIED_BYTES_MAX = 2**20
@@ -146,7 +148,7 @@ class Fetch:
                     partitions[number] = row_of(found, partition.partition, b"", aborted)
                     continue
                 left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
-                partitions[number] = _read_one(found, partition, number, aborted, left, read, may_block)
+                partitions[number] = read_one(found, partition, number, aborted, left, read, may_block)
             except KafkaError as error:
                 read.answer_now = True
                 partitions[number] = failed(broker, wanted[number], error)
@@ -206,6 +208,10 @@ def serve(
         from tidemill.broker.handlers.fetch_follower import FollowerFetch  # a broker by itself never needs it
 
         fetch: Fetch = FollowerFetch(broker, request, turn, who)
+    elif broker.config.reads_nearby and api_version >= RACKS_VERSION:
+        from tidemill.broker.handlers.fetch_nearby import NearbyFetch
+
+        fetch = NearbyFetch(broker, request, turn, who)
     else:
         fetch = Fetch(broker, request, turn, who)
     read = _read_all(fetch, may_block=False)
@@ -287,7 +293,7 @@ def _read_all(fetch: Fetch, *, may_block: bool = True) -> Read:
     return read
 
 
-def _read_one(
+def read_one(
     found: Replica,
     partition: FetchPartition,
     number: int,
@@ -296,6 +302,7 @@ def _read_one(
     read: Read,
     may_block: bool,
 ) -> PartitionData:
+    """What there is of one partition, in `left` bytes."""
     if partition.last_fetched_epoch >= 0:
         diverging = diverging_epoch(found, partition)
         if diverging is not None:
@@ -320,8 +327,9 @@ def row_of(
     records: bytes | memoryview,
     aborted: Aborted,
     diverging: EpochEndOffset = _NO_EPOCH,
+    nearer: int = _NO_REPLICA,
 ) -> PartitionData:
-    """What is told of a partition in which nothing is wrong."""
+    """What is told of a partition in which nothing is wrong; `nearer` is a replica to read at instead."""
     return new_tuple(
         PartitionData,
         (
@@ -334,7 +342,7 @@ def row_of(
             _NO_LEADER,
             _NO_SNAPSHOT,
             aborted,
-            _NO_REPLICA,
+            nearer,
             records,
         ),
     )
