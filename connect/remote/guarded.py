@@ -131,8 +131,11 @@ class _Guardian:
         return guarded
 
     def order(self, facts: Mapping[str, object], files: tuple[int, ...] = ()) -> None:
-        """Send an order, after those before it."""
-        self._orders.put_nowait((encode(dict(facts), files), files))
+        """Send an order, after those before it; nobody is left to obey one that comes too late."""
+        if self.gone.is_set():
+            _close(files)
+        else:
+            self._orders.put_nowait((encode(dict(facts), files), files))
 
     def kill(self) -> None:
         """End the process itself."""

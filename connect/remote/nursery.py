@@ -130,7 +130,7 @@ class Nursery:
             self._say({"said": "died", "number": number, "status": int(signal.SIGKILL), "reason": reason})
             return
         if pid == 0:
-            _live(line, lambda: self._leave(me, others))
+            _live(line, lambda: self._leave(me, others))  # never returns
         self._children[pid], self._pids[number] = number, pid
 
     def _leave(self, parent: int, others: Sequence[Line]) -> None:
@@ -138,6 +138,8 @@ class Nursery:
         die_with_parent(parent)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if self._always:
+            importlib.invalidate_caches()  # the plugin is still to be imported, and may be new
         self._guardian.close()
         close_files((self._wake, self._waker, *(file for line in others for file in line.files)))
 
@@ -202,7 +204,6 @@ def _be_nursery(plugin: str, end: int) -> NoReturn:
     try:
         if not separator:
             raise ImportError(f"{plugin!r} does not say which module it is in")
-        importlib.invalidate_caches()
         importlib.import_module(module)
     except BaseException as error:
         guardian.send({"said": "unfit", "reason": f"{type(error).__name__}: {error}"})
@@ -238,7 +239,6 @@ def _be_task(label: str, output: int, stream: int) -> int:
     # handler, unlike SIG_IGN, is not passed on to programs that the task starts.
     for number in SIGNALS:
         signal.signal(number, _leave_it_to_the_worker)
-    importlib.invalidate_caches()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     from tidemill.connect.remote.sdk import run

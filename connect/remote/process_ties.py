@@ -108,15 +108,15 @@ def rename(name: str) -> None:
 
 def share_memory_arenas() -> None:
     """Have all threads of this process, and of what it forks, allocate from two arenas: each would begin its own."""
-    if sys.platform == "linux":
-        library = ctypes.CDLL(None)
-        if hasattr(library, "mallopt"):  # musl has one arena for all
-            library.mallopt(M_ARENA_MAX, 2)
+    if sys.platform == "linux" and hasattr(_LIBRARY, "mallopt"):  # musl has one arena for all
+        _LIBRARY.mallopt(M_ARENA_MAX, 2)
+
+
+_LIBRARY = ctypes.CDLL(None, use_errno=True)  # once: every one is a class, which a task would have for itself
 
 
 def _prctl(option: int, value: object) -> None:
     if sys.platform != "linux":
         return
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, value, 0, 0, 0) != 0:
+    if _LIBRARY.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

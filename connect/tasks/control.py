@@ -7,6 +7,8 @@ task that is stuck still shows what it last knew.
 """
 
 import enum
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +22,9 @@ from tidemill.core.runtime.clock import Clock, SystemClock
 PATIENCE_S = 3.0
 """For calls that should return at once, such as `poll`; writing a batch may take longer."""
 
+
+STACK_MAX = 4
+"""Functions told of a call that does not return, the innermost first."""
 
 PAUSE_CHECK_S = 60.0
 """Between looks at a pause; a wish wakes the wait, so this is only a bound."""
@@ -43,6 +48,7 @@ class _Call(NamedTuple):
     name: str
     began: float
     patience_s: float
+    thread: int
 
 
 class TaskControl:
@@ -163,14 +169,17 @@ class TaskControl:
         if call is None or now - call.began < call.patience_s:
             return None
         return Problem(
-            message=f"{call.name}() of the plugin has not returned: it waits for something, or has much to do",
+            message=shortened(
+                f"{call.name}() of the plugin has not returned: it waits for something, or has much to do; "
+                f"it is at {_place(call.thread)}"
+            ),
             since_ms=self._clock.now_ms() - int((now - call.began) * 1000),
         )
 
     @contextmanager
     def calling(self, name: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
         """Around a call into the plugin: one that takes longer than `patience_s` is a problem, too."""
-        self._call = _Call(name, self._clock.monotonic(), patience_s)
+        self._call = _Call(name, self._clock.monotonic(), patience_s, threading.get_ident())
         try:
             yield
         finally:
@@ -201,3 +210,14 @@ class TaskControl:
     def announce_completion(self) -> None:
         """Say that the input has ended."""
         self._announce(News.COMPLETED)
+
+
+def _place(thread: int) -> str:
+    """Where a thread is, and who called that; functions of C show as the line that called them."""
+    frame = sys._current_frames().get(thread)
+    found: list[str] = []
+    while frame is not None and len(found) < STACK_MAX:
+        code = frame.f_code
+        found.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}")
+        frame = frame.f_back
+    return ", called from ".join(found) or "its end"

@@ -19,7 +19,7 @@ from tidemill.core.runtime.clock import Clock
 
 READ_BATCH = 1_000
 METADATA_S = 1.0
-POLL_S = 0.05  # the last batch is never full: what is waited here is added to every start
+POLL_S = 0.05  # for the next message, be it one about an end
 
 _HOPELESS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._AUTHENTICATION}
 """Errors that waiting does not cure; all others the client retries by itself until the deadline."""
@@ -106,7 +106,8 @@ class _Reader:
         self.consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in waiting])
         while waiting:
             self._check("its end was not reached in time")
-            for message in self.consumer.consume(READ_BATCH, POLL_S):
+            # A batch that does not fill up is waited for to the last moment, so only what is there is asked for.
+            for message in self.consumer.consume(1, POLL_S) + self.consumer.consume(READ_BATCH, 0):
                 error = message.error()
                 if error is None:
                     offsets.take(message.key(), message.value())

@@ -134,3 +134,30 @@ def test_a_problem_that_is_not_said_again_fades() -> None:
     subject.problem_over_in("job", 3)
     clock.advance(3_000)
     assert subject.current_problem() is None
+
+
+def test_a_call_that_does_not_return_is_told_with_the_place_it_is_at() -> None:
+    clock = ManualClock(5_000_000)
+    subject = TaskControl(lambda news: None, clock=clock)
+    inside, leave = threading.Event(), threading.Event()
+
+    def poll_a_database() -> None:
+        inside.set()
+        leave.wait(30)
+
+    def run() -> None:
+        with subject.calling("poll"):
+            poll_a_database()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert inside.wait(30)
+    assert subject.current_problem() is None, "not yet"
+    clock.advance(4_000)
+    problem = subject.current_problem()
+    leave.set()
+    thread.join()
+    assert problem is not None and problem.since_ms == 5_000_000
+    assert problem.message.startswith("poll() of the plugin has not returned")
+    assert "in poll_a_database, called from test_control.py:" in problem.message
+    assert subject.current_problem() is None
