@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.connect.conftest import python_path
+from tidemill.connect.loader import GROUP
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote.frames import FrameReader, frame
 from tidemill.connect.remote.orders import Line, OrderSocket, close_files
@@ -47,6 +49,11 @@ class Guardian:
             number = -next(self._numbers)
             self.first.send({"do": "nursery", "number": number, "plugin": plugin}, (theirs.fileno(),))
         return OrderSocket(ours)
+
+    def drop(self, nursery: OrderSocket) -> None:
+        """Let a nursery end, and hear of it."""
+        nursery.close()
+        assert heard(self.first)["said"] == "died"
 
     def fork(self, line: OrderSocket) -> tuple[int, socket.socket]:
         """Have a task forked: its number, and the stream to it."""
@@ -88,9 +95,15 @@ def until_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture
-def guardian(tmp_path: Path) -> Iterator[Guardian]:
-    found = Guardian(tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where plugins are found."""
+    return tmp_path_factory.mktemp("plugins")
+
+
+@pytest.fixture(scope="module")
+def guardian(folder: Path) -> Iterator[Guardian]:
+    found = Guardian(folder)
     assert heard(found.first) == {"said": "ready"}
     yield found
     found.first.close()
@@ -127,13 +140,12 @@ def test_a_nursery_takes_its_tasks_with_it(guardian: Guardian) -> None:
     _, stream = guardian.fork(nursery)
     with stream:
         pid = hello(stream)
-        nursery.close()
+        guardian.drop(nursery)
         until_gone(pid)
-    assert heard(guardian.first)["said"] == "died"
 
 
-def test_a_plugin_that_was_edited_is_not_forked_any_more(guardian: Guardian, tmp_path: Path) -> None:
-    file = tmp_path / "edited_plugin.py"
+def test_a_plugin_that_was_edited_is_not_forked_any_more(guardian: Guardian, folder: Path) -> None:
+    file = folder / "edited_plugin.py"
     file.write_text("version = 1\n")
     nursery = guardian.nursery("edited_plugin:plugin")
     assert heard(nursery) == {"said": "ready"}
@@ -148,7 +160,7 @@ def test_a_plugin_that_was_edited_is_not_forked_any_more(guardian: Guardian, tmp
         assert line.facts == {"said": "stale", "number": number}
         assert len(line.files) == 2, "they are for another nursery"
         close_files(line.files)
-    nursery.close()
+    guardian.drop(nursery)
 
 
 @pytest.mark.parametrize(
@@ -160,19 +172,38 @@ def test_a_plugin_that_was_edited_is_not_forked_any_more(guardian: Guardian, tmp
     ],
 )
 def test_a_plugin_that_cannot_be_imported_ahead_says_why(
-    guardian: Guardian, tmp_path: Path, text: str, reason: str
+    guardian: Guardian, folder: Path, text: str, reason: str
 ) -> None:
-    (tmp_path / "odd_plugin.py").write_text(text + "\n")
+    (folder / "odd_plugin.py").write_text(text + "\n")
     nursery = guardian.nursery("odd_plugin:plugin")
     said = heard(nursery)
     assert said["said"] == "unfit" and reason in said["reason"]
     assert heard(nursery) == {"said": "nothing more"}
-    assert heard(guardian.first)["said"] == "died"
-    nursery.close()
+    guardian.drop(nursery)
 
 
 def test_a_plugin_that_is_only_a_name_is_not_imported_ahead(guardian: Guardian) -> None:
     nursery = guardian.nursery("FileStreamSource")
     assert "does not say which module" in heard(nursery)["reason"]
-    assert heard(guardian.first)["said"] == "died"
-    nursery.close()
+    guardian.drop(nursery)
+
+
+@pytest.mark.parametrize("target", sorted({point.value for point in entry_points(group=GROUP)}))
+def test_the_plugins_that_are_shipped_can_be_imported_ahead(guardian: Guardian, target: str) -> None:
+    nursery = guardian.nursery(target)
+    assert heard(nursery) == {"said": "ready"}
+    guardian.drop(nursery)
+
+
+def test_a_task_has_little_of_its_own_and_no_thread_before_it_begins(guardian: Guardian) -> None:
+    """What it costs beside that is its clients and its plugin."""
+    nursery = guardian.nursery("tidemill.connect.plugins.file:file_source")
+    assert heard(nursery) == {"said": "ready"}
+    _, stream = guardian.fork(nursery)
+    with stream:
+        pid = hello(stream)
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        own_kib = sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+        assert own_kib < 8_000, "2,000 to 3,000; an interpreter with all that is imported has 40,000"
+        assert len(os.listdir(f"/proc/{pid}/task")) == 1
+    guardian.drop(nursery)
