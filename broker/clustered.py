@@ -45,6 +45,7 @@ from tidemill.broker.quorum.metadata import NewTopic, TopicImage
 from tidemill.broker.quorum.node_wire import isr_to_wire
 from tidemill.broker.quorum.raft.machine import CommittedDataLost
 from tidemill.broker.quorum.raft.voters import VoterEndpoint
+from tidemill.broker.quorum.records import MetadataFormatError
 from tidemill.broker.quorum.store import MetadataStore
 from tidemill.broker.quorum.vigil import Vigil
 from tidemill.broker.registration_file import PastRegistration, epoch_held, read_registration, write_registration
@@ -358,6 +359,12 @@ class ClusterPlace:
                 broker,
                 f"the metadata log in {self._config.data_dir} contradicts what the cluster agreed on ({error}): was "
                 "the folder put back from another time? Start this node with an empty one",
+            )
+        except MetadataFormatError as error:
+            self._drive_out(
+                broker,
+                f"the cluster's metadata has something that this version cannot read ({error}): start this node with "
+                "the version that the others run; its folder stays as it is",
             )
         except (OSError, CorruptMessage) as error:
             self._drive_out(broker, f"the metadata log in {self._config.data_dir} cannot be used: {error}")

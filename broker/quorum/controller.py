@@ -229,6 +229,13 @@ class Controller:
             log.warning("cut an unfinished write off the metadata log", torn_bytes=loaded.torn_bytes)
         for sentence in loaded.damaged:
             log.error("went back to an older snapshot and the log behind it", reason=sentence)
+        if self._store.has_forgotten:
+            log.error(
+                "something is gone of the metadata log that this node had said to hold: is the disk sound? It fetches "
+                "that again, and votes for nobody before; where no controller leads without it, restore a backup",
+                offset_end=self._store.offset_end,
+                once_held=loaded.once_held,
+            )
         end = self._store.log_start_offset if several else self._store.offset_end
         self._image, self._removed = draft.freeze(end), draft.removed
         self._speculative = self._told = self._image

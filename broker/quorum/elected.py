@@ -37,6 +37,7 @@ from tidemill.broker.quorum.raft.actions import (
     BeginSnapshot,
     InstallSnapshot,
     Persist,
+    Remember,
     Reply,
     ReplyWithRecords,
     ReplyWithSnapshot,
@@ -65,7 +66,7 @@ from tidemill.broker.quorum.raft.settings import QuorumSettings
 from tidemill.broker.quorum.raft.voter_history import BOOTSTRAPPED
 from tidemill.broker.quorum.raft.voters import VoterEndpoint, VoterSet
 from tidemill.broker.quorum.raft.wire import answer_from_wire, answer_to_wire, request_from_wire, request_to_wire
-from tidemill.broker.quorum.records import MetadataRecord
+from tidemill.broker.quorum.records import MetadataFormatError, MetadataRecord
 from tidemill.broker.quorum.snapshot import SnapshotId
 from tidemill.broker.quorum.store import MetadataStore, MetadataStoreError
 from tidemill.broker.quorum.transport import Transport, Unreachable
@@ -80,6 +81,10 @@ log = structlog.get_logger("tidemill.broker.quorum")
 
 READ_BYTES: Final = 2**20
 """So much of the log is taken in at once when another has decided."""
+
+
+FLOOR_INTERVAL_MS: Final = 1_000
+"""How often it is made durable how much of the log is: a power cut may cost the memory of this long."""
 
 
 class Follower(Protocol):
@@ -194,6 +199,7 @@ class Elected:
             directory_id=identity.directory_id,
             endpoints=identity.endpoints,
             bootstrap=bootstrap,
+            has_forgotten=store.has_forgotten,
         )
         self._events: deque[Event] = deque(
             VotersChanged(offset=offset, voters=each) for offset, each in store.voter_sets
@@ -204,6 +210,7 @@ class Elected:
         self._asked: dict[int, asyncio.Future[Response]] = {}
         self._tokens = 0
         self._tasks: asyncio.TaskGroup
+        self._floor_end, self._floor_due_ms = store.durable_end, 0
         self._applied = store.log_start_offset
         self._active_in = -1  # the epoch in which this node decides
         self._committing: tuple[int, asyncio.Future[None]] | None = None
@@ -345,7 +352,10 @@ class Elected:
     # -- one event after the other
 
     async def run(self) -> None:
-        """Take part in the quorum until cancelled; raises CommittedDataLost."""
+        """Take part in the quorum until cancelled.
+
+        Raises CommittedDataLost, and MetadataFormatError where others have written what this version cannot read.
+        """
         self._put(Tick())
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -379,6 +389,9 @@ class Elected:
         try:
             for action in self.machine.step(event, self._now_ms()):
                 await self._do(action)
+            if self._floor_end != self._store.durable_end and self._now_ms() >= self._floor_due_ms:
+                self._floor_end, self._floor_due_ms = self._store.durable_end, self._now_ms() + FLOOR_INTERVAL_MS
+                await self._thread.run(self._store.sync_floor)
             await self._settle()
         except CommittedDataLost as error:
             log.error("this node's metadata log and the leader's contradict each other", reason=str(error))
@@ -393,6 +406,11 @@ class Elected:
             case Persist():
                 await self._thread.run(lambda: self._election.store(action.state))
                 log.info("epoch of the metadata quorum", epoch=action.state.epoch, leader=action.state.leader_id)
+            case Remember():
+                await self._thread.run(self._store.remember)
+                log.info(
+                    "the metadata log has again what is committed: this node votes", offset=self._store.durable_end
+                )
             case Send():
                 self._tasks.create_task(self._ask(action))
             case Reply():
@@ -553,6 +571,8 @@ class Elected:
                     await self._install(action.snapshot_id)
         except (ValueError, OSError) as error:
             await self._discard_incoming()  # what fills the disk would stay on it
+            if isinstance(error, MetadataFormatError):
+                raise
             if isinstance(error, MetadataStoreError):
                 self._tolerate(error)
             elif isinstance(error, OSError) and error.errno not in DISK_FULL:

@@ -43,6 +43,9 @@ else:
 log = structlog.get_logger("tidemill.broker.quorum")
 
 SERVICE: Final = "tidemill.quorum"
+IDLE_S: Final = 300.0
+"""So long a connection is kept that nobody uses; members of a quorum ask one another twice in a second."""
+
 CONNECTION_GRACE_S: Final = 0.2
 """How long calls that are being answered may take when this node stops."""
 
@@ -88,6 +91,7 @@ class GrpcTransport:
     async def _ask(self, address: Address, call: Call, timeout_s: float) -> bytes:
         link = await self._link(address)
         link.calls += 1
+        link.used_s = asyncio.get_running_loop().time()
         try:
             answer: bytes = await link.channel.unary_unary(f"/{SERVICE}/{call.name}")(call.data, timeout=timeout_s)
             return answer
@@ -120,7 +124,23 @@ class GrpcTransport:
             self._links[address] = found
             if before is not None and not before.calls:
                 await before.channel.close()
+            await self._let_go()
         return found
+
+    async def _let_go(self) -> None:
+        """Of nodes that nobody has asked for long: they may have moved, or be gone."""
+        since_s = asyncio.get_running_loop().time() - IDLE_S
+        idle = {at: each for at, each in self._links.items() if each.used_s < since_s and not each.calls}
+        for address in idle:
+            del self._links[address]
+        self._versions.forget(idle)
+        for link in idle.values():
+            await link.channel.close()
+
+    @property
+    def connected(self) -> frozenset[Address]:
+        """The nodes for which a connection is kept."""
+        return frozenset(self._links)
 
     async def _connect(self, address: Address) -> Any:
         if self._tls is None:
@@ -158,12 +178,13 @@ class GrpcTransport:
 
 
 class _Link:
-    """Mutable: a channel, what it was made of, and the calls that are under way on it."""
+    """Mutable: a channel, what it was made of, the calls that are under way on it, and when the last one began."""
 
     def __init__(self, channel: Any, texts: "PemTexts | None") -> None:
         self.channel = channel
         self.texts = texts
         self.calls = 0
+        self.used_s = asyncio.get_running_loop().time()
 
 
 class _Methods(_Handler):

@@ -173,7 +173,7 @@ class LogLoader:
                     self._hear(view)
                     epoch = self.epochs.latest
             except MetadataFormatError as error:
-                raise self._corrupt(base, end, str(error)) from None
+                raise self._unreadable(base, end, error) from None
             self.offset_end = view.last_offset + 1
             segment.grow(view.base_offset, after - end)
             last, end = end, after
@@ -220,6 +220,15 @@ class LogLoader:
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
+
+    def _unreadable(self, base: int, position: int, error: MetadataFormatError) -> MetadataCorruptError:
+        """Of a batch that matches its CRC; among several a newer version of another node may have written it."""
+        if not self.replicated:
+            return self._corrupt(base, position, str(error))
+        return MetadataCorruptError(
+            f"The metadata log {self.directory.path}/{segment_file(base)} has at byte {position} what this version "
+            f"cannot read: {error}. Start the version that the other nodes run, or restore the file from a backup."
+        )
 
     def _corrupt(self, base: int, position: int, why: str) -> MetadataCorruptError:
         return MetadataCorruptError(

@@ -17,6 +17,9 @@ first the empty segment behind it is there, then it itself, then everything olde
 On a full disk decisions must still be taken, or nobody could delete what fills it: room for the next ones is set aside,
 also in a new segment before the old one is left.
 
+A log that others have too may end, at a start, below what this node has told them that it holds (`floor`). Then
+`has_forgotten` says so, until whoever runs the quorum knows that nothing is missing any more.
+
 After a failed sync nobody knows what the disk holds. What it was to make durable is cut off again, so that the next
 start does not build on bytes that are in memory only, and the store takes no more writes until then.
 
@@ -45,6 +48,7 @@ from tidemill.core.runtime.disk import DISK_FULL, Directory, File
 
 if TYPE_CHECKING:  # control records and what comes from elsewhere: a quorum of one has neither
     from tidemill.broker.quorum.control import ControlRecord, StandingRecord
+    from tidemill.broker.quorum.floor import DurableFloor
     from tidemill.broker.quorum.incoming import IncomingSnapshot
     from tidemill.broker.quorum.raft.voters import VoterSet
 
@@ -89,6 +93,8 @@ class LoadedLog:
     snapshot: SnapshotId | None
     damaged: tuple[str, ...]
     """Sentences about snapshots that cannot be read and were not needed."""
+    once_held: int = 0
+    """Up to here others may count on this node; the log of one that has forgotten nothing does not end below."""
 
 
 def why_not_ours(data: Directory) -> str | None:
@@ -139,6 +145,9 @@ class MetadataStore:
         self.durable_end = 0
         """What is below survives a power cut."""
         self.failure: str | None = None
+        self.has_forgotten = False
+        """Whether something was gone of what others count on when the log was loaded, and is not known to be back."""
+        self._floor: DurableFloor | None = None
 
     # -- loading
 
@@ -165,7 +174,40 @@ class MetadataStore:
         self._keep_room()
         self._usable().file.sync()  # what was read may be in the page cache only; from here on it is built upon
         self._synced_size, self.durable_end = self._usable().size, self.offset_end
-        return LoadedLog(torn_bytes=found.torn_bytes, snapshot=found.snapshot, damaged=tuple(found.damaged))
+        return LoadedLog(
+            torn_bytes=found.torn_bytes,
+            snapshot=found.snapshot,
+            damaged=tuple(found.damaged),
+            once_held=self._load_floor() if self._replicated else 0,
+        )
+
+    def _load_floor(self) -> int:
+        from tidemill.broker.quorum.floor import DurableFloor
+
+        floor = DurableFloor(self._directory)
+        once_held = floor.load()
+        self.has_forgotten = once_held > self.offset_end
+        self._floor = floor
+        return once_held
+
+    def sync_floor(self) -> None:
+        """Let what is written down of `durable_end` survive a power cut too; blocks. Raises OSError."""
+        if self._floor is not None:
+            self._floor.sync()
+
+    def remember(self) -> None:
+        """What is durable now is all that others count on. Blocks; raises MetadataStoreError."""
+        self.has_forgotten = False
+        self._lower_floor(self.durable_end)
+
+    def _lower_floor(self, offset: int) -> None:
+        """Before the log ends there: what is cut is promised no more."""
+        if self._floor is None or self.has_forgotten:
+            return
+        try:
+            self._floor.lower(offset)
+        except OSError as error:
+            raise self._fail("cut off", error, cut=False) from error
 
     # -- what is in it
 
@@ -307,6 +349,8 @@ class MetadataStore:
         finally:
             self._syncing = False
         self._synced_size, self.durable_end = size, end
+        if self._floor is not None and not self.has_forgotten:
+            self._floor.note(end)
 
     def _undo(self, segment: MetadataSegment, error: OSError) -> None:
         self._room_end = 0
@@ -329,6 +373,8 @@ class MetadataStore:
         """Give the files back."""
         for segment in self._segments:
             segment.file.close()
+        if self._floor is not None:
+            self._floor.close()
 
     # -- the end of the log
 
@@ -350,6 +396,7 @@ class MetadataStore:
             raise TruncationRefused(
                 f"the metadata log was to end at offset {offset}, but all below {floor} is committed"
             )
+        self._lower_floor(end)
         above = self._end_at(number, position, end)
         self._cut_files(self._segments[number], above, position)
         self._synced_size = position
@@ -574,6 +621,7 @@ class MetadataStore:
         except ValueError:
             incoming.discard()
             raise
+        self._lower_floor(which.offset_end)
         try:
             self._directory.rename(incoming.part, which.name)
             self._directory.sync()

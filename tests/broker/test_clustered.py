@@ -19,6 +19,8 @@ from tidemill.broker.node import Broker, StartRefused, open_broker
 from tidemill.broker.quorum.store import MetadataStore
 from tidemill.broker.registration_file import PastRegistration, read_registration, write_registration
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.records.builder import build_batch
+from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.disk import Directory
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.add_raft_voter import AddRaftVoterRequest
@@ -517,3 +519,25 @@ async def test_a_start_that_died_between_its_registration_and_its_file_is_gone_o
         assert leader.controller.image.brokers[node].epoch == registered
         past = read_registration(cluster.brokers[node].logs.directory)
         assert past == PastRegistration(broker_epoch=registered, survives_a_crash=True)
+
+
+async def test_what_a_newer_release_has_written_ends_an_older_node_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_of_three(tmp_path) as cluster:
+        older = cluster.follower
+        assert older.place is not None
+        store = older.place.store
+
+        def with_an_unknown_record(offset: int, _size: int) -> bytes:
+            value = NewRecord(0, None, b"\x01\xf0\x60\0")  # of type 12,400
+            return build_batch([value], base_offset=offset, leader_epoch=store.epochs.latest)
+
+        monkeypatch.setattr(store, "read", with_an_unknown_record)
+        await make(next(each for each in cluster.brokers.values() if each is not older), "t")
+        async with asyncio.timeout(20):
+            await older.stop.wait()
+        assert "has something that this version cannot read" in older.place.driven_out
+        assert "start this node with the version that the others run" in older.place.driven_out
+        await cluster.stop(older.node_id)
+        assert len(cluster.brokers) == 2

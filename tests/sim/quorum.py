@@ -26,6 +26,7 @@ from tidemill.broker.quorum.raft.actions import (
     BeginSnapshot,
     InstallSnapshot,
     Persist,
+    Remember,
     Reply,
     ReplyWithRecords,
     ReplyWithSnapshot,
@@ -105,6 +106,7 @@ class Host:
     events: deque[Event] = field(default_factory=deque)
     syncing: bool = False
     listener: str = "CONTROLLER"
+    forgotten: bool = False
 
     @property
     def endpoint(self) -> VoterEndpoint:
@@ -138,6 +140,7 @@ class QuorumSimulation:
         self.delay = rng.choice((1.0, 3.0, 10.0))
         self.sync_delay = rng.choice((0.5, 5.0, 30.0))
         self.fault_every = rng.choice((40.0, 120.0, 300.0))
+        self.voters = voters
         self.changes_voters = not configured and rng.random() < 0.7
         self.cuts: set[tuple[int, int]] = set()
         self.directories = 0
@@ -229,6 +232,7 @@ class QuorumSimulation:
             now_ms=self.local(host),
             endpoints=(host.endpoint,),
             bootstrap=[(f"n{each}", 9093) for each in self.hosts],
+            has_forgotten=host.forgotten,
         )
         host.checked, host.high_watermark, host.paused_until = 0, 0, self.now
         host.events.clear()
@@ -255,8 +259,18 @@ class QuorumSimulation:
             self.lose(host)
 
     def lose(self, host: Host) -> None:
-        """Power is cut: what was not synced may go."""
+        """Power is cut: what was not synced may go, and now and then something that was.
+
+        Of one node at a time, and where the others are a majority: what a majority has lost nobody has promised.
+        """
         host.log.lose(self.rng.randint(host.log.durable_end, host.log.offset_end))
+        sound = not self.changes_voters and self.voters >= 3 and not any(each.forgotten for each in self.hosts.values())
+        if sound and host.node_id <= self.voters and self.rng.random() < 0.2:
+            low, end = host.log.log_start_offset, host.log.offset_end
+            if low < end:
+                self.seen["rotten"] += 1
+                host.forgotten = True
+                host.log.truncate(self.rng.randrange(low, end))
 
     def tell(self, host: Host, event: Event) -> None:
         """One event, and whatever the host says to its own machine because of it."""
@@ -301,6 +315,9 @@ class QuorumSimulation:
         match action:
             case Persist():
                 self.persist(host, action.state)
+            case Remember():
+                self.seen["remembered"] += 1
+                host.forgotten = False
             case Send():
                 self.send(host, action)
             case Reply():
@@ -707,8 +724,10 @@ class QuorumSimulation:
             each.node_id
             for each in self.hosts.values()
             if machine.voters.is_voter(each.node_id, each.directory_id)
-            and each.log.durable_end >= end
-            and each.log.entries[host.checked : end] == entries[host.checked : end]
+            and (
+                each.forgotten  # it has said that it holds this, maybe, and lost it since
+                or (each.log.durable_end >= end and each.log.entries[host.checked : end] == entries[host.checked : end])
+            )
         ]
         if not machine.voters.has_majority(holding):
             raise Violation(f"node {host.node_id} commits up to {end}, durable on {holding} of {machine.voters.ids}")

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import pytest
 
 from tests.sim.quorum import Host, QuorumSimulation, Violation, world_of
-from tidemill.broker.quorum.raft.actions import Truncate
+from tidemill.broker.quorum.raft.actions import Remember, Truncate
 from tidemill.broker.quorum.raft.download import Download
 from tidemill.broker.quorum.raft.election import ElectionState
 from tidemill.broker.quorum.raft.leadership import Leadership
 from tidemill.broker.quorum.raft.log_view import Divergence
 from tidemill.broker.quorum.raft.machine import CommittedDataLost, QuorumMachine
-from tidemill.broker.quorum.raft.messages import Response
+from tidemill.broker.quorum.raft.messages import Response, VoteRequest
 from tidemill.broker.quorum.raft.peers import Peers
 from tidemill.broker.quorum.raft.voters import VoterEndpoint
 from tidemill.broker.quorum.snapshot import SnapshotId
@@ -64,7 +64,7 @@ def test_what_is_committed_stays_and_a_leader_is_found(share: int) -> None:
             "snapshots",
             "voters written late",
         )
-        now_and_then = ("truncations", "snapshots installed", "wipes", "appends refused")
+        now_and_then = ("rotten", "remembered", "truncations", "snapshots installed", "wipes", "appends refused")
         assert min(seen[name] for name in often) > RUNS / SHARES / 8, seen
         assert min(seen[name] for name in now_and_then) > RUNS / SHARES / 20, seen
 
@@ -238,6 +238,33 @@ class LeadsAgainAfterARestart(QuorumMachine):
             super()._see_to_the_end()
 
 
+class VotesForWhomItWouldHaveRefused(QuorumMachine):
+    """Whoever has forgotten something gives its vote by what it has left."""
+
+    def _would_vote(self, request: VoteRequest) -> bool:
+        self.has_forgotten, forgotten = False, self.has_forgotten
+        try:
+            return super()._would_vote(request)
+        finally:
+            self.has_forgotten = forgotten
+
+    def _vote(self, request: VoteRequest) -> bool:
+        self.has_forgotten, forgotten = False, self.has_forgotten
+        try:
+            return super()._vote(request)
+        finally:
+            self.has_forgotten = forgotten
+
+
+class RemembersTooSoon(QuorumMachine):
+    """Whoever hears a leader takes its own log for whole."""
+
+    def _see_whether_it_remembers(self) -> None:
+        if self.has_forgotten and self._has_fetched:
+            self.has_forgotten = False
+            self._do(Remember())
+
+
 class VotesForAShorterLog(QuorumMachine):
     """Whoever asks first gets the vote."""
 
@@ -268,6 +295,8 @@ PLANTED_MACHINES = [
     BumpsTheEpochToAsk,
     LeadsAgainAfterARestart,
     VotesForAShorterLog,
+    VotesForWhomItWouldHaveRefused,
+    RemembersTooSoon,
 ]
 
 

@@ -22,6 +22,11 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remember:
+    """The log has all again that this node ever said to hold, or what has taken its place: note that, durably."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
     """Ask this node; `node_id` below -1 is a bootstrap server, of which only the address is known."""
 
@@ -118,6 +123,7 @@ class InstallSnapshot:
 
 Action: TypeAlias = (
     Persist
+    | Remember
     | Send
     | Reply
     | ReplyWithRecords

@@ -15,6 +15,9 @@ the log pulled instead of pushed:
   something in its epoch (KIP-853). A leader that is removed goes on until that is committed, counts itself no more, and
   resigns.
 
+* Whoever has lost something of its log that it had said to hold votes for nobody, and is no candidate, until it has
+  from a leader whatever is committed.
+
 Who restarts as the leader of an epoch does not lead it again: what it had appended may be gone. A quorum of one elects
 itself at once.
 
@@ -36,6 +39,7 @@ from tidemill.broker.quorum.raft.actions import (
     AppendVoters,
     BeginSnapshot,
     InstallSnapshot,
+    Remember,
     Reply,
     ReplyWithRecords,
     ReplyWithSnapshot,
@@ -81,6 +85,9 @@ from tidemill.broker.quorum.raft.voter_changes import Refusal, changed_voters, w
 from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint
 from tidemill.broker.quorum.snapshot import SnapshotId
 from tidemill.core.error_code import ErrorCode
+
+SNAPSHOT_RETRY_MS_MAX: Final = 30_000
+"""The longest before a snapshot is fetched again that could not be stored: somebody may have made room."""
 
 REFUSALS: Final = 3
 """So often in a row nobody listens where the leader was before another one is looked for."""
@@ -140,6 +147,9 @@ class QuorumMachine(Member):
                 self._download, self._storing = None, False
                 self._voters.truncate(self._log.offset_end)  # it may have been cut for the snapshot before
                 self._peers.back_off(self.leader_id, self._now, self._settings.fetch_wait_max_ms)
+                again = self._refused_snapshot is not None and self._refused_snapshot[0] == event.snapshot_id
+                count = self._refused_snapshot[1] + 1 if again and self._refused_snapshot is not None else 1
+                self._refused_snapshot = event.snapshot_id, count, self._now
             case Resign():
                 if self._leadership is not None and not self._is_alone:
                     self._resign(event.successor)
@@ -164,7 +174,7 @@ class QuorumMachine(Member):
         if self._is_alone or (self._now >= self._deadline and self._may_campaign):
             self._become_prospective()
             return
-        if self.is_voter:
+        if self.is_voter and not self.has_forgotten:
             return
         if self._now >= self._deadline:
             self._deadline = self._now + self._election_timeout()
@@ -188,6 +198,7 @@ class QuorumMachine(Member):
             return
         held = min(self._leader_high_watermark, self._log.durable_end)
         self.high_watermark = max(self.high_watermark, held)
+        self._see_whether_it_remembers()
         self._tell_own_address(leader_id)
         if self._storing or not self._peers.may_ask(leader_id, self._now):
             return
@@ -198,6 +209,19 @@ class QuorumMachine(Member):
             self._ask(leader_id, self.leader_endpoints, request)
         elif self._log.durable_end == self._log.offset_end:
             self._ask(leader_id, self.leader_endpoints, self._fetch_request())
+
+    def _see_whether_it_remembers(self) -> None:
+        """A leader knows all that is committed when something of its own epoch is; whoever has that has missed nothing.
+
+        It was not elected by this one, which has elected nobody since it forgot; and whatever this one had told the
+        same leader before is below what that one says to be committed, or was not counted.
+        """
+        end = self._leader_high_watermark
+        if not self.has_forgotten or not 0 < end <= self._log.durable_end:
+            return
+        if log_view.epoch_before(self._log, end) == self.epoch:
+            self.has_forgotten = False
+            self._do(Remember())
 
     def _tell_own_address(self, leader_id: int) -> None:
         """Have the voters know this one as it is; beside the fetches, which the leader may need to take it in."""
@@ -370,7 +394,7 @@ class QuorumMachine(Member):
         self._do(Reply(token=token, response=response))
 
     def _would_vote(self, request: VoteRequest) -> bool:
-        if self._role is Role.LEADER or (self._role is Role.FOLLOWER and self._has_fetched):
+        if self.has_forgotten or self._role is Role.LEADER or (self._role is Role.FOLLOWER and self._has_fetched):
             return False
         return log_view.is_up_to_date(self._log, request.last_epoch, request.end_offset)
 
@@ -378,7 +402,7 @@ class QuorumMachine(Member):
         """Give away the vote of this epoch, once; the same asks again where the answer was lost."""
         if self.election.has_voted:
             return self.election.has_voted_for(request.candidate_id, request.candidate_directory_id)
-        if self.election.has_leader:
+        if self.election.has_leader or self.has_forgotten:
             return False
         if not log_view.is_up_to_date(self._log, request.last_epoch, request.end_offset):
             return False
@@ -618,7 +642,10 @@ class QuorumMachine(Member):
             return
         self._heard_leader()
         if response.snapshot_id is not None:
-            self._begin_download(response.snapshot_id)
+            if self._now < self._not_before(response.snapshot_id):
+                self._peers.back_off(self.leader_id, self._now, self._settings.fetch_wait_max_ms)
+            else:
+                self._begin_download(response.snapshot_id)
         elif response.diverging is not None:
             self._cut(response.diverging)
         elif asked.offset == self._log.offset_end:
@@ -665,6 +692,13 @@ class QuorumMachine(Member):
             )
         self._download = Download(snapshot_id=snapshot_id)
         self._do(BeginSnapshot(snapshot_id=snapshot_id))
+
+    def _not_before(self, snapshot_id: SnapshotId) -> int:
+        """When a snapshot may be fetched: one that was refused is not at once another one, and no smaller."""
+        if self._refused_snapshot is None or self._refused_snapshot[0] != snapshot_id:
+            return self._now
+        _, count, at_ms = self._refused_snapshot
+        return at_ms + min(self._settings.fetch_wait_max_ms << min(count, 10), SNAPSHOT_RETRY_MS_MAX)
 
     def _got_chunk(self, chunk: FetchSnapshotResponse) -> None:
         if self._download is None:

@@ -36,6 +36,7 @@ from tidemill.broker.quorum.raft.peers import Peers
 from tidemill.broker.quorum.raft.settings import QuorumSettings
 from tidemill.broker.quorum.raft.voter_history import BOOTSTRAPPED, VoterHistory
 from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint, VoterSet
+from tidemill.broker.quorum.snapshot import SnapshotId
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.types import ZERO_UUID
 
@@ -76,8 +77,11 @@ class Member:
         directory_id: uuid.UUID = ZERO_UUID,
         endpoints: tuple[VoterEndpoint, ...] = (),
         bootstrap: Sequence[tuple[str, int]] = (),
+        has_forgotten: bool = False,
     ) -> None:
         """As it comes back from disk: `election` is what was persisted last, `voters` are those that are configured.
+
+        `has_forgotten` is whether something is gone of the log that this node has said to hold.
 
         VotersChanged for every set that the log or the snapshot has comes next, then a first Tick. `endpoints` are this
         node's own, `bootstrap` the addresses of nodes that may know the leader.
@@ -96,6 +100,8 @@ class Member:
         self._voters = VoterHistory(voters)
         self._peers = Peers(settings)
         self._actions: list[Action] = []
+        self.has_forgotten = has_forgotten
+        """Whether others count on something that is not in the log; until it is again, this node elects nobody."""
         self._has_begun = False
         self._changes = 0  # of role or epoch, or another try in the same ones
         self._over_epoch = -1  # the newest epoch of which it is known that its leader has resigned
@@ -105,6 +111,7 @@ class Member:
         self._successors: tuple[tuple[int, uuid.UUID], ...] = ()
         self._told_end: set[int] = set()
         self._download: Download | None = None
+        self._refused_snapshot: tuple[SnapshotId, int, int] | None = None  # how often in a row, and when the last time
         self._storing = False  # what was fetched is handed over, and not known to be in the log
         self._has_fetched = False  # from the leader, since it was found or lost
         self._refusals = 0  # in a row, where the leader should listen
@@ -205,7 +212,7 @@ class Member:
 
     @property
     def _is_alone(self) -> bool:
-        return len(self.voters) == 1 and self.is_voter
+        return len(self.voters) == 1 and self.is_voter and not self.has_forgotten
 
     @property
     def _may_campaign(self) -> bool:
@@ -214,8 +221,8 @@ class Member:
         The set that is without it may be in its log only. Those who are in it then cannot win against that log, and
         whether it is committed is for the one to find out who has it.
         """
-        if self.is_voter:
-            return True
+        if self.is_voter or self.has_forgotten:
+            return self.is_voter and not self.has_forgotten
         return self._voters.offset >= self.high_watermark and self._voters.was_voter(self.node_id, self.directory_id)
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.broker.quorum.quorum_stage import CLUSTER, ENDPOINT, PORT, Node, Stage
 from tidemill.broker.quorum.control import KRaftVersion, Voters
@@ -205,6 +206,47 @@ def test_full_disks_do_not_keep_a_quorum_from_electing(seed: int) -> None:
             await leader.start()
             await stage.agree()
             leader = second
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sector_that_is_lost_of_a_synced_log_is_not_outvoted(seed: int) -> None:
+    """What two of three hold is committed; one of them loses it, and must not elect the third with it."""
+
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        other, third = stage.others(leader)
+        await leader.create("known-to-all")
+        await stage.agree()
+        await third.end()
+        for number in range(20):
+            await leader.create(f"kept-{number}")
+        await stage.agree([leader, other])
+        await other.end()
+        await leader.end()
+        file = other.disk.root.subdirectory(FOLDER).open(FILE)
+        file.write_at(1024 + 512 * (seed % 2), bytes(512))
+        with capture_logs() as told:
+            await other.start()
+        assert any("something is gone of the metadata log" in each["event"] for each in told)
+        await third.start()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(20):
+                await stage.leader([other, third])
+        await leader.start()
+        again = await stage.leader()
+        assert again is leader, "only it has everything"
+        await stage.agree()
+        assert len(other.controller.image.topics) == 21
+        await leader.end()  # the one that had forgotten votes again
+        second = await stage.leader([other, third])
+        await second.create("after")
+        await other.end(power=True)
+        await other.start()
+        assert not other.store.has_forgotten
 
     Stage(seed).run(course)
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
+from tidemill.broker.quorum import grpc_transport
 from tidemill.broker.quorum.grpc_transport import SERVICE, GrpcTransport
 from tidemill.broker.quorum.transport import Unreachable, encode_answer
 from tidemill.core.client.connection import Address
@@ -160,3 +161,18 @@ async def test_two_nodes_cannot_have_one_port() -> None:
         with pytest.raises(OSError, match="cannot listen on"):
             await second.serve(there, heartbeats)
         await second.close()
+
+
+async def test_nobody_is_held_on_to_who_has_not_been_asked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking, servers = GrpcTransport(), [GrpcTransport(), GrpcTransport()]
+    try:
+        monkeypatch.setattr(grpc_transport, "IDLE_S", 0.05)
+        addresses = [Address("127.0.0.1", await each.serve(Address("127.0.0.1", 0), heartbeats)) for each in servers]
+        await asking.call(addresses[0], BrokerHeartbeatRequest(), timeout_s=ASK_S)
+        await asyncio.sleep(0.1)
+        await asking.call(addresses[1], BrokerHeartbeatRequest(), timeout_s=ASK_S)
+        assert asking.connected == {addresses[1]}
+        await asking.call(addresses[0], BrokerHeartbeatRequest(), timeout_s=ASK_S)
+    finally:
+        for each in (asking, *servers):
+            await each.close()

@@ -8,6 +8,7 @@ import pytest
 from tests.broker.quorum.replicated_log import batch, batches, everything, opened, with_snapshot
 from tests.sim.disk import PowerCut, SimulatedDisk
 from tidemill.broker.quorum.batches import SECTOR_BYTES
+from tidemill.broker.quorum.floor import DURABLE_END
 from tidemill.broker.quorum.loading import MetadataCorruptError, snapshot_ids
 from tidemill.broker.quorum.snapshot import SnapshotId
 from tidemill.broker.quorum.store import FILE, FOLDER, MetadataStore
@@ -92,7 +93,7 @@ def test_a_segment_that_awaits_a_snapshot_which_did_not_come_goes() -> None:
     with pytest.raises(MetadataCorruptError, match="begins at offset 12, the one before ends at 3"):
         MetadataStore(disk.root).load(lambda _: None)
     assert opened(disk).offset_end == 3
-    assert folder.list() == [FILE]
+    assert folder.list() == [FILE, DURABLE_END]
 
 
 def test_a_log_that_ends_below_its_snapshot_refuses_to_start() -> None:

@@ -1,5 +1,6 @@
 """The metadata log of a member of a quorum of several: appends, cuts, reads, snapshots from elsewhere."""
 
+import contextlib
 import errno
 import itertools
 import random
@@ -20,6 +21,7 @@ from tests.broker.quorum.replicated_log import (
 )
 from tests.sim.disk import PowerCut, SimulatedDisk
 from tidemill.broker.quorum.control import KRaftVersion, LeaderChange, Voters
+from tidemill.broker.quorum.floor import DURABLE_END
 from tidemill.broker.quorum.log_batches import FetchedDataRefused, decode_log
 from tidemill.broker.quorum.raft.voters import Voter, VoterSet
 from tidemill.broker.quorum.records import MetadataFormatError, MetadataRecord
@@ -42,7 +44,8 @@ TWO = ONE.adding(Voter(node_id=2, directory_id=uuid.UUID(int=2)))
 
 
 def names(disk: SimulatedDisk) -> list[str]:
-    return disk.root.subdirectory(FOLDER).list()
+    """The files of the log."""
+    return [each for each in disk.root.subdirectory(FOLDER).list() if each != DURABLE_END]
 
 
 # --- appends
@@ -245,7 +248,7 @@ def test_a_cut_that_is_cut_off_at_any_step_leaves_a_log_that_can_be_cut_again(se
     assert steps >= 5
 
 
-@pytest.mark.parametrize("call", range(4))
+@pytest.mark.parametrize("call", range(5))
 def test_a_cut_that_the_disk_refuses_ends_the_store(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
     store = opened(disk)
@@ -261,7 +264,7 @@ def test_a_cut_that_the_disk_refuses_ends_the_store(call: int, monkeypatch: pyte
             raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(disk, "sync", sometimes)
-    if call >= 2:
+    if call >= 3:
         assert store.truncate(1) == 1
         return
     with pytest.raises(MetadataStoreError, match="start again"):
@@ -271,6 +274,69 @@ def test_a_cut_that_the_disk_refuses_ends_the_store(call: int, monkeypatch: pyte
     monkeypatch.undo()
     disk.kill()
     assert whole.startswith(everything(opened(disk)))
+
+
+# --- what was promised
+
+
+def with_a_hole(disk: SimulatedDisk, at: int) -> None:
+    """A sector of the log is zeros, as if it had never been written."""
+    file = disk.root.subdirectory(FOLDER).open(FILE)
+    file.write_at(at, bytes(512))
+    file.sync()
+    disk.crash(random.Random(0))
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_log_that_has_lost_what_was_synced_says_so_until_it_is_back(power: bool) -> None:
+    disk = SimulatedDisk()
+    store = opened(disk)
+    store.append_fetched(batches(0, 40, epoch=2))
+    store.sync()
+    store.sync_floor()
+    assert not store.has_forgotten
+    disk.crash(random.Random(1)) if power else disk.kill()
+    with_a_hole(disk, 1024)
+    for _ in range(2):  # a start changes nothing about it
+        store = opened(disk)
+        assert 0 < store.offset_end < 40
+        assert store.has_forgotten
+    store.append_fetched(batches(store.offset_end, 40 - store.offset_end, epoch=2))
+    store.sync()
+    assert store.has_forgotten, "what came may be another log's"
+    store.remember()
+    disk.crash(random.Random(2))
+    assert not opened(disk).has_forgotten
+
+
+def test_what_a_crash_leaves_unwritten_was_promised_to_nobody() -> None:
+    for seed in range(20):
+        disk = SimulatedDisk()
+        store = opened(disk)
+        store.append_fetched(batches(0, 20, epoch=2))
+        store.sync()
+        store.sync_floor()
+        store.append_fetched(batches(20, 30, epoch=2))
+        disk.crash(random.Random(seed))
+        store = opened(disk)
+        assert store.offset_end >= 20
+        assert not store.has_forgotten
+
+
+@pytest.mark.parametrize("crash_in", [None, *range(1, 8)])
+def test_what_the_leader_wants_cut_is_not_missed(crash_in: int | None) -> None:
+    disk = SimulatedDisk()
+    store = opened(disk)
+    store.append_fetched(batches(0, 20, epoch=2))
+    store.sync()
+    disk.cut_power_in = crash_in
+    with contextlib.suppress(PowerCut):
+        store.truncate(7)
+        store.append_fetched(batches(7, 1, epoch=3))
+        store.sync()
+    disk.cut_power_in = None
+    disk.crash(random.Random(crash_in or 0))
+    assert not opened(disk).has_forgotten
 
 
 # --- snapshots of the middle of the log

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from tests.broker.quorum.raft.member_world import CLUSTER, Lone, directory, of, voter, voters
 from tests.sim.quorum_disk import ENTRY, Entry, encode
 from tidemill.broker.quorum.raft.actions import (
+    Action,
     Append,
     AppendLeaderChange,
     AppendVoters,
@@ -914,3 +916,32 @@ def test_a_tick_changes_nothing_by_itself() -> None:
     world = Lone(1, 2, 3)
     assert world.tell(Tick()) == []
     assert voters(1, 2, 3) == world.machine.voters
+
+
+def test_a_snapshot_that_is_refused_again_and_again_is_fetched_less_and_less_often() -> None:
+    world = Lone(1, 2, node_id=2)
+    world.ask(BeginQuorumEpochRequest(cluster_id=CLUSTER, epoch=1, leader_id=1, leader_endpoints=voter(1).endpoints))
+    began: list[int] = []
+    fetches = 0
+    which = SnapshotId(7, 1)
+    start = world.now_ms
+    done: list[Action] = list(world.said)
+    while world.now_ms - start < 60_000:
+        for request_id, _ in world.sent(FetchRequest, done).values():
+            fetches += 1
+            answer = FetchResponse(epoch=1, leader_id=1, high_watermark=9, log_start_offset=7, snapshot_id=which)
+            done = world.answer(request_id, answer)
+            break
+        else:
+            done = world.wait(100)
+        for request_id, _ in world.sent(FetchSnapshotRequest, done).values():
+            began.append(world.now_ms)
+            chunk = FetchSnapshotResponse(epoch=1, leader_id=1, snapshot_id=which, size=1, data=b"x")
+            assert of(InstallSnapshot, world.answer(request_id, chunk))
+            done = world.tell(SnapshotRefused(snapshot_id=which))
+    pauses = [later - earlier for earlier, later in pairwise(began)]
+    assert 5 <= len(began) <= 8
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 1_500
+    assert fetches > 80, "the leader hears of it meanwhile"
+    assert world.machine.role is Role.FOLLOWER
