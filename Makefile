@@ -25,7 +25,7 @@ check: $(VENV)/.dev ## Format, lint, types, layers, generated code, tidy rules
 	$(BIN)/python -m tidemill.core.wire.generate --check
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-sim: $(VENV)/.dev ## The machines under a seeded simulator; SEEDS=10000 for so many worlds around a whole broker
+sim: $(VENV)/.dev ## The machines under a seeded simulator; SEEDS=10000 for so many worlds around whole brokers and clusters
 	$(if $(SEEDS),$(BIN)/python -m tests.sim.world --seeds $(SEEDS),$(BIN)/python -m pytest -q tests/sim) $(ARGS)
 
 faults: $(VENV)/.dev ## Three broker processes that are broken in every way for five minutes, as root; ARGS="--minutes 30 --seed 7 --kafka"

@@ -67,7 +67,7 @@ class Client:
         self.leaders: dict[tuple[uuid.UUID, int], Led] = {}
         self._epochs: dict[tuple[uuid.UUID, int], int] = {}
         self._doors: dict[int, _Door] = {}
-        self._asked_first = world.any_node().node_id
+        self._asked_first = world.any_broker().node_id
         self._waits_when_told = random.Random(f"{world.plan.seed} {name}").random() < 0.5
 
     @property
@@ -140,7 +140,7 @@ class Client:
         """Somebody does not answer: go by what others say."""
         self.leaders = {key: led for key, led in self.leaders.items() if led.node_id != node_id}
         if node_id == self._asked_first:
-            self._asked_first = self.world.any_node().node_id
+            self._asked_first = self.world.any_broker().node_id
 
     def _look_whether_muted(self, door: _Door, key: ApiKey, asked_at: float, wait_ms: int) -> None:
         """Tell when an answer comes after one that said to wait, and when it says so itself."""

@@ -85,6 +85,14 @@ class Refused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Operated(Event):
+    """An operator's wish was granted."""
+
+    request: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
 class Throttled(Event):
     """An answer says that nothing more is heard for so long."""
 

@@ -19,6 +19,7 @@ from tests.sim.world.guarded_disk import GuardedDirectory, LifeOfDisk, copy_of
 from tests.sim.world.rare import Rationing
 from tests.sim.world.topology import in_small_pieces, name_of
 from tidemill.broker.config import BrokerConfig
+from tidemill.broker.formatting import format_folder
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.node import Broker, StartRefused, open_broker
 from tidemill.broker.quorum.image import ClusterImage, Draft
@@ -192,6 +193,13 @@ class SimulatedNode:
             new_transport=lambda: NetworkTransport(is_over, rng, self._repeats),
             new_dialer=lambda: LifeDialer(is_over),
         )
+
+    def format(self, first_voters: str) -> None:
+        """Make the folder that of one of the first voters of its cluster."""
+        folder = OpenFolder(
+            GuardedDirectory(self.disk.root, LifeOfDisk(lambda: None, lambda _path: None)), lambda: None
+        )
+        format_folder(self.config, first_voters, Surroundings(open_folder=lambda _path: folder))
 
     def put_together(self, broker: Broker) -> bool:
         """Whether a broker that was made is of this node; it may decide and lead before it serves."""

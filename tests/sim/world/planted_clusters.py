@@ -19,6 +19,8 @@ from tidemill.broker.quorum.election_state import ElectionStateFile
 from tidemill.broker.quorum.image import ImageError
 from tidemill.broker.quorum.raft.download import Download
 from tidemill.broker.quorum.raft.election import ElectionState
+from tidemill.broker.quorum.raft.leadership import Leadership
+from tidemill.broker.quorum.raft.voters import VoterSet
 from tidemill.broker.replication.actions import Action, Truncate
 from tidemill.broker.replication.partition import PartitionMachine, Role
 from tidemill.broker.replication.replica import Replica
@@ -105,6 +107,20 @@ def lost_snapshot_chunk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(incoming, "check", lambda _data: None)
 
 
+def removed_voter_that_leads_counts(patch: pytest.MonkeyPatch) -> None:
+    """A leader that is no voter any more is one of the majority."""
+    real = Leadership.majority_end
+
+    def majority_end(leadership: Leadership, voters: VoterSet, durable_end: int) -> int:
+        if leadership.counts_itself(voters):
+            return real(leadership, voters, durable_end)
+        ends = sorted([durable_end, *(leadership.progress(each).end for each in voters)], reverse=True)
+        end = ends[voters.majority - 1]
+        return end if end > leadership.epoch_start else -1
+
+    patch.setattr(Leadership, "majority_end", majority_end)
+
+
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -115,6 +131,7 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         stale_epoch_accepted,
         elr_ignored,
         lost_snapshot_chunk,
+        removed_voter_that_leads_counts,
     )
 }
 

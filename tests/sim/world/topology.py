@@ -1,21 +1,26 @@
 """Who is in the cluster of a world, and how patient its nodes are with one another
 
-One node is a cluster of its own, with no setting that says so. Of several all are controllers, or, in half of the
-worlds of five, three are and two are brokers only. Sessions and elections are shorter than anybody would choose, so
-that a world sees many of them, and in some worlds shorter still than the network's worst moments.
+One node is a cluster of its own, with no setting that says so. Several are of one of three shapes: all are brokers and
+controllers; or, where there are five, two are brokers only; or two are controllers only and two brokers only. In half
+of these worlds the voters are configured, in the other half they are those of the metadata log, and may change.
+
+Sessions and elections are shorter than anybody would choose, so that a world sees many of them.
 """
 
 import random
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 from tidemill.broker.config import BrokerConfig
+from tidemill.core.ids import encode_id
 
-PORT = 9092
-CONTROLLER_PORT = 9093
-CLUSTER_ID = "dGlkZW1pbGwtY2x1c3Rlcg"
+PORT: Final = 9092
+CONTROLLER_PORT: Final = 9093
+CLUSTER_ID: Final = "dGlkZW1pbGwtY2x1c3Rlcg"
 
-REPLICAS_MAX = 3
+REPLICAS_MAX: Final = 3
 
 FETCH_BYTES, SNAPSHOT_BYTES = 2000, 400
 """Of the metadata that one answer has."""
@@ -33,7 +38,19 @@ PATIENCE: Mapping[str, tuple[str, ...]] = {
     "replica.lag.time.max.ms": ("800", "2000", "10000"),
 }
 
-UNHURRIED = {"initial.broker.registration.timeout.ms": "120000"}
+UNHURRIED = {
+    "initial.broker.registration.timeout.ms": "120000",
+    "default.replication.factor": str(REPLICAS_MAX),
+    "offsets.topic.replication.factor": str(REPLICAS_MAX),
+}
+
+
+class Shape(NamedTuple):
+    """Which nodes are what; `first_voters` is empty where every node's settings name the voters."""
+
+    brokers: tuple[int, ...]
+    controllers: tuple[int, ...]
+    first_voters: str
 
 
 def name_of(node_id: int) -> str:
@@ -41,31 +58,55 @@ def name_of(node_id: int) -> str:
     return f"node-{node_id}"
 
 
+def directory_of(node_id: int) -> uuid.UUID:
+    """The id of the folder of one of the first voters."""
+    return uuid.UUID(int=0x7D << 96 | node_id)
+
+
+def shape_of(nodes: int, seed: int) -> Shape:
+    """Of a world."""
+    every = tuple(range(1, nodes + 1))
+    rng = random.Random(f"{seed} shape")
+    brokers, controllers = every, every
+    if nodes > 3:
+        brokers, controllers = rng.choice(((every, every), (every, every[:3]), (every[:3], every[2:])))
+    first_voters = ""
+    if nodes > 1 and rng.random() < 0.5:
+        first_voters = ",".join(
+            f"{node}@{name_of(node)}:{CONTROLLER_PORT}:{encode_id(directory_of(node))}" for node in controllers
+        )
+    return Shape(brokers, controllers, first_voters)
+
+
 def node_settings(nodes: int, seed: int) -> dict[int, dict[str, str]]:
     """What the file of each node says of its cluster, by node id."""
     if nodes == 1:
         return {1: {"listeners": f"PLAINTEXT://{name_of(1)}:{PORT}"}}
     rng = random.Random(f"{seed} topology")
-    shared = {key: rng.choice(values) for key, values in PATIENCE.items()}
-    controllers = 3 if nodes > 3 and rng.random() < 0.5 else nodes
-    voters = ",".join(f"{node}@{name_of(node)}:{CONTROLLER_PORT}" for node in range(1, controllers + 1))
-    found = {}
-    for node in range(1, nodes + 1):
-        settings = {
-            **shared,
-            **UNHURRIED,
-            "node.id": str(node),
-            "cluster.id": CLUSTER_ID,
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://{name_of(node)}:{PORT}",
-        }
-        if node <= controllers:
-            settings["listeners"] += f",CONTROLLER://{name_of(node)}:{CONTROLLER_PORT}"
-        else:
-            settings["process.roles"] = "broker"
-        found[node] = settings
-    return found
+    shape = shape_of(nodes, seed)
+    shared = {
+        **{key: rng.choice(values) for key, values in PATIENCE.items()},
+        **UNHURRIED,
+        "cluster.id": CLUSTER_ID,
+        "controller.listener.names": "CONTROLLER",
+    }
+    addresses = {node: f"{name_of(node)}:{CONTROLLER_PORT}" for node in shape.controllers}
+    if shape.first_voters:
+        shared["controller.quorum.bootstrap.servers"] = ",".join(addresses.values())
+    else:
+        shared["controller.quorum.voters"] = ",".join(f"{node}@{address}" for node, address in addresses.items())
+    return {node: {**shared, **_own(node, shape)} for node in range(1, nodes + 1)}
+
+
+def _own(node: int, shape: Shape) -> dict[str, str]:
+    roles, listeners = [], []
+    if node in shape.brokers:
+        roles.append("broker")
+        listeners.append(f"PLAINTEXT://{name_of(node)}:{PORT}")
+    if node in shape.controllers:
+        roles.append("controller")
+        listeners.append(f"CONTROLLER://{name_of(node)}:{CONTROLLER_PORT}")
+    return {"node.id": str(node), "process.roles": ",".join(roles), "listeners": ",".join(listeners)}
 
 
 def in_small_pieces(config: BrokerConfig) -> BrokerConfig:

@@ -24,11 +24,12 @@ from tests.sim.world.insight import Insight
 from tests.sim.world.invariants import Violation, all_invariants
 from tests.sim.world.members import Member
 from tests.sim.world.node import SimulatedNode
+from tests.sim.world.operators import Operator
 from tests.sim.world.plan import Plan, shrunk
 from tests.sim.world.producers import IdempotentProducer, Producer
 from tests.sim.world.rare import CrumblingNetwork, Rationing, bulky_settings, busy_share, settings
 from tests.sim.world.readers import Reader
-from tests.sim.world.topology import node_settings
+from tests.sim.world.topology import node_settings, shape_of
 from tidemill.broker.node import Broker
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
 
@@ -83,6 +84,10 @@ class World:
             )
             for node_id, own in node_settings(plan.nodes, seed).items()
         ]
+        self.shape = shape_of(plan.nodes, seed)
+        if self.shape.first_voters:
+            for node in self.controllers:
+                node.format(self.shape.first_voters)
         self.decisions = DecisionsStay()
         if plan.nodes > 1:
             self.invariants += inside_rules(Nodes(self.nodes, self.insight), self.decisions)
@@ -95,6 +100,8 @@ class World:
             Member(self, "member-2"),
             Member(self, "loner", "h", commits=False),
         ]
+        if plan.nodes > 1:
+            clients.append(Operator(self, "operator"))
         self.clients = [client for client in clients if client.name in plan.clients]
 
     def _delay_s(self, _source: str, _target: str) -> float:
@@ -306,11 +313,26 @@ class World:
         """In some worlds the power fails in the middle of a decision more often than by chance."""
         if self._strikes and not self.enough and self.rng.random() < 0.3:
             self.happened(Fault(self.loop.time(), "world", "power_cut_in_a_decision"))
-            self.any_node().cut_power_within(changes)
+            self.any_broker().cut_power_within(changes)
 
-    def any_node(self) -> SimulatedNode:
+    @property
+    def brokers(self) -> list[SimulatedNode]:
+        """The nodes that clients talk to."""
+        return [node for node in self.nodes if node.node_id in self.shape.brokers]
+
+    @property
+    def controllers(self) -> list[SimulatedNode]:
+        """Those that agree on the metadata, or may."""
+        return [node for node in self.nodes if node.node_id in self.shape.controllers]
+
+    @property
+    def has_dynamic_voters(self) -> bool:
+        """Whether voters may be added and removed."""
+        return bool(self.shape.first_voters)
+
+    def any_broker(self) -> SimulatedNode:
         """One of them."""
-        return self.nodes[0] if len(self.nodes) == 1 else self.rng.choice(self.nodes)
+        return self.nodes[0] if len(self.nodes) == 1 else self.rng.choice(self.brokers)
 
 
 async def _until(look: Callable[[], Any]) -> None:
