@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks import peers
 
 NAMES = ("broker", "cluster", "tls", "small_requests", "metadata", "failover", "cdc", "density", "mirror", "spark")
-LONG = ("broker_grid", "broker_growth")  # half an hour and more each: run when named
+LONG = ("broker_grid", "broker_growth", "cluster_many")  # half an hour and more each: run when named
 
 
 def main() -> None:
