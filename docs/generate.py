@@ -135,6 +135,21 @@ FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("Java",),
     ),
     (
+        "a cluster in two racks: placement, elections, throttled moves and taking them back, settings of one broker",
+        "test_kafka_tools_cluster.py::test_a_cluster_is_looked_after_with_kafkas_tools",
+        ("Java",),
+    ),
+    (
+        "reading at a replica in the client's rack, leaders and followers killed meanwhile",
+        "test_follower_fetching.py::test_consumers_read_in_their_rack_and_go_elsewhere_when_that_is_away",
+        ("confluent-kafka",),
+    ),
+    (
+        "certificates on both sides at every listener of a cluster, replaced while it runs",
+        "test_cluster_tls.py::test_a_cluster_of_certificates",
+        ("confluent-kafka",),
+    ),
+    (
         "dump of our files: metadata log, its snapshots, committed offsets",
         "test_kafka_tools.py::test_our_metadata_and_group_files_are_read_by_kafkas_dump_tool",
         ("Java",),

@@ -8,7 +8,7 @@ others begin one place further on, so that what a broker leads does not all go t
 A broker that is fenced or about to leave comes last: it gets a replica only where there are not enough others, and
 never leads. All follows from the image and the id, so a decision that is repeated is the same.
 
-Not here: moving what exists (`tidemill.broker.quorum.balance`).
+Not here: moving what exists (`tidemill.core.client.balance`).
 """
 
 import uuid
