@@ -35,7 +35,7 @@ SECONDS: dict[str, tuple[float, float]] = {
 RARE = {"blackout": 0.3, "slow": 0.7, "lossy": 0.7}
 JOINED = 0.25
 LONG_REST = 0.25
-SHORT_S = 4.0
+SHORT_S = 3.0
 """The longest of a sampler's faults."""
 
 

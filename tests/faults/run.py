@@ -32,7 +32,7 @@ REPLICAS = 3
 START_WITHIN_S = 120.0
 WELL_WITHIN_S = 120.0
 READ_WITHIN_S = 120.0
-CALM_S = 5.0
+CALM_S = 3.0
 """So long everything is well before the first fault, and after the last."""
 
 
