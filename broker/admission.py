@@ -37,6 +37,7 @@ from tidemill.core.errors import (
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
+    NotEnoughReplicas,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
 )
@@ -116,7 +117,11 @@ class Admission:
                 acks == ACKS_ALL and (len(machine.isr) < partition_log.config.min_insync_replicas or machine.eligible)
             ):
                 machine.check_leads()
-                machine.check_in_sync(partition_log.config.min_insync_replicas)
+                try:
+                    machine.check_in_sync(partition_log.config.min_insync_replicas)
+                except NotEnoughReplicas as error:
+                    partition_log.refuse(batch, error)
+                    raise
             if len(batch) >= HEADER_BYTES and batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
                 raise TransactionalIdAuthorizationFailed("a transactional batch without a transactional id")
             if not self._queues or partition_log not in self._queues:

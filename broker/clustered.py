@@ -25,6 +25,7 @@ from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Route
 from tidemill.broker.endpoints import end_points_of
 from tidemill.broker.forwarding import Forwarder, serve_envelope
+from tidemill.broker.full_disk import LOOK_INTERVAL_S, FullDisk, can_be_spared
 from tidemill.broker.listeners import SecurityProtocol
 from tidemill.broker.live_settings import replication_rate
 from tidemill.broker.log.checkpoints import was_closed_in_order
@@ -294,6 +295,7 @@ class ClusterPlace:
         self.controller.subscribe(broker.follow)
         broker.hear(missed)
         await broker.follow(missed)
+        start(self._look_after_the_disk(broker))
         for work in (
             fetchers.run,
             broker.groups.run,
@@ -301,6 +303,19 @@ class ClusterPlace:
         ):
             start(work())
         return records
+
+    async def _look_after_the_disk(self, broker: "Broker") -> None:
+        """Stand back while there is no room, if others can do without this broker."""
+        disk, stands_back = FullDisk(self._around.clock.monotonic), False
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            wanted = disk.look(broker.logs) and (
+                stands_back or can_be_spared(broker.replicas, self.controller.image.brokers)
+            )
+            if wanted != stands_back:
+                stands_back = wanted
+                log.warning("disk full: others are to lead" if wanted else "there is room again: back in the cluster")
+            self.life.stand_back(wanted)
 
     def _surrounded(self, broker: "Broker") -> Surrounded:
         return Surrounded(

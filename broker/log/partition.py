@@ -31,6 +31,7 @@ import structlog
 from tidemill.core.errors import (
     CorruptMessage,
     InvalidTimestamp,
+    KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -241,6 +242,11 @@ class PartitionLog:
         judged = self._judge(data, now_ms, leader_epoch, produce_version)
         return judged if isinstance(judged, Examination) else self._store(data, judged, now_ms, leader_epoch)
 
+    def refuse(self, data: ByteBuffer, error: KafkaError) -> None:
+        """A client's batch is not even to be judged, for a reason that passes."""
+        if len(data) >= HEADER_BYTES:
+            self.producers.refuse(read_header(data), error)
+
     def judge(self, data: ByteBuffer, *, now_ms: int, produce_version: int = 13) -> AppendResult | None:
         """What `append` would do, without doing it: raise, find that the batch is there already, or store it (None)."""
         self._check_open()
@@ -380,8 +386,9 @@ class PartitionLog:
         stamp(data, 0, base_offset, leader_epoch)
         try:
             self._write(data, max_timestamp, last_offset, now_ms)
-        except KafkaStorageError:
+        except KafkaStorageError as error:
             data[:HEADER_BYTES] = pack_header(batch)  # the caller may try again with it
+            self.producers.refuse(batch, error)
             raise
         if leader_epoch > latest_epoch and self.epochs.assign(leader_epoch, base_offset):
             self._plan.epochs = True

@@ -5,7 +5,9 @@ batches (as many as a producer may have in flight), and compares the sequence nu
 
 * the same first and last number as a kept batch: a duplicate, answered with the offsets of the original;
 * the number after the last one: new;
-* anything else: OUT_OF_ORDER_SEQUENCE_NUMBER, because storing it would hide that something before it is missing;
+* anything else: OUT_OF_ORDER_SEQUENCE_NUMBER, because storing it would hide that something before it is missing; but if
+  that was refused here, for a reason that passes, whatever comes behind it is refused for the same (`refuse`): clients
+  have several batches under way, and take a wrong number for a sign that the broker has lost some;
 * an older epoch: INVALID_PRODUCER_EPOCH, that producer has been replaced;
 * a newer epoch must begin at 0; a producer id that is not known, or only by a marker, may begin anywhere: its history
   has expired.
@@ -25,12 +27,21 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidemill.core.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber, TransactionCoordinatorFenced
+from tidemill.core.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+    error_for_code,
+)
 from tidemill.core.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from tidemill.core.types import new_tuple
 
 BATCHES_KEPT = 5
 """Kafka's number: max.in.flight.requests.per.connection of an idempotent producer is at most 5."""
+
+REFUSED_MAX = 1000
+"""Producers of one partition that are waiting for room or for replicas; of more the first are forgotten."""
 
 SEQUENCE_END = 2**31
 NO_TRANSACTION = -1
@@ -45,6 +56,14 @@ class KeptBatch(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp: int
+
+
+class _Refused(NamedTuple):
+    """A batch that was due and was refused."""
+
+    epoch: int
+    first: int
+    error: KafkaError
 
 
 class ProducerState(NamedTuple):
@@ -78,11 +97,12 @@ class ProducerState(NamedTuple):
 class ProducerStates:
     """All producers of one partition."""
 
-    __slots__ = ("_by_id", "_ended", "_open", "transactional")
+    __slots__ = ("_by_id", "_ended", "_open", "_refused", "transactional")
 
     def __init__(self) -> None:
         self._by_id: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # producer id -> where its transaction began
+        self._refused: dict[int, _Refused] = {}  # by producer id: the batch that was due
         self._ended: deque[tuple[int, int]] = deque()  # (offset of the marker, where the transaction began), in order
         self.transactional = False  # else `first_undecided` need not be asked
 
@@ -104,6 +124,8 @@ class ProducerStates:
         """None if `batch` is new, the original if it is a duplicate; raises if it is neither."""
         state = self._by_id.get(batch.producer_id)
         if state is None:
+            if self._refused:
+                self._check_refused(batch)
             return None
         if batch.producer_epoch < state.epoch:
             raise InvalidProducerEpoch(
@@ -111,6 +133,7 @@ class ProducerStates:
             )
         if batch.producer_epoch > state.epoch:
             if batch.base_sequence != 0:
+                self._check_refused(batch)
                 raise OutOfOrderSequenceNumber(
                     f"epoch {batch.producer_epoch} of producer {batch.producer_id} begins with sequence number "
                     f"{batch.base_sequence}, not 0"
@@ -122,10 +145,30 @@ class ProducerStates:
                 return kept
         due = (state.last_sequence + 1) % SEQUENCE_END
         if base_sequence != due and state.batches:
+            self._check_refused(batch)
             raise OutOfOrderSequenceNumber(
                 f"producer {batch.producer_id} sent sequence number {base_sequence} where {due} was due"
             )
         return None
+
+    def refuse(self, batch: BatchHeader, error: KafkaError) -> None:
+        """Take note that a batch which was due is not stored, for a reason that passes."""
+        try:
+            if batch.producer_id < 0 or batch.base_sequence < 0 or self.check(batch) is not None:
+                return
+        except KafkaError:
+            return  # it was not due: one before it was refused
+        if len(self._refused) >= REFUSED_MAX:
+            self._refused.clear()
+        self._refused[batch.producer_id] = _Refused(batch.producer_epoch, batch.base_sequence, error)
+
+    def _check_refused(self, batch: BatchHeader) -> None:
+        """Raise the same again for what comes behind a batch that was refused."""
+        refused = self._refused.get(batch.producer_id)
+        if refused is not None and refused.epoch == batch.producer_epoch and refused.first != batch.base_sequence:
+            raise error_for_code(
+                refused.error.code, f"sequence number {refused.first} of the same producer was refused: {refused.error}"
+            )
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Raise InvalidProducerEpoch or TransactionCoordinatorFenced for a marker that comes too late."""
@@ -148,6 +191,8 @@ class ProducerStates:
         batches: tuple[KeptBatch, ...] = (kept,)
         start, coordinator_epoch = NO_TRANSACTION, NO_COORDINATOR
         state = self._by_id.get(producer_id)
+        if self._refused:
+            self._refused.pop(producer_id, None)
         if state is not None:
             if state.epoch == epoch:
                 batches = (*state.batches[1 - BATCHES_KEPT :], kept)
@@ -199,6 +244,7 @@ class ProducerStates:
 
     def cut(self, offset: int, before: "ProducerStates") -> None:
         """The log ends at `offset` now; of producers heard of later holds what `before` says, states as of there."""
+        self._refused.clear()
         for state in [state for state in self if state.reaches(offset)]:
             earlier = before.get(state.producer_id)
             if earlier is None:
@@ -222,6 +268,7 @@ class ProducerStates:
 
     def clear(self) -> None:
         """Forget everything."""
+        self._refused.clear()
         self._by_id.clear()
         self._open.clear()
         self._ended.clear()

@@ -26,6 +26,7 @@ from tidemill.broker.quorum.lifecycle import (
     Register,
     Registered,
     Stage,
+    StandBack,
     Stop,
     Tick,
 )
@@ -106,6 +107,10 @@ class BrokerLife:
         """The broker goes by what is committed up to there."""
         self._put(MetadataTaken(offset=offset))
 
+    def stand_back(self, wanted: bool) -> None:
+        """Be fenced from now on, or no longer."""
+        self._put(StandBack(wanted=wanted))
+
     def stop(self) -> None:
         """Leave in order: `run` ends when others have taken over, or when that takes too long."""
         self._put(Stop())
@@ -169,6 +174,7 @@ class BrokerLife:
                 broker_id=me.broker_id,
                 broker_epoch=action.broker_epoch,
                 current_metadata_offset=action.metadata_offset,
+                want_fence=action.want_fence,
                 want_shut_down=action.want_shut_down,
             )
         return registration_to_wire(

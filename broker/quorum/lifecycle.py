@@ -77,11 +77,18 @@ class MetadataTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StandBack:
+    """Be fenced for as long as this is `wanted`."""
+
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Leave in order."""
 
 
-Event: TypeAlias = Tick | Registered | HeartbeatAnswered | Failed | MetadataTaken | Stop
+Event: TypeAlias = Tick | Registered | HeartbeatAnswered | Failed | MetadataTaken | StandBack | Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,7 @@ class Heartbeat:
     broker_epoch: int
     metadata_offset: int
     want_shut_down: bool
+    want_fence: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +139,7 @@ class Lifecycle:
         self._settings = settings
         self._metadata_offset = -1
         self._asking = False
+        self._stands_back = False
         self._due_ms = now_ms
         self._deadline_ms = now_ms + settings.registration_timeout_ms
 
@@ -160,6 +169,9 @@ class Lifecycle:
                 self._metadata_offset = max(self._metadata_offset, event.offset - 1)
                 if self.stage is Stage.STARTING and self.is_fenced and self._metadata_offset >= self.broker_epoch:
                     self._due_ms = min(self._due_ms, now_ms)  # it is waited for: clients are let in when it leads
+            case StandBack():
+                if event.wanted != self._stands_back and self.stage is Stage.RUNNING:
+                    self._stands_back, self._due_ms = event.wanted, now_ms
             case Stop():
                 self._stop(now_ms)
         return self._proceed(now_ms)
@@ -218,6 +230,9 @@ class Lifecycle:
         stopping = self.stage is Stage.STOPPING
         return [
             Heartbeat(
-                broker_epoch=self.broker_epoch, metadata_offset=self._metadata_offset, want_shut_down=stopping
+                broker_epoch=self.broker_epoch,
+                metadata_offset=self._metadata_offset,
+                want_shut_down=stopping,
+                want_fence=self._stands_back and not stopping,
             )
-        ]  # fmt: skip
+        ]

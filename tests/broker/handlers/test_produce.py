@@ -159,6 +159,22 @@ async def test_too_few_replicas(tmp_path: Path) -> None:
         assert (await produce(client, topic, records(b"a"), acks=1)).error_code == 0
 
 
+async def test_a_batch_behind_one_that_was_refused_for_a_while_is_not_out_of_order(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, min_insync_replicas="2")
+
+        async def send(sequence: int, acks: int) -> int:
+            batch = records(b"a", producer_id=5, producer_epoch=0, base_sequence=sequence)
+            return (await produce(client, topic, batch, acks=acks)).error_code
+
+        assert await send(0, -1) == 0
+        out_of_sync(broker, topic)
+        assert await send(1, -1) == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await send(2, 1) == ErrorCode.NOT_ENOUGH_REPLICAS, "what is due was refused for that"
+        assert [await send(number, 1) for number in (1, 2)] == [0, 0]
+        assert await send(9, 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 async def test_pipelined_requests_are_appended_in_order(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, wire_client(broker) as client:
         topic = await make_topic(broker)

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.broker.log import producers
 from tidemill.broker.log.producers import BATCHES_KEPT, SEQUENCE_END, KeptBatch, ProducerState, ProducerStates
 from tidemill.core.errors import (
     InvalidProducerEpoch,
     KafkaError,
+    KafkaStorageError,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
@@ -47,6 +49,60 @@ class Ended:
     producer_epoch: int = 0
     coordinator_epoch: int = 0
     count: int = 1
+
+
+def storage_error() -> KafkaStorageError:
+    return KafkaStorageError("no space left")
+
+
+def test_what_comes_behind_a_batch_that_was_refused_is_refused_for_the_same() -> None:
+    states = ProducerStates()
+    states.update(Sent(base_sequence=0), 10, 0, 0)
+    states.refuse(Sent(base_sequence=1, count=2), storage_error())
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match="number 1 of the same producer was refused: no space"):
+            states.check(Sent(base_sequence=3))
+        states.refuse(Sent(base_sequence=3), storage_error())  # which says nothing new
+    assert states.check(Sent(base_sequence=1, count=2)) is None
+    states.update(Sent(base_sequence=1, count=2), 11, 0, 0)
+    assert states.check(Sent(base_sequence=3)) is None
+    with pytest.raises(OutOfOrderSequenceNumber):
+        states.check(Sent(base_sequence=4))
+
+
+def test_so_it_is_for_the_first_batches_of_a_producer_and_of_an_epoch() -> None:
+    states = ProducerStates()
+    for epoch in (0, 1):
+        states.refuse(Sent(base_sequence=0, producer_epoch=epoch), storage_error())
+        with pytest.raises(KafkaStorageError):
+            states.check(Sent(base_sequence=1, producer_epoch=epoch))
+        assert states.check(Sent(base_sequence=0, producer_epoch=epoch)) is None
+        states.update(Sent(base_sequence=0, producer_epoch=epoch), epoch, 0, 0)
+        assert states.check(Sent(base_sequence=1, producer_epoch=epoch)) is None
+
+
+def test_a_refusal_is_nothing_to_others_and_is_no_excuse_in_another_epoch() -> None:
+    states = ProducerStates()
+    for producer in (1, 2):
+        states.update(Sent(base_sequence=0, producer_id=producer), producer, 0, 0)
+    states.refuse(Sent(base_sequence=1), storage_error())
+    with pytest.raises(OutOfOrderSequenceNumber):
+        states.check(Sent(base_sequence=2, producer_id=2))
+    with pytest.raises(OutOfOrderSequenceNumber):
+        states.check(Sent(base_sequence=2, producer_epoch=1))
+    assert states.check(Sent(base_sequence=0, producer_epoch=1)) is None
+    states.refuse(Sent(base_sequence=0), storage_error())  # a duplicate is stored, whatever became of it this time
+    states.refuse(Sent(producer_id=-1, base_sequence=-1), storage_error())
+
+
+def test_refusals_are_remembered_of_so_many_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "REFUSED_MAX", 2)
+    states = ProducerStates()
+    for producer in range(3):
+        states.refuse(Sent(producer_id=producer), storage_error())
+    assert states.check(Sent(producer_id=0, base_sequence=1)) is None, "forgotten, and so not known"
+    with pytest.raises(KafkaStorageError):
+        states.check(Sent(producer_id=2, base_sequence=1))
 
 
 class Twin:

@@ -16,6 +16,7 @@ from tidemill.broker.quorum.lifecycle import (
     Register,
     Registered,
     Stage,
+    StandBack,
     Stop,
     Tick,
 )
@@ -49,6 +50,30 @@ def test_it_beats_at_intervals_and_says_how_far_it_is() -> None:
     broker.step(MetadataTaken(offset=20), 2099)
     assert broker.step(Tick(), 2100) == [Heartbeat(broker_epoch=7, metadata_offset=19, want_shut_down=False)]
     assert broker.step(Tick(), 9000) == [], "one at a time"
+
+
+def test_who_stands_back_says_so_at_once_and_goes_on_saying_it() -> None:
+    broker = running()
+    (beat,) = broker.step(StandBack(wanted=True), 200)
+    assert isinstance(beat, Heartbeat)
+    assert beat.want_fence
+    assert broker.step(FENCED, 210) == []
+    assert broker.stage is Stage.RUNNING
+    assert broker.step(StandBack(wanted=True), 220) == [], "that is known"
+    (beat,) = broker.step(Tick(), 2210)
+    assert isinstance(beat, Heartbeat)
+    assert beat.want_fence
+    broker.step(FENCED, 2220)
+    (beat,) = broker.step(StandBack(wanted=False), 2230)
+    assert isinstance(beat, Heartbeat)
+    assert not beat.want_fence
+
+
+def test_who_is_to_stop_does_not_stand_back_any_more() -> None:
+    broker = running()
+    broker.step(StandBack(wanted=True), 200)
+    broker.step(FENCED, 210)
+    assert broker.step(Stop(), 220) == [Heartbeat(broker_epoch=7, metadata_offset=7, want_shut_down=True)]
 
 
 def test_it_is_unfenced_as_soon_as_it_has_taken_in_its_own_registration() -> None:
