@@ -1,4 +1,4 @@
-"""A broker whose disk is full, among others: it stands back and lets them lead
+"""A full disk of one broker among others: it stands back and they lead
 
 What it leads cannot be written to, and what it follows holds up every producer that waits for all in sync, for as long
 as nobody frees anything. So it asks to be fenced, which makes others lead and takes it out of the ISRs at once; it goes
