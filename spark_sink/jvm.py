@@ -42,8 +42,18 @@ done
 exec {java} "$@"
 """
 _LAUNCHER = """#!/bin/sh
-# Starts Python with the path of the job itself, without the archives that Spark puts in front of it.
-{path}
+# Starts Python without the archives that Spark puts in front of its path.
+path=
+set -f
+IFS=:
+for entry in ${{PYTHONPATH-}}; do
+    case $entry in
+        */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip | */jars/spark-core_*.jar) ;;
+        *) path=$path${{path:+:}}$entry ;;
+    esac
+done
+unset PYTHONPATH
+[ -z "$path" ] || export PYTHONPATH="$path"
 exec {python} "$@"
 """
 
@@ -133,15 +143,14 @@ def has_bytecode(package: str) -> bool:
 def worker_python(environ: Mapping[str, str], folder: Path) -> str:
     """What starts the workers on this machine: a launcher in `folder`, this Python itself where that cannot be.
 
-    A Spark that was named by `SPARK_HOME` may be another release than the installed package, so its archive stays.
+    A Spark that was named by `SPARK_HOME` may be another release than the installed package, so its archive stays. And
+    Spark's scripts split the name at spaces.
     """
     program = folder / "python" / "python3"
-    if "SPARK_HOME" in environ:
+    if "SPARK_HOME" in environ or len(str(program).split()) > 1:
         return sys.executable
-    given = environ.get("PYTHONPATH")
-    path = "unset PYTHONPATH" if given is None else f"export PYTHONPATH={shlex.quote(given)}"
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(_LAUNCHER.format(path=path, python=shlex.quote(sys.executable)), encoding="utf-8")
+    program.write_text(_LAUNCHER.format(python=shlex.quote(sys.executable)), encoding="utf-8")
     program.chmod(0o755)
     return str(program) if os.access(program, os.X_OK) else sys.executable  # not where programs may not be started
 
@@ -177,7 +186,9 @@ def session_settings(master: str, folder: Path) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder / "local"),
-            # a streaming query's plan can nest deeper than the default stack
-            "spark.driver.extraJavaOptions": f"-Xss4m {_COMPILES_ONCE} -Djava.io.tmpdir={folder / 'jvm'}",
+            # a streaming query's plan can nest deeper than the default stack; what the user gives comes behind it
+            "spark.driver.defaultJavaOptions": shlex.join(
+                ["-Xss4m", _COMPILES_ONCE, f"-Djava.io.tmpdir={folder / 'jvm'}"]
+            ),
         }
     return settings

@@ -2,6 +2,7 @@
 
 import os
 import py_compile
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -83,21 +84,26 @@ def test_the_environment_names_a_java_and_this_python(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("given", [None, "/mine/it's:/other"])
-def test_workers_on_this_machine_have_the_path_of_the_job_and_not_sparks_archives(
-    tmp_path: Path, given: str | None
+@pytest.mark.parametrize("theirs", [None, "/mine/it's:/other place", "/mine/pyspark.zip"])
+def test_workers_on_this_machine_have_the_path_of_job_and_file_and_not_sparks_archives(
+    tmp_path: Path, theirs: str | None
 ) -> None:
-    environ = {"JAVA_HOME": str(java_home(tmp_path / "j", "17")), **({"PYTHONPATH": given} if given else {})}
-    prepare_environment(environ, tmp_path / "the work", "local[2]")
+    environ = {"JAVA_HOME": str(java_home(tmp_path / "j", "17"))}
+    prepare_environment(environ, tmp_path / "work", "local[2]")
+    sparks = "/s p/python/lib/pyspark.zip:/s p/python/lib/py4j-0.10.9-src.zip:/s p/jars/spark-core_2.13-4.3.0.jar"
     said = subprocess.run(
-        [environ["PYSPARK_PYTHON"], "-c", "import os, sys; print(os.environ.get('PYTHONPATH'), *sys.argv)", "a b"],
-        env={**os.environ, "PYTHONPATH": "/spark/python/lib/pyspark.zip:/mine"},
+        [environ["PYSPARK_PYTHON"], "-c", "import os, sys; print(os.environ.get('PYTHONPATH'), *sys.argv)", "a b", "*"],
+        env={**os.environ, "PYTHONPATH": f"{sparks}:{theirs}" if theirs else sparks},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert said.stdout == f"{given} -c a b\n"
+    assert said.stdout == f"{theirs} -c a b *\n"
     assert environ["PYSPARK_DRIVER_PYTHON"] == environ["PYSPARK_PYTHON"]
+
+
+def test_workers_start_without_a_launcher_where_sparks_scripts_would_split_its_name(tmp_path: Path) -> None:
+    assert worker_python({}, tmp_path / "a folder") == sys.executable
 
 
 def test_workers_keep_the_archives_of_a_spark_that_was_named(tmp_path: Path) -> None:
@@ -150,6 +156,9 @@ def test_only_local_masters_are_bound_to_this_machine(tmp_path: Path) -> None:
     assert "spark.driver.host" not in session_settings("spark://far:7077", tmp_path)
 
 
-def test_only_a_jvm_of_this_machine_compiles_once(tmp_path: Path) -> None:
-    assert "-XX:TieredStopAtLevel=1" in session_settings("local[2]", tmp_path)["spark.driver.extraJavaOptions"]
-    assert "spark.driver.extraJavaOptions" not in session_settings("spark://far:7077", tmp_path)
+def test_only_a_jvm_of_this_machine_compiles_once_and_the_users_own_options_add_to_it(tmp_path: Path) -> None:
+    settings = session_settings("local[2]", tmp_path / "it's a folder")
+    options = shlex.split(settings["spark.driver.defaultJavaOptions"])
+    assert options == ["-Xss4m", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={tmp_path}/it's a folder/jvm"]
+    assert "spark.driver.extraJavaOptions" not in settings
+    assert not any("JavaOptions" in name for name in session_settings("spark://far:7077", tmp_path))
