@@ -78,6 +78,8 @@ KAFKAS: dict[ApiKey, Kinds] = {
     ApiKey.UNREGISTER_BROKER: {("ALTER", "CLUSTER")},
     ApiKey.LIST_CONFIG_RESOURCES: {("DESCRIBE_CONFIGS", "CLUSTER")},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {("DESCRIBE", "TOPIC")},
+    ApiKey.ADD_RAFT_VOTER: {("ALTER", "CLUSTER")},
+    ApiKey.REMOVE_RAFT_VOTER: {("ALTER", "CLUSTER")},
 }
 """What Kafka's documentation says of each API (security, operations and resources on protocols), and its source where
 that says more."""

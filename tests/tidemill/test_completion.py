@@ -19,7 +19,7 @@ from tidemill import cli
         (["consume", "--format", ""], ["json", "text"]),
         (["consume", "--format", "j"], ["json"]),
         (["consume", "--group", ""], []),
-        (["broker", ""], ["config", "start"]),
+        (["broker", ""], ["config", "format", "start"]),
         (["broker", "start", "--li"], ["--listen"]),
         (["help", ""], []),
         (["no-such-command", ""], []),

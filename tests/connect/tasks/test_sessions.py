@@ -72,9 +72,9 @@ def test_a_task_that_is_paused_between_two_sessions_says_so_and_tries_nothing(wi
 
     class Paused(TaskControl):
         def wait(self, seconds: float) -> None:
-            if not self.paused:
-                self.request_pause()  # during the first pause between sessions
-                return
+            self.request_pause()  # during the first pause between sessions
+
+        def wait_while_paused(self, seconds: float) -> None:
             held.append(self.current_problem())
             if wish == "stop":
                 self.request_stop(1_000)
