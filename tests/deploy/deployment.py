@@ -43,11 +43,14 @@ class Ports:
     east: int
     west: int
     connect: int
+    one: int
+    two: int
+    three: int
 
     @classmethod
     def free(cls) -> "Ports":
         """Some that nobody listens on now."""
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in cls.__slots__]
         try:
             return cls(**dict(zip(cls.__slots__, (each.getsockname()[1] for each in sockets), strict=True)))
         finally:
@@ -58,8 +61,19 @@ class Ports:
 class Deployment:
     """A copy of the folder `deploy`, its commands, and what they have started."""
 
-    def __init__(self, engine: Engine, folder: Path, base: str, postgres: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        folder: Path,
+        base: str,
+        postgres: str,
+        *,
+        project: str = PROJECT,
+        file: str = "compose.yaml",
+    ) -> None:
         self.engine = engine
+        self._project = project
+        self._file = file
         self.folder = folder
         self.ports = Ports.free()
         programs = folder.parent / "programs"
@@ -107,12 +121,12 @@ class Deployment:
     def container(self, service: str) -> str:
         """The id of a service's container."""
         label = f"label=com.docker.compose.service={service}"
-        project = f"label=com.docker.compose.project={PROJECT}"
+        project = f"label=com.docker.compose.project={self._project}"
         return self.engine("ps", "-aq", "--filter", label, "--filter", project).stdout.split()[0]
 
     def volume(self, name: str) -> Path:
         """Where a volume lies on this machine."""
-        return Path(self.engine.inspect("volume", f"{PROJECT}_{name}")["Mountpoint"])
+        return Path(self.engine.inspect("volume", f"{self._project}_{name}")["Mountpoint"])
 
     def state(self, service: str) -> Mapping[str, object]:
         """What the engine knows of a service's container."""
@@ -138,7 +152,7 @@ class Deployment:
 
     def remove(self) -> None:
         """Leave nothing behind."""
-        self.run("docker compose down -v -t 1", check=False)
+        self.run(f"docker compose -f {self._file} down -v -t 1", check=False)
 
 
 def eventually(ask: Callable[[], Answer], timeout_s: float, pause_s: float = 0.5) -> Answer:
