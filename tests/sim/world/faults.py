@@ -60,7 +60,7 @@ class Faults:
         kinds = [
             kind for kind in (self._kill, self._power_cut) if kind.__name__.removeprefix("_") in self._world.plan.faults
         ]
-        rest_s = self._rng.choice((0.0, 0.0, 3.0, 6.0))
+        rest_s = self._rng.choice((0.0, 0.0, 8.0, 16.0))
         while kinds and rest_s and not self._world.enough:
             await asyncio.sleep(rest_s * self._rng.random())
             if not self._world.enough:
