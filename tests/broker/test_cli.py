@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.broker import cli
 from tidemill.broker.cli import gather
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.core.config import ConfigError
@@ -238,3 +239,23 @@ def test_listen_takes_the_place_of_all_listeners() -> None:
     assert gather(None, {}, raw, None, ":9092")["advertised.listeners"] == "PLAINTEXT://h:1"
     with pytest.raises(ConfigError):
         gather(None, {}, [], None, "9092")
+
+
+def test_a_folder_is_formatted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {
+        "listeners": "PLAINTEXT://h:1,CONTROLLER://h:2",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "h:2,other:2",
+        "node.id": "7",
+    }
+    settings = [option for key, value in given.items() for option in ("--set", f"{key}={value}")]
+    options = cli.app.parse_args(["format", "--data", str(tmp_path), *settings, "--standalone"])
+    assert options.run(options) == 0
+    assert re.search(r": node 7 of cluster [\w-]{22}, directory [\w-]{22}, voters 7\n", capsys.readouterr().out)
+    assert options.run(options) == 1
+    assert "belongs to a node already" in capsys.readouterr().err
+    options = cli.app.parse_args(["format", "--data", str(tmp_path), "--standalone"])
+    assert options.run(options) == 2
+    assert "those of a node by itself" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.app.parse_args(["format", "--data", str(tmp_path)])

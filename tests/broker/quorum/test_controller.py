@@ -803,3 +803,61 @@ async def test_what_another_decides_is_followed_and_told() -> None:
         (again,) = await controller.create_topics([NewTopic(name="a")])
         assert again.error is not None
         assert again.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_what_the_quorum_writes_itself_has_a_turn_among_decisions_that_count_on_their_offsets() -> None:
+    member = Several()
+    async with among_several(member) as controller:
+
+        async def commit_next() -> None:
+            outcome = member.outcome
+            assert outcome is not None
+            outcome.set_result(None)
+            await until(lambda: member.outcome is not outcome)
+
+        async def write() -> int:
+            member.given.append([])
+            member.outcome = asyncio.get_running_loop().create_future()
+            await member.outcome
+            member.end += 2
+            return member.end
+
+        first = asyncio.ensure_future(controller.create_topics([NewTopic(name="a")]))
+        await until(lambda: member.given)
+        before = asyncio.ensure_future(controller.register_broker([ENDPOINT], None))
+        await asyncio.sleep(0)
+        interposed = asyncio.ensure_future(controller.interpose(2, write))
+        await asyncio.sleep(0)
+        behind = asyncio.ensure_future(controller.register_broker([ENDPOINT], None))
+        await asyncio.sleep(0)
+        start = 2 + len(member.given[0])
+        await commit_next()
+        await commit_next()
+        assert await before == start
+        await commit_next()
+        await interposed
+        assert controller.image.offset == start + 1 + 2
+        assert member.outcome is not None
+        member.outcome.set_result(None)
+        assert await behind == start + 1 + 2, "where its registration is in the log"
+        assert [len(each) for each in member.given[1:]] == [1, 0, 1]
+        assert (await first)[0].error is None
+
+
+async def test_what_was_decided_and_not_written_is_nothing_once_another_has_decided() -> None:
+    member = Several()
+    async with among_several(member) as controller:
+        first = asyncio.ensure_future(controller.create_topics([NewTopic(name="a")]))
+        await until(lambda: member.given)
+        second = asyncio.ensure_future(controller.create_topics([NewTopic(name="b")]))
+        turn = asyncio.ensure_future(controller.interpose(1, lambda: asyncio.sleep(0, 1)))
+        await asyncio.sleep(0)
+        controller.follow([], 9)
+        for asked in (second, turn):
+            with pytest.raises(NotController):
+                await asked
+        member.resign()
+        with pytest.raises(NotController):
+            await first
+        with pytest.raises(NotController):
+            await controller.interpose(1, lambda: asyncio.sleep(0, 1))
