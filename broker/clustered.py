@@ -438,7 +438,12 @@ class ClusterPlace:
     async def ready(self) -> None:
         """Return once this broker may lead; its listeners are open. Raises StartRefused."""
         self.life.metadata_taken(self.controller.image.offset)
-        await self._until(lambda: self.life.machine.stage is Stage.RUNNING)
+        await self._until(lambda: self.life.machine.stage is Stage.RUNNING and self._knows_itself())
+
+    def _knows_itself(self) -> bool:
+        """Whether this broker has heard that it is let in: before, it would tell its clients that nobody is there."""
+        registered = self.controller.image.brokers.get(self._config.node_id)
+        return registered is not None and not registered.fenced
 
     async def hand_over(self) -> None:
         """Return once others lead what this broker led, or when that takes too long; its listeners are still open."""
