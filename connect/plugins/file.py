@@ -42,6 +42,7 @@ from tidemill.connect.api import (
 )
 
 IDLE_S = 0.2  # between two looks at a file that has not grown
+IDLE_MAX_S = 1.0  # when it has not for long, as Kafka's does it; a worker may have many that rest
 READ_BYTES = 1 << 18
 LINE_BYTES_MAX = 64 << 20  # a file without line ends would otherwise be read into memory whole
 LINE_SCHEMA = Schema(type=SchemaType.STRING)
@@ -72,6 +73,7 @@ class FileSource(SourceTask):
         self._file: BinaryIO | None = None
         self._rest = b""  # read, but not handed over
         self._position = 0  # of the first byte of `_rest`
+        self._idle_s = IDLE_S
 
     def start(self, context: TaskContext) -> None:
         """Take up the stored position."""
@@ -87,13 +89,14 @@ class FileSource(SourceTask):
         """Return the lines that are there."""
         file = self._file or self._open()
         if file is None:
-            time.sleep(IDLE_S)
+            self._rest_a_while()
             return []
         lines = self._lines(file)
         if lines:
+            self._idle_s = IDLE_S
             return self._records(lines)
         if not self._moved_on(file):
-            time.sleep(IDLE_S)
+            self._rest_a_while()
             return []
         # The last words of a file that was replaced need no line end.
         last = [self._rest] if self._rest else []
@@ -108,6 +111,10 @@ class FileSource(SourceTask):
             self._file.close()
             self._file = None
         self._rest = b""
+
+    def _rest_a_while(self) -> None:
+        time.sleep(self._idle_s)
+        self._idle_s = min(self._idle_s * 1.2, IDLE_MAX_S)
 
     def _open(self) -> BinaryIO | None:
         try:

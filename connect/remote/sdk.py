@@ -37,7 +37,7 @@ log = structlog.get_logger("tidemill.connect.task")
 EXIT_DONE = 0
 EXIT_FAILED = 1
 
-REPORT_INTERVAL_S = 1.0
+REPORT_INTERVAL_S = 2.0  # as often as the worker looks at memory and processor time
 TRACE_MAX = 64 * 1024  # characters: an error may quote a record, and a status has to fit into one
 FACTS_BYTES_MAX = 2 << 20
 FAREWELL_TIMEOUT_S = 2.0  # for the last words to reach the worker

@@ -3,7 +3,7 @@
 A client that has lost its cluster waits and says nothing for long: a producer for ever, a consumer as if there were
 nothing to read. So a thread asks the cluster now and then, with the task's credentials, and says as problems of the
 task what it hears: nobody answers, a topic is not there, a partition has no leader. It asks more often while there is
-trouble, so that the end is heard soon, too.
+trouble, so that the end is heard soon, too, and less and less while all is well.
 
 An error that the client reports itself is no problem yet, brokers come and go; it only has the cluster asked at once,
 and its words are quoted when there is no answer.
@@ -20,6 +20,7 @@ from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.kafka_clients import explain, kafka_error
 
 ASK_S = 2.0
+ASK_RARELY_S = 6.0  # when all has been well for long: fifty idle tasks would mostly ask
 ASK_IN_TROUBLE_S = 0.5
 PAUSE_S = 0.2  # between two rounds, however often the client complains
 ANSWER_S = 1.5
@@ -75,9 +76,11 @@ class KafkaWatch:
         self._wake.set()
 
     def _run(self) -> None:
+        ask_s = ASK_S
         while not self._closing.wait(PAUSE_S):
             well = self._ask()
-            self._wake.wait(ASK_S if well else ASK_IN_TROUBLE_S)
+            disturbed = self._wake.wait(ask_s if well else ASK_IN_TROUBLE_S)
+            ask_s = ASK_S if disturbed or not well else min(ask_s + 1, ASK_RARELY_S)
             self._wake.clear()
         del self._client  # if nobody else has it, it is closed here, where that may take its time
 

@@ -230,7 +230,10 @@ async def test_restarts(api: httpx.AsyncClient, source: dict[str, Any]) -> None:
     assert (await api.post("/connectors/c/restart?includeTasks=maybe")).status_code == 204
     answer = await api.post("/connectors/c/restart?onlyFailed=true&includeTasks=TRUE")
     assert answer.status_code == 202
-    assert answer.json() == running
+    told = answer.json()
+    for each in (*told["tasks"], *running["tasks"]):
+        each.pop("facts", None)  # there once the task has reported
+    assert told == running
     answer = await api.post("/connectors/c/restart?includeTasks=true")
     assert answer.status_code == 202
     assert all_in("RESTARTING")(answer.json())
