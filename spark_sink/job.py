@@ -37,7 +37,7 @@ from tidemill.spark_sink.config import JobConfig
 from tidemill.spark_sink.core_api import Clock, SystemClock, TopicPartition
 from tidemill.spark_sink.failures import Failure, JvmDied, failure_of
 from tidemill.spark_sink.figures import JobFigures, Restart
-from tidemill.spark_sink.jvm import prepare_environment, session_settings, share_bytecode
+from tidemill.spark_sink.jvm import prepare_environment, session_settings, share_bytecode, submitted_master
 from tidemill.spark_sink.kernel import COMPILED, kernel
 from tidemill.spark_sink.offsets import SourceStopped, StreamOffset, TopicRecreated
 from tidemill.spark_sink.options import EARLIEST, LATEST, Selection, SourceOptions, parse_options
@@ -150,6 +150,8 @@ class WarehouseJob:
             )
         from pyspark.sql import SparkSession
 
+        if submitted:
+            master = submitted_master(master)
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.appName(f"tidemill {self._config.name}")

@@ -192,3 +192,11 @@ def session_settings(master: str, folder: Path) -> dict[str, str]:
             ),
         }
     return settings
+
+
+def submitted_master(otherwise: str) -> str:
+    """Where the JVM that `spark-submit` has started runs, whatever a file says; asked before there is a session."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return SparkConf().get("spark.master") or otherwise

@@ -162,3 +162,27 @@ def test_only_a_jvm_of_this_machine_compiles_once_and_the_users_own_options_add_
     assert options == ["-Xss4m", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={tmp_path}/it's a folder/jvm"]
     assert "spark.driver.extraJavaOptions" not in settings
     assert not any("JavaOptions" in name for name in session_settings("spark://far:7077", tmp_path))
+
+
+@pytest.mark.integration
+@pytest.mark.spark
+@pytest.mark.java
+def test_under_spark_submit_its_master_counts_and_not_that_of_the_file(tmp_path: Path) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    script = tmp_path / "asks.py"
+    script.write_text("from tidemill.spark_sink.jvm import submitted_master\nprint(submitted_master('local[2]'))\n")
+    environ = dict(os.environ)
+    try:
+        prepare_environment(environ, tmp_path)
+    except JavaMissing as error:
+        pytest.skip(str(error))
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    said = subprocess.run(
+        [submit, "--master", "spark://far:7077", script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert said.stdout.splitlines()[-1] == "spark://far:7077"
