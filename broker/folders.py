@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from tidemill.broker.log.identity import read_topic_id
 from tidemill.broker.log.partition_folders import DELETE_SUFFIX, KnownFolder, parse_partition_folder
+from tidemill.broker.log.stopped_logs import StoppedLog, read_stopped_logs
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.broker.quorum.store import FOLDER as METADATA_FOLDER
 from tidemill.core.runtime.disk import Directory
@@ -61,9 +62,16 @@ def set_aside(
     """Rename every partition folder that does not belong to a partition of `image`."""
     moved: list[Moved] = []
     known: dict[TopicPartition, KnownFolder] = {}
+    stopped = read_stopped_logs(data)
     for name in data.list():
         partition = parse_partition_folder(name)
-        if partition is None or name == METADATA_FOLDER or not data.is_directory(name):
+        if partition is None or name == METADATA_FOLDER:
+            continue
+        at_stop = stopped.get(partition)
+        if at_stop is not None and _is_as_it_was(data, name, image, partition, at_stop):
+            known[partition] = KnownFolder(data.subdirectory(name), at_stop.topic_id, at_stop)
+            continue
+        if not data.is_directory(name):
             continue
         folder = data.subdirectory(name)
         topic_id = read_topic_id(folder)
@@ -114,6 +122,12 @@ def _names_a_topic(data: Directory, name: str) -> bool:
 def _belongs(image: ClusterImage, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
     topic = image.topics.get(partition.topic)
     return topic is not None and topic.topic_id == topic_id and partition.partition < len(topic.partitions)
+
+
+def _is_as_it_was(
+    data: Directory, name: str, image: ClusterImage, partition: TopicPartition, stopped: StoppedLog
+) -> bool:
+    return _belongs(image, partition, stopped.topic_id) and data.modified_ms(name) == stopped.folder_modified_ms
 
 
 def _holds_data(folder: Directory) -> bool:

@@ -25,6 +25,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+_LOGS_AT_STOP = "logsAtStop"  # Apache Kafka asks only whether the file is there
 
 
 def write_offsets(directory: Directory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -54,9 +55,24 @@ def read_epochs(directory: Directory) -> list[tuple[int, int]]:
     return [(int(fields[0]), int(fields[1])) for fields in _read_rows(directory, LEADER_EPOCHS, width=2) or ()]
 
 
-def write_clean_shutdown(directory: Directory) -> None:
-    """Say that all logs of the folder were closed in order."""
-    directory.replace(CLEAN_SHUTDOWN, json.dumps({"version": 0, "brokerEpoch": -1}).encode())
+def write_clean_shutdown(directory: Directory, logs_at_stop: int | None = None) -> None:
+    """Say that all logs of the folder were closed in order, and the CRC of what is said of them (`stopped_logs`)."""
+    mark = {"version": 0, "brokerEpoch": -1}
+    if logs_at_stop is not None:
+        mark[_LOGS_AT_STOP] = logs_at_stop
+    directory.replace(CLEAN_SHUTDOWN, json.dumps(mark).encode())
+
+
+def promised_at_stop(directory: Directory) -> int | None:
+    """The CRC that the mark of a clean shutdown gives; None without such a mark."""
+    if not directory.exists(CLEAN_SHUTDOWN):
+        return None
+    try:
+        mark = json.loads(directory.read(CLEAN_SHUTDOWN))
+    except ValueError:
+        return None
+    promised = mark.get(_LOGS_AT_STOP) if isinstance(mark, dict) else None
+    return promised if isinstance(promised, int) else None
 
 
 def was_closed_in_order(directory: Directory) -> bool:

@@ -136,7 +136,7 @@ class PartitionLog:
         self._held_when_durable = held_when_durable
         self._on_failure = on_failure
         self.log_end_offset = self._active.next_offset
-        _ = self._active.times  # from now on its indexes are in memory and know the largest timestamp
+        self._active.know_latest()
         self._durable = self.held = self.committed = self.end_position()  # to be read only
         self._plan = FlushPlan(self._durable)  # of the next round ...
         self._plan.epochs = not epochs_written

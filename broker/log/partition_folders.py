@@ -21,6 +21,7 @@ from tidemill.core.types import TopicPartition
 
 from .identity import PARTITION_METADATA, write_topic_id
 from .segment import Segment
+from .stopped_logs import StoppedLog
 from .threads import OS_MAKERS
 
 DELETE_SUFFIX = "-delete"
@@ -38,10 +39,14 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
 
 
 class KnownFolder(NamedTuple):
-    """The folder of a partition, and the topic id that it names; None where that has not been asked."""
+    """The folder of a partition, and the topic id that it names; None where that has not been asked.
+
+    `stopped` is what the stop said of its log, in a folder that has not changed since.
+    """
 
     directory: Directory
     topic_id: uuid.UUID | None
+    stopped: StoppedLog | None = None
 
 
 def find_partition_folders(

@@ -324,7 +324,7 @@ def _restore_producers(
     """Take the newest snapshot that can be read and remove those of no use; returns the offset that it stands for."""
     log_end_offset = segments[-1].next_offset
     bases = {segment.base_offset for segment in segments}
-    taken = _take_snapshot(directory, offsets, producers, segments, now_ms)
+    taken = take_snapshot(directory, offsets, producers, segments, now_ms)
     changed = False
     for offset in offsets:
         if offset != taken and (offset > log_end_offset or taken is None or offset not in bases or offset > taken):
@@ -336,7 +336,7 @@ def _restore_producers(
     return segments[0].base_offset if taken is None else taken
 
 
-def _take_snapshot(
+def take_snapshot(
     directory: Directory, offsets: list[int], producers: ProducerStates, segments: Sequence[Segment], now_ms: int
 ) -> int | None:
     """Restore the newest snapshot within the log that can be read; its offset, None without one."""
@@ -361,7 +361,7 @@ def producers_at_end(directory: Directory, segments: Sequence[Segment], now_ms: 
     The files are read anew, up to where `segments` end; nothing is changed.
     """
     producers = ProducerStates()
-    taken = _take_snapshot(directory, snapshot_offsets(directory.list()), producers, segments, now_ms)
+    taken = take_snapshot(directory, snapshot_offsets(directory.list()), producers, segments, now_ms)
     replay_from = segments[0].base_offset if taken is None else taken
     for segment in segments:
         if segment.next_offset <= replay_from or not segment.size_bytes:

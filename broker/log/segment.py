@@ -10,6 +10,7 @@ stay in memory: what has to come from the disk again may have decayed there. Wha
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import structlog
 
@@ -31,6 +32,14 @@ INDEX_INTERVAL_BYTES = 4096  # Kafka's default, for indexes rebuilt without thei
 WRITE_AGAIN_BYTES = 1024 * 1024
 
 
+class IndexClaim(NamedTuple):
+    """What index files that nobody has read yet have to come to: how many entries they have, and the latest."""
+
+    offset_entries: int
+    time_entries: int
+    latest: Latest
+
+
 class Segment:
     """One `.log` file, its `.index` and its `.timeindex`."""
 
@@ -47,6 +56,7 @@ class Segment:
         self.indexes = SegmentIndexes(directory, base_offset, new=new)
         self.age_proven = False  # the log itself says how old it is: see `segment_age`
         self.modified_ms = -1  # when the file was last written, once somebody has asked for it
+        self.claim: IndexClaim | None = None  # until the index files are read
         self._damaged = DamagedParts()
         self._verified = Extents()
 
@@ -136,10 +146,37 @@ class Segment:
         return self.indexes.in_memory or self._load_indexes()
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        claim, self.claim = self.claim, None
         try:
-            return self.indexes.load(self.size_bytes)
+            offsets, times = self.indexes.load(self.size_bytes)
+            if claim is not None:
+                if claim != (len(offsets), len(times), self.indexes.latest):
+                    raise IndexDamaged("its index files are not those of the last stop")
+                self.indexes.write_anew()
         except IndexDamaged as error:
             return self.rebuild_past_damage(str(error))
+        return offsets, times
+
+    def claim_indexes(self, claim: IndexClaim) -> None:
+        """Take the active segment to have these indexes until somebody needs them."""
+        if self.size_bytes == 0:
+            self.indexes.clear()
+            return
+        self.claim = claim
+        self.indexes.latest = claim.latest
+
+    def know_latest(self) -> None:
+        """Have the indexes in memory from now on, which know the largest timestamp; a claim says it too."""
+        if self.claim is None:
+            self._pair()
+
+    @property
+    def index_entries(self) -> tuple[int, int]:
+        """How many entries each index has."""
+        if self.claim is not None:
+            return self.claim.offset_entries, self.claim.time_entries
+        offsets, times = self._pair()
+        return len(offsets), len(times)
 
     def take_index_writes(self) -> Callable[[], None]:
         """What brings the index files up to date with the indexes as they are now; callable in another thread."""

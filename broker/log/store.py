@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import structlog
 
@@ -41,8 +41,10 @@ from .partition_folders import KnownFolder, PartitionFolders, find_partition_fol
 from .producers import ProducerStates
 from .recovery import LoadedLog, load
 from .removals import DelayedRemovals
+from .reopening import describe, reopen
 from .segment import Segment
 from .segment_exchange import SegmentExchange
+from .stopped_logs import LOGS_AT_STOP, write_stopped_logs
 from .threads import LogThreads, parts_of, run_all, run_each
 from .truncation import Truncations
 from .turns import Turns
@@ -53,6 +55,15 @@ FLUSH_POLICIES = ("group", "os")
 CHECKPOINT_INTERVAL_S = 5.0  # how often a job should call `checkpoint`; Kafka's own interval is a minute
 AT_ONCE = 16  # files written, or folders renamed, between two rounds of fsync: a millisecond or two
 CLOSED_AT_ONCE = 256  # files
+
+
+class _Known(TypedDict):
+    """What the folder and the clock say of a log that is about to be opened."""
+
+    recovery_point: int | None
+    log_start_offset: int
+    now_ms: int
+    cleaned_offset: int | None
 
 
 class Opening(NamedTuple):
@@ -166,6 +177,7 @@ class LogStore:
         """
         self._opened = False
         clean = take_clean_shutdown(self.directory)
+        self.directory.remove(LOGS_AT_STOP)  # without the mark nobody believes it
         cleaner_known = self._checkpoints.read()
         folders = list(find_partition_folders(self.directory, known))
         for number, (topic_partition, folder) in enumerate(folders):
@@ -193,16 +205,14 @@ class LogStore:
         )
 
     def _load(self, key: TopicPartition, folder: KnownFolder, config: LogConfig, *, clean: bool) -> LoadedLog:
-        return load(
-            folder.directory,
-            config,
-            clean=clean,
+        known = _Known(
             recovery_point=self._checkpoints.points.get(key),
             log_start_offset=self._checkpoints.starts.get(key, 0),
             now_ms=self._clock.now_ms(),
             cleaned_offset=self._checkpoints.cleaned.get(key),
-            topic_id=folder.topic_id,
         )
+        reopened = reopen(folder.directory, folder.stopped, **known) if clean and folder.stopped is not None else None
+        return reopened or load(folder.directory, config, clean=clean, topic_id=folder.topic_id, **known)
 
     def _correct_checkpoints(self, *, cleaner_known: bool) -> None:
         try:
@@ -266,7 +276,17 @@ class LogStore:
 
     def _finish(self, logs: Sequence[PartitionLog]) -> None:
         self._checkpoints.write(logs)
-        write_clean_shutdown(self.directory)
+        write_clean_shutdown(self.directory, self._describe(logs))
+
+    def _describe(self, logs: Sequence[PartitionLog]) -> int | None:
+        """Write down what spares the next start to look for it; the CRC of that, None if there is no room for it."""
+        found = ((each.topic_partition, describe(each, self.directory)) for each in logs)
+        try:
+            return write_stopped_logs(self.directory, [(key, stopped) for key, stopped in found if stopped is not None])
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            return None
 
     # -- partitions
 

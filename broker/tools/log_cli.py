@@ -22,6 +22,7 @@ import structlog
 import typer
 
 from tidemill.broker.log.identity import FolderRefused
+from tidemill.broker.log.stopped_logs import LOGS_AT_STOP
 from tidemill.broker.tools.adopt import AdoptRefused
 from tidemill.broker.tools.adopt import carry_out as carry_out_adoption
 from tidemill.broker.tools.adopt import plan as plan_adoption
@@ -154,6 +155,8 @@ def repair(
                 if facts.ok:
                     print(f"{partition.path.name}: nothing to repair")
                     continue
+                if folder.data is not None and not dry_run:
+                    OsDirectory(folder.data).remove(LOGS_AT_STOP)  # the next start looks for itself
                 try:
                     whole = _repair_one(partition, facts, stamp, dry_run=dry_run, take_out=quarantine_corrupt)
                 except FolderRefused as refused:

@@ -23,6 +23,7 @@ from tidemill.broker.folders import set_aside
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.markers import Marker, encode
 from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.partition_folders import KnownFolder
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.log.threads import LogThreads
 from tidemill.broker.log.turns import TURN_S
@@ -208,6 +209,7 @@ class LogSimulation:
         self._removed: set[uuid.UUID] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.crashes = self.batches_acknowledged = self.refused = self.replicated = self.cuts = self.unclean = 0
+        self.reopened = 0  # logs that a start took up as the stop before had left them
 
     # -- one life
 
@@ -226,9 +228,10 @@ class LogSimulation:
 
     async def _life(self, steps: int, *, orderly: bool) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
-        self._set_aside()
+        known = self._set_aside()
         store = SteppedStore(self.disk, self.rng, flush_policy=self.flush_policy)
-        store.open_all(lambda _topic: self.config)
+        store.open_all(lambda _topic: self.config, known)
+        self.reopened += sum(log.active.claim is not None for log in store)
         self.check(store)
         self._tasks = set()
         try:
@@ -249,7 +252,7 @@ class LogSimulation:
             for thread in store.steps:
                 thread.end()
 
-    def _set_aside(self) -> None:
+    def _set_aside(self) -> dict[TopicPartition, KnownFolder]:
         """What a broker does first: folders of topics that its metadata does not have make room."""
         topics = {
             tp.topic: SimpleNamespace(topic_id=owed.topic_id, partitions=[0])
@@ -258,7 +261,7 @@ class LogSimulation:
         }
         removed = {owed.topic_id for owed in self.promises.values() if owed.deleting}
         image = cast(ClusterImage, SimpleNamespace(topics=topics))
-        set_aside(self.disk.root, image, removed | self._removed, self._new_id)
+        return set_aside(self.disk.root, image, removed | self._removed, self._new_id).known
 
     def _new_id(self) -> uuid.UUID:
         self.numbers += 1

@@ -39,7 +39,7 @@ def run(seed: int) -> LogSimulation:
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_what_was_acknowledged_or_seen_survives_every_power_cut(share: int) -> None:
-    crashes = acknowledged = refused = replicated = cuts = unclean = 0
+    crashes = acknowledged = refused = replicated = cuts = unclean = reopened = 0
     for seed in range(FIRST_SEED + share, FIRST_SEED + RUNS, SHARES):
         with capture_logs():
             simulation = run(seed)
@@ -49,9 +49,11 @@ def test_what_was_acknowledged_or_seen_survives_every_power_cut(share: int) -> N
         replicated += simulation.replicated
         cuts += simulation.cuts
         unclean += simulation.unclean
+        reopened += simulation.reopened
     if RUNS >= 800:
         assert crashes > RUNS / SHARES * 4
         assert acknowledged > crashes
         assert refused > 0, "no disk was ever full or broken"
         assert replicated > crashes
         assert 0 < unclean < cuts
+        assert reopened > 0, "no start believed the stop before it"
