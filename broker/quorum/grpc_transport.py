@@ -101,11 +101,24 @@ class GrpcTransport:
                     raise VersionUnknown.parse(error.details() or "") from None
                 except ValueError:
                     pass
-            raise await self._unreachable(address, error) from None
+            unreachable = await self._unreachable(address, error)
+            if self._expects_a_name and error.code() is grpc.StatusCode.UNAVAILABLE and not unreachable.refused:
+                self._forget(address, link)  # the node may show another name by now
+            raise unreachable from None
         finally:
             link.calls -= 1
             if not link.calls and self._links.get(address) is not link:
                 await link.channel.close()
+
+    @property
+    def _expects_a_name(self) -> bool:
+        """Whether a connection is for one name in a certificate, whatever the host is."""
+        return self._tls is not None and not self._tls.checks_host
+
+    def _forget(self, address: Address, link: "_Link") -> None:
+        """The next call makes another one; this one is closed by its last call."""
+        if self._links.get(address) is link:
+            del self._links[address]
 
     async def _unreachable(self, address: Address, error: grpc.aio.AioRpcError) -> Unreachable:
         refused = _REFUSED in (error.details() or "").lower()

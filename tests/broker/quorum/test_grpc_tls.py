@@ -155,6 +155,30 @@ async def test_new_certificates_count_from_the_next_connection_on(
             await asked(node(terms(authority.signed().both, authority.certificate)), address)
 
 
+async def test_a_node_that_shows_another_name_by_now_is_spoken_to_where_names_do_not_matter(
+    authority: Authority,
+) -> None:
+    here = GrpcTransport(node(terms(authority.signed().both, authority.certificate, check_host=False)))
+    there = GrpcTransport(node(terms(authority.signed("/CN=old", "DNS:old.example").both, authority.certificate)))
+    try:
+        address = Address("127.0.0.1", await there.serve(Address("127.0.0.1", 0), heartbeats))
+        await here.call(address, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+        await there.close()
+        there = GrpcTransport(node(terms(authority.signed("/CN=new", "DNS:new.example").both, authority.certificate)))
+        await there.serve(address, heartbeats)
+        async with asyncio.timeout(ASK_S):
+            while True:
+                try:
+                    await here.call(address, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+                except Unreachable:
+                    await asyncio.sleep(0.05)
+                else:
+                    break
+    finally:
+        await here.close()
+        await there.close()
+
+
 async def test_a_file_that_cannot_be_used_changes_nothing(authority: Authority, tmp_path: Path) -> None:
     store = tmp_path / "store.pem"
     store.write_text(authority.signed().both.read_text())
