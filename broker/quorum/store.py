@@ -188,6 +188,8 @@ class MetadataStore:
         once_held = floor.load()
         self.has_forgotten = once_held > self.offset_end
         self._floor = floor
+        self._raise_floor(self.durable_end)  # a process that was killed between the two has told nobody, this one will
+        floor.sync()
         return once_held
 
     def sync_floor(self) -> None:
@@ -348,9 +350,18 @@ class MetadataStore:
             raise self._fail("synced", error) from error
         finally:
             self._syncing = False
-        self._synced_size, self.durable_end = size, end
-        if self._floor is not None and not self.has_forgotten:
+        self._synced_size = size
+        self._raise_floor(end)
+        self.durable_end = end
+
+    def _raise_floor(self, end: int) -> None:
+        """Before anybody is told that all below is durable."""
+        if self._floor is None or self.has_forgotten:
+            return
+        try:
             self._floor.note(end)
+        except OSError as error:
+            raise self._fail("synced", error) from error
 
     def _undo(self, segment: MetadataSegment, error: OSError) -> None:
         self._room_end = 0

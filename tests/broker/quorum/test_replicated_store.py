@@ -21,7 +21,7 @@ from tests.broker.quorum.replicated_log import (
 )
 from tests.sim.disk import PowerCut, SimulatedDisk
 from tidemill.broker.quorum.control import KRaftVersion, LeaderChange, Voters
-from tidemill.broker.quorum.floor import DURABLE_END
+from tidemill.broker.quorum.floor import DURABLE_END, DurableFloor
 from tidemill.broker.quorum.log_batches import FetchedDataRefused, decode_log
 from tidemill.broker.quorum.raft.voters import Voter, VoterSet
 from tidemill.broker.quorum.records import MetadataFormatError, MetadataRecord
@@ -307,6 +307,32 @@ def test_a_log_that_has_lost_what_was_synced_says_so_until_it_is_back(power: boo
     store.remember()
     disk.crash(random.Random(2))
     assert not opened(disk).has_forgotten
+
+
+def test_what_a_start_has_found_and_synced_is_missed_too() -> None:
+    disk = SimulatedDisk()
+    store = opened(disk)
+    store.append_fetched(batches(0, 40, epoch=2))
+    disk.kill()  # before it was synced
+    assert opened(disk).durable_end == 40, "which others are told"
+    disk.kill()
+    with_a_hole(disk, 1024)
+    assert opened(disk).has_forgotten
+
+
+def test_a_log_whose_end_cannot_be_written_down_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(SimulatedDisk())
+    store.append_fetched(batches(0, 3, epoch=2))
+
+    def refuse(_floor: DurableFloor, _offset: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(DurableFloor, "note", refuse)
+    with pytest.raises(MetadataStoreError, match="repair the disk"):
+        store.sync()
+    assert store.durable_end == 0, "nobody is told"
+    with pytest.raises(MetadataStoreError, match="repair the disk"):
+        store.append_fetched(batches(3, 1, epoch=2))
 
 
 def test_what_a_crash_leaves_unwritten_was_promised_to_nobody() -> None:
