@@ -121,11 +121,15 @@ class _Guardian:
         """Ask for a process and connect to it."""
         output, output_end = os.pipe()
         stream, stream_end = socket.socketpair()
-        facts = {"do": "start", "start": number, "label": label, "plugin": plugin}
-        self.order(facts, (output_end, stream_end.detach()))
-        reader, writer = await asyncio.open_connection(sock=stream)
-        guarded = Guarded(await _read_pipe(output), reader, writer, self, number)
-        self._guarded[number] = guarded
+        files = (output_end, stream_end.detach())
+        try:
+            reader, writer = await asyncio.open_connection(sock=stream)
+            guarded = Guarded(await _read_pipe(output), reader, writer, self, number)
+        except BaseException:
+            _close(files)
+            raise
+        self._guarded[number] = guarded  # before it is ordered: its end may be told at once
+        self.order({"do": "start", "start": number, "label": label, "plugin": plugin}, files)
         if self.gone.is_set():
             guarded.ended(signal.SIGKILL)
         return guarded
@@ -178,7 +182,8 @@ class _Guardian:
             try:
                 await self._send(data, files)
             except OSError:
-                return  # it is gone; that shows
+                self.kill()  # it is gone, or there is no way to tell it anything any more; its end shows
+                return
             finally:
                 _close(files)
 

@@ -30,7 +30,7 @@ from typing import NoReturn
 
 from tidemill.connect.remote import nurseries as n
 from tidemill.connect.remote.orders import Facts, OrderSocket, close_files
-from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, rename
+from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, end, rename
 
 LIFELINE_FD = 0
 POLL_MS = 1_000  # the longest a lost wake-up can delay anything
@@ -81,6 +81,7 @@ class Guardian:
                 if line.fileno() in ready:
                     self._hear_nursery(number, line)
             self._tell(n.Tick())
+            self._sweep()
             self._tell_ends()
 
     def _wait(self) -> set[int]:
@@ -141,14 +142,14 @@ class Guardian:
             case n.Kill(nursery, number):
                 self._order(nursery, {"do": "kill", "number": number})
             case n.KillFirst():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._first, signal.SIGKILL)
+                end(self._first)
             case n.Release(nursery):
                 self._drop(nursery)
             case n.TellDied():
                 self._ends.append(action)
             case n.Note(text):
-                print(text, flush=True)  # into the worker's log
+                with contextlib.suppress(OSError):  # a worker that is gone is dealt with where that is heard
+                    print(text, flush=True)  # into the worker's log
 
     def _order(self, nursery: int, facts: Facts, files: Sequence[int] = ()) -> None:
         """Send an order; a nursery that is gone, or takes none, is lost."""
@@ -183,21 +184,22 @@ class Guardian:
                 self._stuck.discard(pid)
 
     def _tell_ends(self) -> None:
-        """What the tasks that have ended had started is ours now: once it is gone, the worker is told."""
-        if not self._ends:
-            return
-        self._sweep()
+        """Tell the worker who has ended; what they had started has been swept."""
         ends, self._ends = self._ends, []
-        for end in ends:
-            self._orders.pop(end.start, None)
-            close_files(self._files.pop(end.start, ()))
+        for told in ends:
+            self._orders.pop(told.start, None)
+            close_files(self._files.pop(told.start, ()))
             try:
-                self._worker.send({"start": end.start, "status": end.status, "reason": end.reason})
+                self._worker.send({"start": told.start, "status": told.status, "reason": told.reason})
             except OSError:
                 self._end()
 
     def _sweep(self) -> None:
-        """Kill all who have lost their task, and whoever loses its parent by that."""
+        """Kill all who have lost their task, and whoever loses its parent by that.
+
+        In every turn: a nursery that dies closes its line before the kernel kills its tasks, and what they had started
+        comes after that, when nothing more is told.
+        """
         deadline = time.monotonic() + SWEEP_S
         while True:
             self._collect()
@@ -208,25 +210,25 @@ class Guardian:
                 self._stuck |= strangers
                 return
             for pid in strangers:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                end(pid)
             time.sleep(PAUSE_S)
 
     def _end(self) -> NoReturn:
         """The worker is gone: kill child after child, until there are none."""
+        for number in list(self._lines):
+            self._drop(number)  # nurseries end by that too, where /proc does not tell of children
         while True:
             for pid in children():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                end(pid)
             try:
                 os.waitpid(-1, 0)  # its children become ours now, and are killed in the next round
             except ChildProcessError:
                 os._exit(EXIT_LOST_PARENT)
 
 
-def _line(end: socket.socket) -> OrderSocket:
-    end.setblocking(False)
-    return OrderSocket(end)
+def _line(ours: socket.socket) -> OrderSocket:
+    ours.setblocking(False)
+    return OrderSocket(ours)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ FIRST = 0
 
 UNFIT_S = 30.0  # before it is tried again to import a plugin ahead
 IMPORT_S = 20.0  # for a plugin to be imported ahead
-ANSWER_S = 1.5  # for a nursery to say that it has killed
+FIRST_S = 55.0  # for the first nursery, without which there are no tasks; the worker waits for a task for 60 s
+ANSWER_S = 4.0  # for a nursery to say that it has killed: it may be forking many, and all of them pay for its delay
 DEATH_S = 3.0  # for the kernel to end what was killed
 
 KILLED = 9
@@ -361,7 +362,8 @@ class Nurseries:
 
     def _tick(self) -> Iterator[Action]:
         for nursery in list(self._nurseries.values()):
-            if nursery.phase is _Phase.STARTING and self._now - nursery.since > IMPORT_S:
+            limit_s = FIRST_S if nursery.number == FIRST else IMPORT_S
+            if nursery.phase is _Phase.STARTING and self._now - nursery.since > limit_s:
                 yield from self._too_slow(nursery)
         for number, start in list(self._starts.items()):
             if start.killed_at is None or number not in self._starts:

@@ -10,7 +10,9 @@ the guardian, tells it who has died, and decides nothing. A plugin whose files h
 not forked: somebody else is to import it anew.
 
 What a fork hands down beside pages is what the plugin did at import: opened files, patched modules, handlers. The
-random numbers of `random`, OpenSSL and NumPy begin anew in every child; others' may not.
+random numbers of `random`, OpenSSL and NumPy begin anew in every child; others' may not. What `weakref.finalize` is to
+do at the end of the process that made something (temporary folders rely on it) no child does: its siblings use it, too.
+What was given to `atexit`, every child does.
 """
 
 import contextlib
@@ -21,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NamedTuple, NoReturn
@@ -142,6 +145,8 @@ class Nursery:
             importlib.invalidate_caches()  # the plugin is still to be imported, and may be new
         self._guardian.close()
         close_files((self._wake, self._waker, *(file for line in others for file in line.files)))
+        for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # a copy: it may lose some
+            each.atexit = False  # such as to remove a temporary folder: the nursery's other tasks use it, too
 
     def _kill(self, number: int) -> None:
         pid = self._pids.get(number)

@@ -35,6 +35,12 @@ def die_with_parent(parent: int) -> None:
         os._exit(EXIT_LOST_PARENT)
 
 
+def end(pid: int) -> None:
+    """Kill a process; one that has changed its user, as `sudo` does, cannot be and is let be."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, SIGKILL)
+
+
 def children() -> Iterator[int]:
     """The children of this process, where /proc tells; those that are dead and not collected included."""
     me = os.getpid()
@@ -98,8 +104,11 @@ def rename(name: str) -> None:
         return
     data = name.encode()
     _prctl(PR_SET_NAME, ctypes.create_string_buffer(data[:15]))
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:  # there is no /proc
+        return
     begin, end = int(fields[45]), int(fields[46])
     room = end - begin
     if 0 < room < 1 << 20:

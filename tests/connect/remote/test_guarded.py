@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import psutil
 import pytest
@@ -81,6 +82,36 @@ async def test_many_at_once_are_all_started_and_all_told(guardians: Guardians) -
     for each in several:
         each.kill()
     assert {await ended(each) for each in several} == {-signal.SIGKILL}
+
+
+async def test_an_end_that_is_told_at_once_is_not_lost(guardians: Guardians, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guardian may be quicker than this process is in connecting, such as when nothing can be forked."""
+    connect = asyncio.open_connection
+
+    async def slowly(**how: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await connect(**how)
+
+    guardian = await guardians.ready()
+    monkeypatch.setattr(guarded_module.asyncio, "open_connection", slowly)
+    starting = asyncio.create_task(guardian.start(1, "check", PLUGIN))
+    await asyncio.sleep(0)
+    guardian.order({"do": "kill", "start": 1})  # as it would be refused
+    guarded = await starting
+    guarded.kill()
+    assert await ended(guarded) == -signal.SIGKILL
+
+
+async def test_a_guardian_that_cannot_be_told_anything_is_replaced(guardians: Guardians) -> None:
+    guarded = await guardians.start("check", PLUGIN)
+    await hello(guarded)
+    too_many = tuple(os.open(os.devnull, os.O_RDONLY) for _ in range(300))  # the kernel hands on 253 at most
+    guarded.guardian.order({"do": "start", "start": 1000, "label": "check", "plugin": PLUGIN}, too_many)
+    assert await ended(guarded) == -signal.SIGKILL
+    another = await guardians.start("check", PLUGIN)
+    await hello(another)
+    another.kill()
+    await ended(another)
 
 
 async def test_a_guardian_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

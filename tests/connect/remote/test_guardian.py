@@ -62,6 +62,10 @@ def alive(pid: int) -> bool:
         return False
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+
+
 @pytest.mark.parametrize("mode", ["family", "sleep", "hold_the_interpreter", "deaf"])
 def test_everything_dies_with_a_killed_worker(worker: tuple[list[subprocess.Popen[bytes]], Path], mode: str) -> None:
     process, pids = start(worker, mode)
@@ -91,6 +95,16 @@ def test_a_signal_to_the_whole_service_is_left_to_the_worker(
     process.send_signal(signal.SIGKILL)
     process.wait()
     until(lambda: not alive(task) and not alive(daemon))
+
+
+def test_what_a_task_had_started_dies_with_a_killed_nursery(
+    worker: tuple[list[subprocess.Popen[bytes]], Path],
+) -> None:
+    """The kernel kills the task after the nursery has closed its line, and its children are nobody's after that."""
+    process, (task, child, daemon) = start(worker, "family")
+    os.kill(parent(task), signal.SIGKILL)
+    until(lambda: not any(alive(pid) for pid in (task, child, daemon)))
+    assert process.poll() is None
 
 
 def test_a_guardian_without_a_worker_ends() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tidemill.connect.remote import nurseries as n
+from tidemill.connect.remote.host import ATTACH_TIMEOUT_S, KILL_TIMEOUT_S
 
 A, B = "package:a", "package:b"
 
@@ -146,7 +147,16 @@ def test_a_first_nursery_that_cannot_start_is_not_tried_for_ever() -> None:
     told, *_ = world.tell(n.Lost(n.FIRST))
     assert isinstance(told, n.TellDied) and "did not start" in told.reason
     assert world.tell(n.Wanted(2, A)) == [n.StartFirst()]
-    assert world.wait(n.IMPORT_S + 1) == [n.KillFirst()]
+    assert world.wait(n.IMPORT_S + 1) == [], "nobody can do without it, so it has as long as a task has to call back"
+    assert n.FIRST_S < ATTACH_TIMEOUT_S
+    assert world.wait(n.FIRST_S - n.IMPORT_S) == [n.KillFirst()]
+
+
+def test_one_that_is_slow_to_answer_is_not_killed_with_all_its_tasks(forking: World) -> None:
+    """It may be forking many, on a machine that has much to do; the worker waits for twice as long."""
+    forking.tell(n.Unwanted(1))
+    assert forking.wait(3.5) == []
+    assert n.DEATH_S < n.ANSWER_S < KILL_TIMEOUT_S - 1
 
 
 def test_every_process_asked_for_ends_once_whatever_comes() -> None:

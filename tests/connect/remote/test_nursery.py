@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -27,6 +28,9 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 DEADLINE_S = 30.0
+
+_said: WeakKeyDictionary[OrderSocket, list[Line]] = WeakKeyDictionary()
+"""What has come together with something before it."""
 
 
 class Guardian:
@@ -68,7 +72,10 @@ class Guardian:
 
 def heard(line: OrderSocket) -> dict[str, Any]:
     """The next thing a nursery says."""
-    (found,) = line.receive() or [Line({"said": "nothing more"})]
+    waiting = _said.setdefault(line, [])
+    if not waiting:
+        waiting += line.receive() or [Line({"said": "nothing more"})]
+    found = waiting.pop(0)
     close_files(found.files)
     return found.facts
 
@@ -160,6 +167,24 @@ def test_a_plugin_that_was_edited_is_not_forked_any_more(guardian: Guardian, fol
         assert line.facts == {"said": "stale", "number": number}
         assert len(line.files) == 2, "they are for another nursery"
         close_files(line.files)
+    guardian.drop(nursery)
+
+
+def test_what_a_plugin_made_at_import_outlives_the_first_of_its_tasks(guardian: Guardian, folder: Path) -> None:
+    (folder / "owning_plugin.py").write_text(
+        "import os, tempfile\nfolder = tempfile.TemporaryDirectory(dir=os.path.dirname(__file__), prefix='theirs')\n"
+    )
+    nursery = guardian.nursery("owning_plugin:plugin")
+    assert heard(nursery) == {"said": "ready"}
+    _, stream = guardian.fork(nursery)
+    with stream:
+        hello(stream)
+        stream.sendall(frame(pb.ToTask(check=pb.Check(plugin="owning_plugin:plugin"))))
+        while stream.recv(1000):
+            pass  # to its last words
+        stream.shutdown(socket.SHUT_WR)
+        assert heard(nursery)["status"] == 0
+    assert list(folder.glob("theirs*")), "the next task needs it, too"
     guardian.drop(nursery)
 
 

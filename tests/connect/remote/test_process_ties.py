@@ -30,6 +30,10 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def test_a_process_of_another_user_is_let_be() -> None:
+    assert run("import os\nos.getuid() or os.setuid(65534)\nties.end(1)\nprint('still here')") == "still here\n"
+
+
 def test_children_are_found_and_no_grandchildren() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
