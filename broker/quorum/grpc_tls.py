@@ -15,7 +15,6 @@ gRPC is told to expect a name that it has (`name_shown`).
 import asyncio
 import ssl
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -130,15 +129,21 @@ class NodeTls:
         )
 
     async def name_shown(self, address: Address) -> str | None:
-        """A name that the certificate of that node is about; None where it cannot be had."""
-        with suppress(OSError, TimeoutError):
+        """A name that the certificate of that node is about; None where it cannot be had.
+
+        Raises ConnectionRefusedError where nobody listens.
+        """
+        try:
             async with asyncio.timeout(LOOK_S):
                 _, writer = await self._connected(address)
                 try:
                     return _name_in(writer.get_extra_info("peercert") or {})
                 finally:
                     writer.transport.abort()
-        return None
+        except ConnectionRefusedError:
+            raise
+        except (OSError, TimeoutError):
+            return None
 
 
 def _certificate(texts: PemTexts) -> Any:

@@ -160,7 +160,10 @@ class GrpcTransport:
             return grpc.aio.insecure_channel(str(address), options=_OPTIONS)
         options: tuple[tuple[str, Any], ...] = _OPTIONS
         if not self._tls.checks_host:
-            name = await self._tls.name_shown(address)
+            try:
+                name = await self._tls.name_shown(address)
+            except ConnectionRefusedError:
+                raise Unreachable(address, "not reachable", refused=True) from None
             if name is None:
                 reason = await self._tls.trouble(address)
                 raise Unreachable(address, f"TLS: {reason}" if reason else "not reachable")

@@ -119,12 +119,13 @@ async def test_one_that_does_not_speak_tls_is_told_from_one_that_refuses(authori
             await asked(node(terms(authority.signed().both, authority.certificate)), address)
 
 
-async def test_nobody_there_is_no_trouble_of_tls(authority: Authority) -> None:
+@pytest.mark.parametrize("check_host", [True, False])
+async def test_nobody_there_is_no_trouble_of_tls(authority: Authority, *, check_host: bool) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = Address("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(Unreachable, match="not reachable") as error:
-        await asked(node(terms(authority.signed().both, authority.certificate)), address)
+        await asked(node(terms(authority.signed().both, authority.certificate, check_host=check_host)), address)
     assert error.value.refused
 
 
