@@ -12,6 +12,7 @@ end: it is not started, and may be formatted again.
 """
 
 import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,7 @@ from tidemill.broker.surroundings import Surroundings
 from tidemill.core.config import ConfigError
 from tidemill.core.ids import decode_id, encode_id
 from tidemill.core.runtime.disk import Directory
+from tidemill.core.types import ZERO_UUID
 
 FIRST_VOTERS: Final = SnapshotId(0, 0)
 """The snapshot that ends where the log begins, as Kafka's tool names it."""
@@ -53,6 +55,8 @@ def parse_initial_controllers(text: str, listener: str) -> VoterSet:
         number, _, rest = part.partition("@")
         address, _, directory = rest.rpartition(":")
         try:
+            if not (number.isascii() and number.isdecimal()):
+                raise ValueError(number)
             host, port = parse_peer(address)
             voter = Voter(
                 node_id=int(number), directory_id=decode_id(directory), endpoints=(VoterEndpoint(listener, host, port),)
@@ -62,10 +66,20 @@ def parse_initial_controllers(text: str, listener: str) -> VoterSet:
             continue
         if voter.node_id in voters:
             problems.append(f"--initial-controllers: {voter.node_id} is there twice")
+        problems += _of_the_directory(voter, voters.values())
         voters[voter.node_id] = voter
     if problems or not voters:
         raise ConfigError(problems or ["--initial-controllers: it names nobody"])
     return VoterSet.of(voters.values())
+
+
+def _of_the_directory(voter: Voter, before: Iterable[Voter]) -> Iterator[str]:
+    """What is wrong with it: whoever has that folder may vote once."""
+    if voter.directory_id == ZERO_UUID:
+        yield f"--initial-controllers: node {voter.node_id} has no directory: any new random id is one"
+    for each in before:
+        if each.directory_id == voter.directory_id and each.node_id != voter.node_id:
+            yield f"--initial-controllers: nodes {each.node_id} and {voter.node_id} have the same directory"
 
 
 def format_folder(config: BrokerConfig, initial_controllers: str = "", around: Surroundings | None = None) -> Formatted:
@@ -89,6 +103,13 @@ def format_folder(config: BrokerConfig, initial_controllers: str = "", around: S
             [
                 f"--initial-controllers does not name node {config.node_id}: give every controller of the list the "
                 "same one, and start all other nodes without formatting them"
+            ]
+        )
+    if len(voters) > 1 and cluster.cluster_id is None:
+        raise ConfigError(
+            [
+                "--initial-controllers names several nodes, which would each make a cluster of its own: give all of "
+                f"them the same cluster.id, for example --set cluster.id={encode_id(around.new_uuid())}"
             ]
         )
     folder, unlock = around.open_folder(config.data_dir)

@@ -98,6 +98,10 @@ async def test_a_folder_of_several_is_not_started_by_itself(tmp_path: Path) -> N
         ({}, f"1@h:1:{ONE},1@h:2:{TWO}", "1 is there twice"),
         ({}, "1@h:1", "expected ID@HOST:PORT:DIRECTORY, got '1@h:1'"),
         ({}, ",", "it names nobody"),
+        ({}, f"1@h:1:{ONE},2@h:2:{ONE}", "nodes 1 and 2 have the same directory"),
+        ({}, f"1@h:1:{encode_id(uuid.UUID(int=0))}", "node 1 has no directory"),
+        ({}, f"-1@h:1:{ONE}", "expected ID@HOST:PORT:DIRECTORY, got '-1@h:1:"),
+        ({}, f"1@h:1:{ONE},2@h:2:{TWO}", "would each make a cluster of its own: give all of them the same cluster.id"),
     ],
 )
 def test_what_cannot_be_formatted_is_told(
