@@ -3,7 +3,8 @@
 A look-up by time wants one entry of an index, and of a segment that nobody has read lately neither index is in memory.
 Loading them takes a while for a large segment, and a look-up is made in another thread, where nothing of a segment may
 change. So the files are searched by bisection, a dozen reads of one entry each. What is found is a hint, as all that
-indexes say: files that are missing or make no sense say "from the start".
+indexes say: files that are missing or make no sense say "from the start", those that are being written anew
+say what is in them by then.
 """
 
 import struct
@@ -56,7 +57,7 @@ def _bisect(file: File, entry_bytes: int, is_before: Callable[[bytes], bool]) ->
     while first < end:
         middle = (first + end) // 2
         entry = file.read_at(middle * entry_bytes, entry_bytes)
-        if is_before(entry):
+        if len(entry) == entry_bytes and is_before(entry):
             first, found = middle + 1, entry
         else:
             end = middle

@@ -28,6 +28,10 @@ INDEX_ENTRIES_MAX = 4096
 """Of an active segment. They are read on the event loop, a millisecond or two for so many; more are read at the start.
 With an entry for every 4 KiB that is a segment of 16 MiB."""
 
+ACTIVE_BYTES_MAX = 16 * 2**20
+"""Of an active segment. Index files that are not those of the stop are made anew on the event loop, by reading all of
+it; with large batches a segment of a gigabyte has few entries."""
+
 
 def describe(partition_log: PartitionLog, data: Directory) -> StoppedLog | None:
     """What a start may believe of a log that has been finished; None if it had better look itself.
@@ -36,17 +40,23 @@ def describe(partition_log: PartitionLog, data: Directory) -> StoppedLog | None:
     """
     segments, active = partition_log.segments, partition_log.active
     entries = active.index_entries
-    if sum(entries) > INDEX_ENTRIES_MAX or (active.size_bytes and active.latest[0] < 0):
+    if sum(entries) > INDEX_ENTRIES_MAX or active.size_bytes > ACTIVE_BYTES_MAX:
+        return None
+    if active.size_bytes and active.latest[0] < 0:
         return None
     if any(segment.damaged for segment in segments):
         return None
-    names = _without_old_snapshots(partition_log)
+    try:
+        names = _without_old_snapshots(partition_log)
+        folder_modified_ms = data.modified_ms(str(partition_log.topic_partition))
+    except FileNotFoundError:
+        return None  # a topic is deleted meanwhile, which keeps no other log from being closed in order
     bases = {segment.base_offset for segment in segments}
     if not _as_ever(names, bases, partition_log):
         return None
     return StoppedLog(
         topic_id=partition_log.topic_id,
-        folder_modified_ms=data.modified_ms(str(partition_log.topic_partition)),
+        folder_modified_ms=folder_modified_ms,
         segments=[(segment.base_offset, segment.size_bytes) for segment in segments],
         log_end_offset=partition_log.log_end_offset,
         latest=active.latest,

@@ -146,14 +146,15 @@ class Segment:
         return self.indexes.in_memory or self._load_indexes()
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        claim, self.claim = self.claim, None
         try:
-            offsets, times = self.indexes.load(self.size_bytes)
+            offsets, times = self.indexes.load(self.size_bytes)  # after an OSError what is claimed still has to hold
+            claim, self.claim = self.claim, None
             if claim is not None:
                 if claim != (len(offsets), len(times), self.indexes.latest):
                     raise IndexDamaged("its index files are not those of the last stop")
                 self.indexes.write_anew()
         except IndexDamaged as error:
+            self.claim = None
             return self.rebuild_past_damage(str(error))
         return offsets, times
 

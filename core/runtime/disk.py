@@ -338,13 +338,18 @@ class OsDirectory:
     def replace(self, name: str, data: bytes, *, sync_name: bool = True) -> None:
         """Put `data` under `name` atomically and durably; without `sync_name` durable only after the next `sync`."""
         temporary = name + ".tmp"
-        file = self.create(temporary)
         try:
-            file.write_at(0, data)
-            os.fsync(file._descriptor)
-        finally:
-            file.close()
-        os.replace(f"{self._path}/{temporary}", f"{self._path}/{name}")
+            file = self.create(temporary)
+            try:
+                file.write_at(0, data)
+                os.fsync(file._descriptor)
+            finally:
+                file.close()
+            os.replace(f"{self._path}/{temporary}", f"{self._path}/{name}")
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.remove(temporary)  # on a full disk it would keep the room that what follows may still find
+            raise
         if sync_name:
             self.sync()
 

@@ -1,5 +1,6 @@
 """A log reopened is the log loaded; whatever is not as the stop left it is loaded."""
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from tidemill.broker.log.segment_files import segment_name
 from tidemill.broker.log.stopped_logs import LOGS_AT_STOP
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.image import ClusterImage
-from tidemill.core.errors import CorruptMessage
+from tidemill.core.errors import CorruptMessage, KafkaStorageError
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.runtime.clock import ManualClock
 from tidemill.core.runtime.disk import OsDirectory
@@ -181,6 +182,45 @@ async def test_index_files_that_are_not_those_of_the_stop_are_made_anew(stopped:
     assert log.active.latest[0] == NOW_MS + 122
     assert not log.active.indexes.from_files
     await store.close()
+
+
+async def test_index_files_that_could_not_be_read_have_to_be_those_of_the_stop_all_the_same(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, log = start(stopped)
+    index = stopped / "t-0" / segment_name(log.active.base_offset, ".timeindex")
+    index.write_bytes(index.read_bytes()[:-12])
+    with monkeypatch.context() as once:
+        once.setattr(OsDirectory, "read", _out_of_descriptors)
+        with pytest.raises(KafkaStorageError):
+            log.read(log.log_end_offset - 1, 100)
+    append(log, 11)  # recognised as sent before
+    assert log.read(log.log_end_offset - 1, 100)
+    assert log.active.latest[0] == NOW_MS + 112
+    assert not log.active.indexes.from_files
+    await store.close()
+
+
+def _out_of_descriptors(_directory: OsDirectory, _name: str) -> bytes:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+async def test_a_large_segment_is_looked_at_by_the_start(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index files may be wrong, and to make them anew it has to be read from end to end."""
+    monkeypatch.setattr(reopening, "ACTIVE_BYTES_MAX", 100)
+    store, _ = start(stopped)
+    await store.close()
+    store, log = start(stopped)
+    assert log.active.claim is None
+    await store.close()
+
+
+async def test_a_log_whose_folder_goes_at_the_stop_is_left_out(stopped: Path) -> None:
+    store, log = start(stopped)
+    store.create("u", TOPIC_ID, 0, CONFIG)
+    await store.close()
+    shutil.rmtree(stopped / "t-0")
+    assert reopening.describe(log, OsDirectory(stopped)) is None
 
 
 async def test_a_batch_that_has_changed_is_not_served(stopped: Path) -> None:

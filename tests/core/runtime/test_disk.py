@@ -143,6 +143,19 @@ def test_replace_swaps_the_whole_content_and_leaves_nothing_else(directory: OsDi
     assert directory.list() == ["f"]
 
 
+def test_a_replacement_that_finds_no_room_takes_none(directory: OsDirectory) -> None:
+    directory.replace("name", b"before")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            directory.replace("name", bytes(20_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert directory.read("name") == b"before"
+    assert directory.list() == ["name"]
+
+
 def test_the_limit_of_open_files_is_raised_to_what_is_allowed() -> None:
     limit = raise_open_files_limit()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (limit, limit)
