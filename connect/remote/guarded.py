@@ -2,7 +2,9 @@
 
 The worker's end of its guardian: it asks for processes and is told how they ended. Each is connected to the worker by
 a pipe with what it prints and by a stream for messages; both are made here and handed on. What the guardian promises
-is said there. If it is gone itself, so are all it had forked, and another takes its place when one is needed.
+is said there. If it is gone itself, so are all it had forked, and another takes its place when one is needed. The
+kernel sees to that, but not to what tasks had started, which is then killed from here: all below a guardian have its
+mark in their environment.
 """
 
 import array
@@ -10,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -19,13 +22,15 @@ from dataclasses import dataclass, field
 import structlog
 
 from tidemill.connect.remote.orders import LineReader, encode
-from tidemill.connect.remote.process_ties import NAME_ROOM
+from tidemill.connect.remote.process_ties import NAME_ROOM, end, marked
 
 log = structlog.get_logger("tidemill.connect.host")
 
 OUTPUT_LINE_MAX = 64 * 1024  # longer lines are cut, as journald does
 BUSY_S = 0.005  # before an order is tried again that the guardian had no room for
 LAST_OUTPUT_S = 1.0  # for what was printed before an end to be read
+SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
+MARK = "TIDEMILL_GUARDIAN"
 FAREWELL_S = 5.0  # for the guardian to end after the last process it looked after
 
 # -P: modules in the folder that the worker was started in are not the standard library's
@@ -91,8 +96,9 @@ class Guardians:
 class _Guardian:
     """One guardian process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, end: socket.socket) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, end: socket.socket, mark: str) -> None:
         self.gone = asyncio.Event()
+        self._mark = mark
         self._process = process
         self._end = end
         self._guarded: dict[int, Guarded] = {}
@@ -101,6 +107,7 @@ class _Guardian:
     @classmethod
     async def open(cls, environ: Mapping[str, str], tasks: asyncio.TaskGroup) -> "_Guardian":
         ours, theirs = socket.socketpair()
+        mark = secrets.token_hex(16)
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -109,11 +116,11 @@ class _Guardian:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C at the worker's terminal is for the worker
-                env=environ,
+                env={**environ, MARK: mark},
                 limit=OUTPUT_LINE_MAX,
             )
         ours.setblocking(False)
-        guardian = cls(process, ours)
+        guardian = cls(process, ours, f"{MARK}={mark}")
         tasks.create_task(guardian._run(), name="guardian")
         return guardian
 
@@ -169,12 +176,22 @@ class _Guardian:
         finally:
             self.kill()
             self._end.close()
+            self._sweep()
             self.gone.set()
             while not self._orders.empty():
                 _close(self._orders.get_nowait()[1])
             for guarded in self._guarded.values():
                 guarded.ended(signal.SIGKILL, "killed by SIGKILL together with the guardian of all tasks")
             self._guarded.clear()
+
+    def _sweep(self) -> None:
+        """Kill what is left of all that was ever started below it."""
+        for _ in range(SWEEPS):
+            left = list(marked(self._mark))
+            for pid in left:
+                end(pid)
+            if not left:
+                return
 
     async def _send_orders(self) -> None:
         while True:

@@ -6,6 +6,7 @@ watches. So three promises hold, however anybody dies:
 - The worker dies: the socket on standard input, whose other end only the worker has, ends. Everything is killed.
 - A task dies: what it had started is killed, and the worker is told the task's own exit code or signal.
 - The guardian is killed: the kernel kills the first nursery, and so nurseries and tasks, each with its parent.
+  What tasks had started is killed by the worker, which finds it by a mark in its environment.
 
 Killing means the whole tree. A task is a subreaper: what it started is below it however it daemonised, so that it can
 be found and counted. When the task ends, the next subreaper is the guardian. Therefore whatever turns up among the

@@ -246,7 +246,10 @@ class TaskHost:
             await self._accompany(process)
         except Exception:
             log.exception("supervision failed", task=process.label)
-            process.killed_because = "the worker lost control of it"
+            process.kill("the worker lost control of it")
+            if not await _within(process.process.gone, KILL_TIMEOUT_S):  # who is told of the end may start it again
+                process.process.kill_guardian()
+                await process.process.gone.wait()
         finally:
             process.process.kill()
             process.process.writer.close()

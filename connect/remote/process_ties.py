@@ -65,6 +65,21 @@ def children() -> Iterator[int]:
             yield int(name)
 
 
+def marked(mark: str) -> Iterator[int]:
+    """Processes that were started with `mark` (NAME=value) in their environment, and what these have started."""
+    wanted = mark.encode()
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError):  # gone meanwhile, or somebody else's
+            with open(f"/proc/{name}/environ", "rb") as file:
+                found = wanted in file.read().split(b"\0")
+            if found:
+                yield int(name)
+
+
 def collect_adopted() -> None:
     """Let go of dead children that this process has as a subreaper, and not because it started them.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.connect.conftest import python_path
-from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT
+from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, end
 
 HERE = Path(__file__).parent
 DEADLINE_S = 20.0  # far beyond what it takes, for a loaded machine
@@ -105,6 +105,20 @@ def test_what_a_task_had_started_dies_with_a_killed_nursery(
     os.kill(parent(task), signal.SIGKILL)
     until(lambda: not any(alive(pid) for pid in (task, child, daemon)))
     assert process.poll() is None
+
+
+def test_what_a_task_had_started_dies_with_a_killed_guardian(
+    worker: tuple[list[subprocess.Popen[bytes]], Path],
+) -> None:
+    """The kernel kills tasks, but not what they had started; the worker does."""
+    process, pids = start(worker, "family")
+    os.kill(parent(parent(parent(pids[0]))), signal.SIGKILL)
+    try:
+        until(lambda: not any(alive(pid) for pid in pids))
+        assert process.poll() is None
+    finally:
+        for pid in pids:
+            end(pid)
 
 
 def test_a_guardian_without_a_worker_ends() -> None:

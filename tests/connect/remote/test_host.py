@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from structlog.testing import capture_logs
 
 from tests.connect.conftest import PLUGINS, python_path
 from tidemill.connect.api import PluginKind
+from tidemill.connect.remote import host as host_module
 from tidemill.connect.remote.host import TaskHost, parse_line
 from tidemill.connect.task_spec import (
     InitialState,
@@ -326,17 +328,25 @@ async def test_stop_before_the_process_has_called_back(running: Any, spec: Make)
     assert exited.reason.startswith("killed: ")
 
 
-async def test_a_fault_of_the_supervision_ends_the_task_and_is_told(
-    running: Any, spec: Make, monkeypatch: pytest.MonkeyPatch
+async def test_a_fault_of_the_supervision_ends_the_task_and_is_told_when_it_has(
+    running: Any, spec: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Whoever hears of it may start the task again."""
+    pid_file = tmp_path / "pid"
+
     async def faulty(process: Any) -> None:
-        await process.attached.wait()
+        while not pid_file.exists():  # noqa: ASYNC110  (written by another process)
+            await asyncio.sleep(0.01)
+        psutil.Process(process.pid).parents()[2].suspend()  # the guardian: nothing is killed quickly
         raise ZeroDivisionError("a bug in the worker")
 
+    monkeypatch.setattr(host_module, "KILL_TIMEOUT_S", 0.5)
     monkeypatch.setattr(running.host, "_relay_output", faulty)
-    task = await running.start(job(spec, "wait"))
+    task = await running.start(job(spec, "hold_the_interpreter", config={"pid.file": str(pid_file)}))
     exited = await running.ended(task)
     assert exited.reason == "killed: the worker lost control of it"
+    pid = int(pid_file.read_text(encoding="ascii"))
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_it_works_on_uvloop(spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:

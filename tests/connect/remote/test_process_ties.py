@@ -30,6 +30,18 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def test_what_was_started_with_a_mark_is_found_by_it() -> None:
+    environ = {**os.environ, "TIDEMILL_MARK": "mark-of-this-test"}
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, env=environ) as shell:
+        assert shell.stdout is not None
+        started = {shell.pid, int(shell.stdout.readline())}
+        assert set(ties.marked("TIDEMILL_MARK=mark-of-this-test")) == started
+        assert not set(ties.marked("TIDEMILL_MARK=mark-of-this"))
+        for pid in started:
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: not set(ties.marked("TIDEMILL_MARK=mark-of-this-test")))
+
+
 def test_a_process_of_another_user_is_let_be() -> None:
     assert run("import os\nos.getuid() or os.setuid(65534)\nties.end(1)\nprint('still here')") == "still here\n"
 
