@@ -32,8 +32,8 @@ ENVIRONMENT_PREFIX = "TIDEMILL_BROKER_"
 
 _FORMAT_MORE = (
     " The settings have controller.quorum.bootstrap.servers and no controller.quorum.voters. Nodes that come later are "
-    "started as they are; 'tidemill cluster add-voter' makes controllers of them. A folder that was lost is not made again "
-    "by the list that it was in: the others would take it for the voter that it was."
+    "started as they are; 'tidemill cluster add-voter' makes controllers of them. A folder that was lost is not made "
+    "again by the list that it was in: the others would take it for the voter that it was."
 )
 
 
