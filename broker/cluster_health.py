@@ -32,6 +32,9 @@ def waits(place: "ClusterPlace", logs_are_open: bool) -> Iterator[Reason]:
 def is_out(place: "ClusterPlace", now_ms: int) -> Iterable[Reason]:
     """Why a node that serves is none of those that the cluster counts on."""
     life, quorum = place.life.machine, place.member.machine
+    if life.stage is Stage.REGISTERING:
+        yield from _is_without_leader(place, now_ms)
+        return
     silent_ms = now_ms - life.answered_ms
     if silent_ms >= place.settings.session_timeout_ms:
         missing = f"start a majority of the controllers ({named(quorum.voters)}) and see that they are reached"
@@ -43,6 +46,14 @@ def is_out(place: "ClusterPlace", now_ms: int) -> Iterable[Reason]:
     elif life.is_fenced and life.stage is Stage.RUNNING:
         why = "fenced by the active controller: it leads nothing until it has taken in what it missed of the metadata"
         yield Reason(what="cluster", why=why)
+
+
+def _is_without_leader(place: "ClusterPlace", now_ms: int) -> Iterator[Reason]:
+    """A controller without a broker registers nowhere and beats for nobody: it goes by whether somebody leads."""
+    without_ms = now_ms - place.led_ms
+    if without_ms >= place.settings.session_timeout_ms:
+        missing = f"start a majority of them ({named(place.member.machine.voters)}) and see that they are reached"
+        yield Reason(what="cluster", why=f"no controller has led for {without_ms // 1000} s: {missing}")
 
 
 def named(voters: "VoterSet") -> str:

@@ -90,6 +90,9 @@ KNOWN_WITHIN_S: Final = 10.0
 TELL_INTERVAL_S: Final = 5.0
 """How often a start that waits for others says so."""
 
+LED_INTERVAL_S: Final = 0.5
+"""How often a controller without a broker looks whether somebody leads."""
+
 GRANTED: Final = ErrorCode.NONE
 AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.REQUEST_TIMED_OUT})
 """What the controller says of a whole AlterPartition that may be otherwise a moment later."""
@@ -115,6 +118,7 @@ class ClusterPlace:
         self._left = False
         self._rates: dict[str, int] = {}
         self.driven_out = ""
+        self.led_ms = 0  # when a controller without a broker last saw that somebody leads, by the monotonic clock
         self.store: MetadataStore
         self.member: Elected
         self.controller: Controller
@@ -232,6 +236,7 @@ class ClusterPlace:
             for work in (controller.run, controller.keep_snapshots, self.active.run, self._vigil.run):
                 start(work())
             start(self._tell_that_nobody_leads())
+            start(self._note_that_somebody_leads())
             await self._until(lambda: self.member.leader_id >= 0)
             yield
             await self._leave()
@@ -414,6 +419,12 @@ class ClusterPlace:
             if self.member.leader_id < 0:
                 reason = self._why_nobody_leads() or "no majority of the voters has elected one: start the others"
                 log.warning("waiting for a controller that leads", **self._asked(), reason=reason)
+
+    async def _note_that_somebody_leads(self) -> None:
+        while True:
+            if self.member.leader_id >= 0:
+                self.led_ms = int(self._around.clock.monotonic() * 1000)
+            await asyncio.sleep(LED_INTERVAL_S)
 
     def _asked(self) -> dict[str, str]:
         """Where somebody may be found who knows who leads."""

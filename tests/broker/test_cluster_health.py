@@ -21,13 +21,20 @@ VOTERS = VoterSet.of(
 
 
 def place(
-    stage: Stage, *, leader_id: int = -1, trouble: str = "", is_fenced: bool = False, answered_ms: int = 0
+    stage: Stage,
+    *,
+    leader_id: int = -1,
+    trouble: str = "",
+    is_fenced: bool = False,
+    answered_ms: int = 0,
+    led_ms: int = 0,
 ) -> Any:
     life = SimpleNamespace(stage=stage, trouble=trouble, is_fenced=is_fenced, answered_ms=answered_ms)
     return SimpleNamespace(
         life=SimpleNamespace(machine=life),
         member=SimpleNamespace(machine=SimpleNamespace(leader_id=leader_id, voters=VOTERS)),
         settings=SimpleNamespace(session_timeout_ms=9_000),
+        led_ms=led_ms,
     )
 
 
@@ -52,6 +59,13 @@ def test_an_election_takes_nobody_out_and_a_lost_majority_does() -> None:
     assert reason.what == "cluster"
     assert reason.why.startswith("no active controller has answered for 12 s (no leader); it is fenced, or will be")
     assert named(VOTERS) in reason.why
+
+
+def test_a_controller_without_a_broker_goes_by_whether_somebody_leads() -> None:
+    alone = place(Stage.REGISTERING, leader_id=2, led_ms=100_000)
+    assert list(is_out(alone, 108_999)) == [], "it beats for nobody, and nobody answers it"
+    (reason,) = is_out(alone, 112_000)
+    assert reason.why.startswith("no controller has led for 12 s: start a majority of them (1@host-1:9093")
 
 
 def test_who_is_fenced_says_so() -> None:
