@@ -170,6 +170,9 @@ async def test_a_killed_task_starts_again_at_its_time(open_bench: Any) -> None:
         first = bench.host.running[ONE].incarnation
         bench.host.exit(ONE, -9, "killed by SIGKILL")
         await bench.until(lambda: ONE in bench.host.running and bench.host.running[ONE].incarnation > first)
+        await bench.until(
+            lambda: bench.state(0) is State.RUNNING
+        )  # or the first death's RESTARTING is taken for the next's
         bench.host.exit(ONE, -9, "killed by SIGKILL")
         await bench.until(lambda: bench.state(0) is State.RESTARTING)
         assert ONE not in bench.host.running
