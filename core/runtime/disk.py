@@ -324,14 +324,18 @@ class OsDirectory:
         return OsFile(os.open(f"{self._path}/{name}", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
 
     def read(self, name: str) -> bytes:
-        """All bytes of a file."""
-        descriptor = os.open(f"{self._path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        """All bytes of a file; an OSError names it, as one of opening does."""
+        path = f"{self._path}/{name}"
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size_bytes = os.fstat(descriptor).st_size
             data = os.read(descriptor, size_bytes)
             while len(data) < size_bytes and (piece := os.read(descriptor, size_bytes - len(data))):
                 data += piece
             return data
+        except OSError as error:
+            error.filename = path
+            raise
         finally:
             os.close(descriptor)
 

@@ -80,6 +80,13 @@ def test_short_reads_are_finished(directory: OsDirectory, monkeypatch: pytest.Mo
     assert file.read_at(1, 100) == b"123456789"
 
 
+def test_a_file_that_cannot_be_read_is_named(directory: OsDirectory) -> None:
+    directory.subdirectory("there")
+    with pytest.raises(IsADirectoryError) as raised:
+        directory.read("there")  # it can be opened
+    assert raised.value.filename == f"{directory.path}/there"
+
+
 def test_what_was_just_written_is_cached_and_prefetch_reads_to_the_end(directory: OsDirectory) -> None:
     file = directory.create("f")
     file.write_at(0, b"x" * 3_000_000)
