@@ -43,18 +43,42 @@ class Invariant(Protocol):
         """Look at what happened; raises Violation."""
 
 
-class NothingAcknowledgedIsLost:
-    """The high watermark never falls below what was acknowledged or read, and the record is there.
+class PowerCuts:
+    """When the power went, where records are acknowledged from the page cache: it ends all promises made until then.
 
-    Where records are acknowledged from the page cache a power cut ends all promises about what came before it.
+    An answer that was under way may be heard in the very instant of the cut, and after it.
     """
 
     def __init__(self, *, page_cache: bool) -> None:
         self._page_cache = page_cache
+        self._last = -1.0
+
+    def ends(self, event: Event) -> bool:
+        """Whether this is one."""
+        if not (self._page_cache and isinstance(event, Ended) and event.how == "power cut"):
+            return False
+        self._last = event.at
+        return True
+
+    def ended(self, event: Event) -> bool:
+        """Whether what was heard is no promise any more."""
+        return event.at <= self._last
+
+
+class NothingAcknowledgedIsLost:
+    """The high watermark never falls below what was acknowledged or read, and the record is there."""
+
+    def __init__(self, *, page_cache: bool) -> None:
+        self._power_cuts = PowerCuts(page_cache=page_cache)
         self._values: dict[Partition, dict[int, bytes]] = {}
         self._ends: dict[Partition, list[tuple[float, int, int]]] = {}  # since when, end, and for whom
 
     def after(self, event: Event) -> None:
+        if self._power_cuts.ends(event):
+            self._values.clear()
+            self._ends.clear()
+        if self._power_cuts.ended(event):
+            return
         match event:
             case Acknowledged():
                 self._values.setdefault((event.topic_id, event.partition), {})[event.offset] = event.value
@@ -69,9 +93,6 @@ class NothingAcknowledgedIsLost:
                     raise Violation(
                         f"offset {event.offset} is out of range, and {promised} were there: records are lost"
                     )
-            case Ended(how="power cut") if self._page_cache:
-                self._values.clear()
-                self._ends.clear()
 
     def _raise_end(self, event: Acknowledged | Fetched, end: int, epoch: int) -> None:
         ends = self._ends.setdefault((event.topic_id, event.partition), [])
@@ -122,13 +143,13 @@ class StoredOnce:
     """
 
     def __init__(self, *, page_cache: bool) -> None:
-        self._page_cache = page_cache
+        self._power_cuts = PowerCuts(page_cache=page_cache)
         self._once: dict[tuple[uuid.UUID, int, bytes], int] = {}
 
     def after(self, event: Event) -> None:
-        if self._page_cache and isinstance(event, Ended) and event.how == "power cut":
+        if self._power_cuts.ends(event):
             self._once.clear()
-        if not isinstance(event, Fetched):
+        if not isinstance(event, Fetched) or self._power_cuts.ended(event):
             return
         for offset, _, value in event.records:
             if value.startswith(b"once-"):
@@ -175,22 +196,22 @@ class OffsetsAreKept:
     """What is told of an offset is the last commit that was acknowledged, or one of which nobody knows what became."""
 
     def __init__(self, *, page_cache: bool) -> None:
-        self._page_cache = page_cache
+        self._power_cuts = PowerCuts(page_cache=page_cache)
         self._commits: dict[tuple[str, uuid.UUID, int], dict[int, _Commit]] = {}
 
     def after(self, event: Event) -> None:
+        if self._power_cuts.ends(event):
+            for commits in self._commits.values():
+                for commit in commits.values():
+                    commit.told_at = float("inf")
         match event:
             case CommitAsked():
                 key = (event.group, event.topic_id, event.partition)
                 self._commits.setdefault(key, {})[event.offset] = _Commit(event.offset, event.at)
-            case Committed():
+            case Committed() if not self._power_cuts.ended(event):
                 commit = self._commits[event.group, event.topic_id, event.partition][event.offset]
                 commit.told_at, commit.epoch = event.at, event.epoch
-            case Ended(how="power cut") if self._page_cache:
-                for commits in self._commits.values():
-                    for commit in commits.values():
-                        commit.told_at = float("inf")
-            case OffsetTold():
+            case OffsetTold() if not self._power_cuts.ended(event):
                 self._look(event)
 
     def _look(self, event: OffsetTold) -> None:
