@@ -489,6 +489,8 @@ class Dispatcher:
                 exchange.errors = error_codes(response)
         if self._broker.quotas is not UNLIMITED:
             chunks = self._charge_answer(exchange, peer, response, chunks)
+        elif exchange.exclusive:  # another broker may have answered, and its quotas count here too
+            exchange.throttle_ms = getattr(response, "throttle_time_ms", 0)
         exchange.chunks = chunks
         exchange.pending = None
         exchange.request = None

@@ -5,7 +5,8 @@ reads that in its answer (`throttle_time_ms`), which is not held back, and its c
 (KIP-219): so whoever takes no notice waits too.
 
 Used are bytes that are produced (whole requests) and fetched (whole answers, but not those of followers), seconds of
-the broker's time, and partitions that are made or deleted. A request that uses several waits for the longest.
+the broker's time, and partitions that are made or deleted. A request that uses several waits for the longest. What the
+active controller's broker has told a client that came by another one, that one keeps, whatever its own quotas are.
 
 Not here: muting a connection (`connection`), and quotas that are set: there is no such setting yet.
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.broker.broker_world import WireClient, broker_and_client, wire_client
+from tests.broker.broker_world import WireClient, broker_and_client, running_broker, wire_client
 from tests.broker.deny_some import DenySome
 from tests.broker.handlers.data_path import decoded, fetch_request, make_topic, produce, produce_request, records
 from tests.broker.rationed import Rationed
@@ -17,16 +17,21 @@ from tests.broker.server_stage import large, until
 from tests.broker.test_permissions import PLAYED
 from tidemill.broker.authorization import ALLOW_ALL
 from tidemill.broker.connection import Connection
-from tidemill.broker.dispatch import Route
+from tidemill.broker.dispatch import Dispatcher, Route
+from tidemill.broker.forwarding import Forwarder
 from tidemill.broker.input_buffer import InputBuffer
 from tidemill.broker.node import Broker
+from tidemill.broker.quorum.channel import ControllerChannel
+from tidemill.broker.quorum.controller import Controller
 from tidemill.broker.quotas import UNLIMITED, Quota
 from tidemill.broker.routes import ROUTES
 from tidemill.core.wire.api import ApiKey, api
 from tidemill.core.wire.framing import decode_response, encode_request, encode_response
+from tidemill.core.wire.message import Message
 from tidemill.core.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from tidemill.core.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidemill.core.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tidemill.core.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tidemill.core.wire.messages.envelope import EnvelopeResponse
 from tidemill.core.wire.messages.heartbeat import HeartbeatRequest
 from tidemill.core.wire.messages.list_groups import ListGroupsRequest
 
@@ -155,6 +160,32 @@ async def test_the_longest_wait_counts(tmp_path: Path) -> None:
         assert response.throttle_time_ms == 5
         response = await client.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest())
         assert response.throttle_time_ms == 2
+
+
+class OfAnother(ControllerChannel):
+    """The way to an active controller whose broker says that the client has to wait."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def ask(self, request: Message, *, timeout_s: float) -> Message:
+        response = CreateTopicsResponse(throttle_time_ms=LONG_WAIT_MS)
+        frame = b"".join(encode_response(ApiKey.CREATE_TOPICS, 7, 0, response))
+        return EnvelopeResponse(response_data=frame[4:])
+
+
+async def test_the_wait_that_another_broker_has_told_counts_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path) as broker:
+        monkeypatch.setattr(Controller, "leads", False)
+        broker.servers[0].dispatcher = Dispatcher(broker, Forwarder(OfAnother()).wrapped(ROUTES))
+        async with wire_client(broker) as client:
+            asked = asyncio.get_running_loop().time()
+            answer = await client.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=()))
+            assert (broker.quotas is UNLIMITED, answer.throttle_time_ms) == (True, LONG_WAIT_MS)
+            await client.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest())
+            assert asyncio.get_running_loop().time() - asked >= LONG_WAIT_MS / 1000
 
 
 async def ask_in_advance(client: WireClient, requests: Sequence[bytes]) -> tuple[float, float]:
