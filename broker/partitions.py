@@ -12,7 +12,6 @@ from tidemill.broker.authorization import ALLOW_ALL, Requester, permit, topic_na
 from tidemill.broker.dispatch import BrokerServices
 from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.image import PartitionImage, TopicImage
-from tidemill.broker.replication.partition import Role
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import (
     FencedLeaderEpoch,
@@ -78,14 +77,14 @@ def find_replica(broker: BrokerServices, topic: TopicImage, partition: int, beli
 
 
 def find_readable(broker: BrokerServices, topic: TopicImage, partition: int, believed_epoch: int = -1) -> Replica:
-    """The replica of a partition here, be it a follower, where consumers may read at one; raises as `find_replica`."""
+    """The replica of a partition here, be it a follower in sync, where consumers may read at one; raises as above."""
     replica = broker.replicas.get(topic.name, partition)
     if replica is None:
         raise _why_none(broker, topic, partition, believed_epoch)
     machine = replica.machine
     if believed_epoch >= 0 and believed_epoch != machine.leader_epoch:
         machine.check_epoch(believed_epoch)
-    if machine.role is not Role.FOLLOWER:
+    if not machine.readable:
         machine.check_leads()
     return replica
 

@@ -8,7 +8,7 @@ versions: 4-18
   12 flexible; last fetched epoch, diverging epoch
   13 topic ids for names
   15 replica state in place of the replica id
-  16 endpoints of the current leaders as a tagged field
+  16 current leaders and their endpoints as tagged fields (`leader_hints`)
   17 replica directory id
   18 high watermark of the replica
 
@@ -36,9 +36,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
-from tidemill.broker.authorization import ALLOW_ALL, Requester, ResourceKind, on_each
+from tidemill.broker.authorization import ALLOW_ALL, ResourceKind, on_each
 from tidemill.broker.dispatch import BrokerServices, Exchange, Peer, RequestContext, Route
 from tidemill.broker.fetch_sessions import FetchTurn, Wanted
+from tidemill.broker.handlers.leader_hints import LeaderHints
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH
 from tidemill.broker.operations import Operation
 from tidemill.broker.partitions import find_replica, find_topic, permitted_topic
@@ -59,11 +60,13 @@ from tidemill.core.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 READ_COMMITTED = 1
-RACKS_VERSION = 11
+LEADERS_VERSION = 16
 TOP_LEVEL_ERROR_VERSION = SINCE["FetchResponse.error_code"]
 
 COPIED_BYTES_MAX = 2**20
@@ -104,28 +107,32 @@ class Read:
 class Fetch:
     """A request in work: its limits, and what its session makes of it."""
 
-    __slots__ = ("broker", "request", "turn", "who")
+    __slots__ = ("aborted", "broker", "budget", "hints", "request", "turn", "version", "who")
 
     parked: "ClassVar[type[Parked]]"
     to_clients = True
 
-    def __init__(self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn, who: Requester) -> None:
+    def __init__(
+        self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn, version: int, who: RequestContext | Peer
+    ) -> None:
         self.broker = broker
         self.request = request
         self.turn = turn
+        self.version = version
         self.who = who
+        self.budget = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self.aborted: Aborted = () if request.isolation_level == READ_COMMITTED else None
+        self.hints: LeaderHints | None = None  # once there is an error
 
     def permitted(self, name: str, topic_id: uuid.UUID) -> TopicImage:
         """A topic that is read by a consumer who may; raises TopicAuthorizationFailed."""
+        if self.broker.authorizer is ALLOW_ALL:
+            return find_topic(self.broker, name, topic_id)
         return permitted_topic(self.broker, self.who, Operation.READ, name, topic_id)
 
     def read(self, read: Read, numbers: Iterable[int], may_block: bool = True) -> None:
         """Read partitions, some of them perhaps not for the first time."""
-        broker, request, wanted = self.broker, self.request, self.turn.wanted
-        budget = min(request.max_bytes, broker.config.fetch_max_bytes)
-        aborted: Aborted = () if request.isolation_level == READ_COMMITTED else None
-        partitions = read.partitions
-        everybody_may = broker.authorizer is ALLOW_ALL
+        wanted, partitions, read_one = self.turn.wanted, read.partitions, self.read_one
         image: TopicImage | None = None
         topic, topic_id = "", ZERO_UUID
         for number in numbers:
@@ -136,22 +143,68 @@ class Fetch:
             try:
                 if image is None or its_id is not topic_id or name != topic:  # else that of the one before
                     image = None
-                    image = find_topic(broker, name, its_id) if everybody_may else self.permitted(name, its_id)
+                    image = self.permitted(name, its_id)
                     topic, topic_id = name, its_id
-                found = find_replica(broker, image, partition.partition, partition.current_leader_epoch)
-                if (
-                    partition.fetch_offset == found.high_watermark
-                    and partition.last_fetched_epoch < 0
-                    and not found.log.closed
-                ):
-                    read.found[number] = found
-                    partitions[number] = row_of(found, partition.partition, b"", aborted)
-                    continue
-                left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
-                partitions[number] = read_one(found, partition, number, aborted, left, read, may_block)
+                partitions[number] = read_one(read, number, partition, image, may_block)
             except KafkaError as error:
                 read.answer_now = True
-                partitions[number] = failed(broker, wanted[number], error)
+                partitions[number] = self._failed(wanted[number], error)
+
+    def read_one(
+        self, read: Read, number: int, partition: FetchPartition, image: TopicImage, may_block: bool
+    ) -> PartitionData:
+        """What there is of a partition that is led here; raises KafkaError."""
+        found = find_replica(self.broker, image, partition.partition, partition.current_leader_epoch)
+        if partition.fetch_offset == found.high_watermark and partition.last_fetched_epoch < 0 and not found.log.closed:
+            read.found[number] = found
+            return row_of(found, partition.partition, b"", self.aborted)
+        return self.records_of(found, read, number, partition, may_block)
+
+    def records_of(
+        self, found: Replica, read: Read, number: int, partition: FetchPartition, may_block: bool
+    ) -> PartitionData:
+        """The same of a replica that may be read."""
+        if partition.last_fetched_epoch >= 0:
+            diverging = diverging_epoch(found, partition)
+            if diverging is not None:
+                read.answer_now = True
+                return row_of(found, partition.partition, b"", self.aborted, diverging)
+        offset = partition.fetch_offset
+        records: bytes | memoryview = b""
+        if not found.high_watermark < offset <= found.log.log_end_offset:  # else there, not visible yet
+            left = self.budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
+            size_bytes = min(partition.partition_max_bytes, left)
+            if not may_block and (cold := found.log.cold(offset, size_bytes)) is not None:
+                read.cold.append(cold)
+                return row_of(found, partition.partition, b"", self.aborted)
+            records = found.read(offset, size_bytes, at_least_one=read.size_bytes == 0)
+            read.count(records)
+        read.found[number] = found
+        return row_of(found, partition.partition, records, self.aborted)
+
+    def _failed(self, wanted: Wanted, error: KafkaError) -> PartitionData:
+        """An error; one about the offset also says which offsets there are, one about the leader who that is."""
+        found = None
+        number = wanted.partition.partition
+        if isinstance(error, OffsetOutOfRange):
+            image = find_topic(self.broker, wanted.topic, wanted.topic_id)
+            found = self.broker.replicas.get(image.name, number)
+        leader = _NO_LEADER
+        if self.to_clients and self.version >= LEADERS_VERSION:
+            if self.hints is None:
+                self.hints = LeaderHints(self.broker, self.who)
+            told = self.hints.beside(error.code, wanted.topic, wanted.topic_id, number)
+            leader = LeaderIdAndEpoch(leader_id=told.leader_id, leader_epoch=told.leader_epoch)
+        return PartitionData(
+            partition_index=number,
+            error_code=error.code,
+            high_watermark=-1 if found is None else found.high_watermark,
+            last_stable_offset=-1,
+            log_start_offset=-1 if found is None else found.log_start_offset,
+            current_leader=leader,
+            aborted_transactions=(),
+            records=b"",
+        )
 
     def moved(self, read: Read) -> Sequence[int]:
         """Partitions whose logs have more, or are of no use any more."""
@@ -189,7 +242,12 @@ class Fetch:
                 read.found[number].log.note_read(row.records)
         if rows:
             topics.append(new_tuple(FetchableTopicResponse, (topic, topic_id, tuple(rows))))
-        return FetchResponse(session_id=session_id, responses=tuple(topics))
+        endpoints = () if self.hints is None else self.hints.endpoints
+        return FetchResponse(
+            session_id=session_id,
+            responses=tuple(topics),
+            node_endpoints=tuple(NodeEndpoint(**each._asdict()) for each in endpoints),
+        )
 
 
 def handle(
@@ -200,20 +258,20 @@ def handle(
 
 
 def serve(
-    broker: BrokerServices, request: FetchRequest, api_version: int, who: Requester
+    broker: BrokerServices, request: FetchRequest, api_version: int, who: RequestContext | Peer
 ) -> "FetchResponse | asyncio.Future[FetchResponse]":
     """Read what is there; if that is not enough yet, park."""
     turn = broker.fetch_sessions.begin(request, api_version, broker.clock.now_ms(), broker.authorizer, who.principal)
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         from tidemill.broker.handlers.fetch_follower import FollowerFetch  # a broker by itself never needs it
 
-        fetch: Fetch = FollowerFetch(broker, request, turn, who)
-    elif broker.config.reads_nearby and api_version >= RACKS_VERSION:
+        fetch: Fetch = FollowerFetch(broker, request, turn, api_version, who)
+    elif request.rack_id and broker.config.reads_nearby:  # from version 11 on
         from tidemill.broker.handlers.fetch_nearby import NearbyFetch
 
-        fetch = NearbyFetch(broker, request, turn, who)
+        fetch = NearbyFetch(broker, request, turn, api_version, who)
     else:
-        fetch = Fetch(broker, request, turn, who)
+        fetch = Fetch(broker, request, turn, api_version, who)
     read = _read_all(fetch, may_block=False)
     if read.cold:
         return _answer_after_prefetch(fetch, read.cold)
@@ -293,34 +351,6 @@ def _read_all(fetch: Fetch, *, may_block: bool = True) -> Read:
     return read
 
 
-def read_one(
-    found: Replica,
-    partition: FetchPartition,
-    number: int,
-    aborted: Aborted,
-    left: int,
-    read: Read,
-    may_block: bool,
-) -> PartitionData:
-    """What there is of one partition, in `left` bytes."""
-    if partition.last_fetched_epoch >= 0:
-        diverging = diverging_epoch(found, partition)
-        if diverging is not None:
-            read.answer_now = True
-            return row_of(found, partition.partition, b"", aborted, diverging)
-    offset = partition.fetch_offset
-    records: bytes | memoryview = b""
-    if not found.high_watermark < offset <= found.log.log_end_offset:  # else there, not visible yet
-        size_bytes = min(partition.partition_max_bytes, left)
-        if not may_block and (cold := found.log.cold(offset, size_bytes)) is not None:
-            read.cold.append(cold)
-            return row_of(found, partition.partition, b"", aborted)
-        records = found.read(offset, size_bytes, at_least_one=read.size_bytes == 0)
-        read.count(records)
-    read.found[number] = found
-    return row_of(found, partition.partition, records, aborted)
-
-
 def row_of(
     found: Replica,
     partition: int,
@@ -364,24 +394,6 @@ def diverging_epoch(found: Replica, partition: FetchPartition) -> EpochEndOffset
     if offset < partition_log.log_start_offset or (epoch == last_epoch and end_offset >= offset):
         return None
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-
-
-def failed(broker: BrokerServices, wanted: Wanted, error: KafkaError) -> PartitionData:
-    """An error; one about the offset also says which offsets there are."""
-    found = None
-    number = wanted.partition.partition
-    if isinstance(error, OffsetOutOfRange):
-        image = find_topic(broker, wanted.topic, wanted.topic_id)
-        found = broker.replicas.get(image.name, number)
-    return PartitionData(
-        partition_index=number,
-        error_code=error.code,
-        high_watermark=-1 if found is None else found.high_watermark,
-        last_stable_offset=-1,
-        log_start_offset=-1 if found is None else found.log_start_offset,
-        aborted_transactions=(),
-        records=b"",
-    )
 
 
 class Parked:

@@ -19,18 +19,17 @@ sync may be throttled: it is answered without records then, after its `max_wait_
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from tidemill.broker.authorization import THE_CLUSTER, Requester
-from tidemill.broker.dispatch import BrokerServices
-from tidemill.broker.fetch_sessions import FetchTurn, Wanted
+from tidemill.broker.authorization import THE_CLUSTER
+from tidemill.broker.dispatch import BrokerServices, Peer, RequestContext
+from tidemill.broker.fetch_sessions import FetchTurn
 from tidemill.broker.handlers.fetch import (
     COPIED_BYTES_MAX,
     Fetch,
     Parked,
     Read,
     diverging_epoch,
-    failed,
     row_of,
 )
 from tidemill.broker.operations import Operation
@@ -38,7 +37,7 @@ from tidemill.broker.partitions import find_replica, find_topic
 from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.replication.partition import Asking
 from tidemill.broker.replication.replica import Replica
-from tidemill.core.errors import InconsistentTopicId, KafkaError, OffsetOutOfRange, TopicAuthorizationFailed
+from tidemill.core.errors import InconsistentTopicId, OffsetOutOfRange, TopicAuthorizationFailed
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
@@ -63,8 +62,10 @@ class FollowerFetch(Fetch):
     parked = _ParkedFollower
     to_clients = False
 
-    def __init__(self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn, who: Requester) -> None:
-        super().__init__(broker, request, turn, who)
+    def __init__(
+        self, broker: BrokerServices, request: FetchRequest, turn: FetchTurn, version: int, who: RequestContext | Peer
+    ) -> None:
+        super().__init__(broker, request, turn, version, who)
         state = request.replica_state
         self._follower = request.replica_id if request.replica_id >= 0 else state.replica_id
         self._broker_epoch = state.replica_epoch
@@ -79,28 +80,10 @@ class FollowerFetch(Fetch):
             raise TopicAuthorizationFailed(f"{self.who.principal} is no broker, and fetches as if it were one")
         return find_topic(self.broker, name, topic_id)
 
-    def read(self, read: Read, numbers: Iterable[int], may_block: bool = True) -> None:
-        """Note how far the follower holds partitions, and read what it lacks."""
-        wanted, partitions = self.turn.wanted, read.partitions
-        image: TopicImage | None = None
-        topic, topic_id = "", ZERO_UUID
-        for number in numbers:
-            name, its_id, _ = place = wanted[number]
-            before = partitions.get(number)
-            if before is not None and before.records:
-                read.count(before.records, -1)
-            try:
-                if image is None or its_id is not topic_id or name != topic:
-                    image = None
-                    image = self.permitted(name, its_id)
-                    topic, topic_id = name, its_id
-                partitions[number] = self._read_one(read, number, place, image, may_block)
-            except KafkaError as error:
-                read.answer_now = True
-                partitions[number] = failed(self.broker, place, error)
-
-    def _read_one(self, read: Read, number: int, place: Wanted, image: TopicImage, may_block: bool) -> PartitionData:
-        partition = place.partition
+    def read_one(
+        self, read: Read, number: int, partition: FetchPartition, image: TopicImage, may_block: bool
+    ) -> PartitionData:
+        """Note how far the follower holds a partition, and read what it lacks; raises KafkaError."""
         found = find_replica(self.broker, image, partition.partition, partition.current_leader_epoch)
         partition_log = found.log
         if partition_log.topic_id not in (image.topic_id, ZERO_UUID):
@@ -114,8 +97,11 @@ class FollowerFetch(Fetch):
             self._note(found, partition)
             self._noted.add(number)
         records: bytes | memoryview = b""
-        room = min(self.request.max_bytes, self.broker.config.fetch_max_bytes) - read.size_bytes
-        left = min(partition.partition_max_bytes, room) if read.copied_bytes < COPIED_BYTES_MAX else 0
+        left = (
+            min(partition.partition_max_bytes, self.budget - read.size_bytes)
+            if read.copied_bytes < COPIED_BYTES_MAX
+            else 0
+        )
         if partition.fetch_offset < partition_log.log_end_offset and not self._must_wait(found):
             if not may_block and (cold := partition_log.cold(partition.fetch_offset, left)) is not None:
                 read.cold.append(cold)
@@ -145,6 +131,7 @@ class FollowerFetch(Fetch):
             now_ms=self._now_ms(),
             broker_epoch=self._broker_epoch,
             may_join=self._may_join,
+            log_start=partition.log_start_offset,
         )
         found.take(actions)
 

@@ -5,34 +5,21 @@ in that rack that is in sync and holds what the consumer asks for, of several th
 there from then on, be it a follower. Where there is none, or the leader is near itself, it is served here.
 
 A follower serves what it knows to be committed, so it tells of a record a moment later than its leader. What it does
-not have yet is waited for; what it has no more, or never had, is an error that sends the consumer back to the leader.
+not have yet is waited for; what it has no more, or never had, is an error that sends the consumer back to the leader,
+and so is that it has fallen out of the ISR: it may be behind for long.
 
-Without the setting, and in versions that know no racks, only leaders are read (`fetch`). Apache Kafka lets any consumer
-of a newer version read at any replica; here it has to be wanted, for a client with an old picture of the cluster is
-better told so.
+Without the setting, and for consumers that name no rack, only leaders are read (`fetch`). Apache Kafka lets any
+consumer of a newer version read at any replica; here it has to be wanted, for a client with an old picture of the
+cluster is better told so.
 """
 
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from tidemill.broker.authorization import ALLOW_ALL
 from tidemill.broker.dispatch import BrokerServices
-from tidemill.broker.handlers.fetch import (
-    COPIED_BYTES_MAX,
-    READ_COMMITTED,
-    Aborted,
-    Fetch,
-    Read,
-    failed,
-    read_one,
-    row_of,
-)
-from tidemill.broker.partitions import find_readable, find_topic
+from tidemill.broker.handlers.fetch import Fetch, Read, row_of
+from tidemill.broker.partitions import find_readable
 from tidemill.broker.quorum.image import TopicImage
-from tidemill.broker.replication.partition import Role
 from tidemill.broker.replication.replica import Replica
-from tidemill.core.errors import KafkaError
-from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.messages.fetch import FetchPartition, PartitionData
 
 NONE_NEARER = -1
@@ -43,43 +30,16 @@ class NearbyFetch(Fetch):
 
     __slots__ = ()
 
-    def read(self, read: Read, numbers: Iterable[int], may_block: bool = True) -> None:
-        """Read partitions, or say where that is nearer."""
-        broker, wanted, partitions = self.broker, self.turn.wanted, read.partitions
-        aborted: Aborted = () if self.request.isolation_level == READ_COMMITTED else None
-        image: TopicImage | None = None
-        topic, topic_id = "", ZERO_UUID
-        for number in numbers:
-            name, its_id, partition = wanted[number]
-            before = partitions.get(number)
-            if before is not None and before.records:
-                read.count(before.records, -1)
-            try:
-                if image is None or its_id is not topic_id or name != topic:
-                    image = None
-                    image = self._topic(name, its_id)
-                    topic, topic_id = name, its_id
-                found = find_readable(broker, image, partition.partition, partition.current_leader_epoch)
-                partitions[number] = self._read_or_tell(found, partition, number, aborted, read, may_block)
-            except KafkaError as error:
-                read.answer_now = True
-                partitions[number] = failed(broker, wanted[number], error)
-
-    def _topic(self, name: str, topic_id: uuid.UUID) -> TopicImage:
-        if self.broker.authorizer is ALLOW_ALL:
-            return find_topic(self.broker, name, topic_id)
-        return self.permitted(name, topic_id)
-
-    def _read_or_tell(
-        self, found: Replica, partition: FetchPartition, number: int, aborted: Aborted, read: Read, may_block: bool
+    def read_one(
+        self, read: Read, number: int, partition: FetchPartition, image: TopicImage, may_block: bool
     ) -> PartitionData:
+        """Read a partition, or say where that is nearer; raises KafkaError."""
+        found = find_readable(self.broker, image, partition.partition, partition.current_leader_epoch)
         nearer = nearest(self.broker, found, self.request.rack_id, partition.fetch_offset, self.who.listener)
         if nearer != NONE_NEARER:
             read.answer_now = True
-            return row_of(found, partition.partition, b"", aborted, nearer=nearer)
-        budget = min(self.request.max_bytes, self.broker.config.fetch_max_bytes)
-        left = budget - read.size_bytes if read.copied_bytes < COPIED_BYTES_MAX else 0
-        return read_one(found, partition, number, aborted, left, read, may_block)
+            return row_of(found, partition.partition, b"", self.aborted, nearer=nearer)
+        return self.records_of(found, read, number, partition, may_block)
 
     def moved(self, read: Read) -> Sequence[int]:
         """Partitions of which more is committed, or that are of no use any more."""
@@ -89,21 +49,24 @@ class NearbyFetch(Fetch):
             for number, found in read.found.items()
             if found.high_watermark != partitions[number].high_watermark
             or found.log.closed
-            or not (found.machine.leads or found.machine.role is Role.FOLLOWER)
+            or not found.machine.readable
         ]
 
 
 def nearest(broker: BrokerServices, found: Replica, rack: str, offset: int, listener: str) -> int:
-    """The replica that a consumer in `rack` had better read at; NONE_NEARER where this one will do."""
+    """The replica that a consumer in `rack` had better read at; NONE_NEARER where this one will do.
+
+    What is gone at the leader is nowhere to be sent for: it is the leader who says so.
+    """
     machine = found.machine
-    if not rack or not machine.leads or machine.alone or rack == broker.config.broker_rack:
+    if not machine.leads or machine.alone or rack == broker.config.broker_rack or offset < found.log_start_offset:
         return NONE_NEARER
     brokers = broker.controller.image.brokers
     near = []
     for node in machine.isr:
         known, progress = brokers.get(node), machine.progress(node)
-        if known is None or progress is None or known.rack != rack or not known.active or progress.held < offset:
+        if known is None or progress is None or known.rack != rack or not known.active or broker.misses(node):
             continue
-        if any(each.name == listener for each in known.end_points):
+        if progress.log_start <= offset <= progress.held and any(each.name == listener for each in known.end_points):
             near.append((-progress.held, node))
     return min(near)[1] if near else NONE_NEARER

@@ -1,24 +1,31 @@
 """Who leads a partition, told beside the answer about it (KIP-951)
 
-versions: Produce 10-13
+versions: Produce 10-13, Fetch 16-18
 
-A client that wrote to a broker which does not lead hears in the refusal who does and where that one is, and need not
-ask for metadata first.
+A client that writes to a broker which does not lead, or reads there, hears in the refusal who does and where that one
+is, and need not ask for metadata first.
 """
 
 import uuid
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidemill.broker.dispatch import BrokerServices, Peer, RequestContext
 from tidemill.broker.endpoints import Endpoint, endpoint_of
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint
 
 HINTS_FROM: Final = 10
-"""The first version that has a field for them."""
+"""The first version of Produce that has a field for them."""
 
-NOBODY: Final = LeaderIdAndEpoch()
+
+class Leading(NamedTuple):
+    """Who leads, and in which epoch."""
+
+    leader_id: int = -1
+    leader_epoch: int = -1
+
+
+NOBODY: Final = Leading()
 
 _ELSEWHERE: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -34,14 +41,11 @@ class LeaderHints:
         self._endpoints: dict[int, Endpoint] = {}
 
     @property
-    def endpoints(self) -> tuple[NodeEndpoint, ...]:
+    def endpoints(self) -> tuple[Endpoint, ...]:
         """For the response."""
-        return tuple(
-            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in self._endpoints.values()
-        )
+        return tuple(self._endpoints.values())
 
-    def beside(self, error_code: int, name: str, topic_id: uuid.UUID, index: int) -> LeaderIdAndEpoch:
+    def beside(self, error_code: int, name: str, topic_id: uuid.UUID, index: int) -> Leading:
         """Beside an error: who leads, if that is somebody else whom the client can reach."""
         if error_code not in _ELSEWHERE:
             return NOBODY
@@ -54,7 +58,7 @@ class LeaderHints:
             if endpoint is None:
                 return NOBODY
             self._endpoints[found.leader] = endpoint
-        return LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)
+        return Leading(found.leader, found.leader_epoch)
 
     def _partition(self, name: str, topic_id: uuid.UUID, index: int) -> PartitionImage | None:
         image = self._broker.controller.image

@@ -26,6 +26,8 @@ from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.framing import encode_response
 from tidemill.core.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
@@ -62,12 +64,16 @@ def produce_response(
             row = _partition_response(index, places[number], outcomes[number], room)
             room -= len(row.record_errors)
             if row.error_code and hints is not None:
-                row = row._replace(current_leader=hints.beside(row.error_code, name, topic_id, index))
+                told = hints.beside(row.error_code, name, topic_id, index)
+                leader = LeaderIdAndEpoch(leader_id=told.leader_id, leader_epoch=told.leader_epoch)
+                row = row._replace(current_leader=leader)
             rows.append(row)
             number += 1
         responses.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=tuple(rows)))
     endpoints = () if hints is None else hints.endpoints
-    return ProduceResponse(responses=tuple(responses), node_endpoints=endpoints)
+    return ProduceResponse(
+        responses=tuple(responses), node_endpoints=tuple(NodeEndpoint(**each._asdict()) for each in endpoints)
+    )
 
 
 def all_failed(topics: Iterable[AskedTopic], error: KafkaError) -> ProduceResponse:

@@ -60,7 +60,8 @@ class Role(enum.Enum):
 class Progress(NamedTuple):
     """How far a follower has come, as its leader knows; `held` is UNKNOWN until it has fetched in this epoch.
 
-    `caught_up_ms` is when it was last known to have everything, `end` where the leader's log ended at its last fetch.
+    `caught_up_ms` is when it was last known to have everything, `end` where the leader's log ended at its last fetch,
+    `log_start` where its own log begins by its own account.
     """
 
     held: int
@@ -69,6 +70,7 @@ class Progress(NamedTuple):
     fetched_ms: int
     end: int
     joining: bool
+    log_start: int = UNKNOWN
 
 
 class Asking(NamedTuple):
@@ -146,6 +148,11 @@ class PartitionMachine:
     def is_settled(self) -> bool:
         """Whether a leader's HW has reached what the leader before may have shown already (KIP-207)."""
         return self.high_watermark >= self._epoch_start
+
+    @property
+    def readable(self) -> bool:
+        """Whether what consumers read here, be it at a follower, is not far behind what is committed."""
+        return self.leads or (self.role is Role.FOLLOWER and self.node_id in self.isr)
 
     @property
     def proposal(self) -> ProposeIsr | None:
@@ -266,10 +273,11 @@ class PartitionMachine:
         now_ms: int,
         broker_epoch: int = UNKNOWN,
         may_join: bool = True,
+        log_start: int = UNKNOWN,
     ) -> list[Action]:
         """A follower holds everything below `offset`, and its log has not been found to part from this one.
 
-        `may_join` is as in `Asking`.
+        `may_join` is as in `Asking`, `log_start` as in `Progress`.
 
         Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange.
         """
@@ -293,7 +301,7 @@ class PartitionMachine:
         keeps_up = caught_up_ms >= 0 and now_ms - caught_up_ms <= self._lag_max_ms
         joining = may_join and keeps_up and replica not in self._maximal
         self._followers[replica] = Progress(
-            held, max(broker_epoch, before.broker_epoch), caught_up_ms, now_ms, log_end, joining
+            held, max(broker_epoch, before.broker_epoch), caught_up_ms, now_ms, log_end, joining, log_start
         )
         self._settle(log_end)
         if joining and self._proposal is None and self._may_join(held):

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.broker.broker_world import WireClient, broker_and_client
-from tests.broker.handlers.data_path import fetch, make_topic, produce, records
+from tests.broker.handlers.data_path import fetch, fetch_request, make_topic, produce, records
 from tests.broker.handlers.test_fetch_follower import OTHER, copy, offsets, replicated
 from tidemill.broker.config import RACK_AWARE
 from tidemill.broker.node import Broker
 from tidemill.broker.quorum.image import TopicImage
-from tidemill.broker.quorum.metadata import RegisterBroker
+from tidemill.broker.quorum.metadata import NewTopic, RegisterBroker
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.core.error_code import ErrorCode
+from tidemill.core.wire.api import ApiKey
 
 NEARBY = {"replica_selector_class": RACK_AWARE, "broker_rack": "a"}
 
@@ -94,3 +95,71 @@ async def test_a_follower_serves_what_is_committed(tmp_path: Path) -> None:
         ahead = await fetch(client, topic, 3, rack_id="a")
         assert (offsets(ahead), ahead.error_code) == ([], 0), "it is known to be there soon"
         assert (await fetch(client, topic, 9, rack_id="a")).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_what_is_nowhere_any_more_is_told_by_the_leader(tmp_path: Path) -> None:
+    """Sent to the follower, who sends back, a consumer would go to and fro for ever and never hear of it."""
+    async with broker_and_client(tmp_path, **NEARBY) as (broker, client):
+        topic = await copied(broker, client)
+        await registered(broker)
+        replica = broker.replicas.get(topic.name, 0)
+        assert replica is not None
+        assert replica.log.advance_log_start(1)
+        gone = await fetch(client, topic, 0, rack_id="b")
+        assert (gone.preferred_read_replica, gone.error_code) == (-1, ErrorCode.OFFSET_OUT_OF_RANGE)
+        assert (await fetch(client, topic, 1, rack_id="b")).preferred_read_replica == OTHER
+
+
+async def test_what_the_follower_has_no_more_is_read_at_the_leader(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path, **NEARBY) as (broker, client):
+        topic = await copied(broker, client)
+        await registered(broker)
+        await copy(client, topic, 2, log_start_offset=1)
+        here = await fetch(client, topic, 0, rack_id="b")
+        assert (here.preferred_read_replica, offsets(here)) == (-1, [0, 1])
+        assert (await fetch(client, topic, 1, rack_id="b")).preferred_read_replica == OTHER
+
+
+async def test_nobody_is_sent_to_a_process_that_has_just_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker_and_client(tmp_path, **NEARBY) as (broker, client):
+        topic = await copied(broker, client)
+        await registered(broker)
+        monkeypatch.setattr(broker, "misses", lambda node: node == OTHER)
+        here = await fetch(client, topic, rack_id="b")
+        assert (here.preferred_read_replica, offsets(here)) == (-1, [0, 1])
+
+
+async def test_a_consumer_without_a_rack_is_not_served_by_a_follower(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path, **NEARBY) as (broker, client):
+        topic = await copied(broker, client)
+        replicated(broker, topic, leader=OTHER, leader_epoch=4)
+        assert (await fetch(client, topic)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert offsets(await fetch(client, topic, rack_id="a")) == [0, 1]
+
+
+async def test_a_follower_that_is_not_in_sync_sends_back_to_the_leader(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path, **NEARBY) as (broker, client):
+        topic = await copied(broker, client)
+        replicated(broker, topic, leader=OTHER, leader_epoch=4)
+        assert offsets(await fetch(client, topic, rack_id="a")) == [0, 1]
+        replicated(broker, topic, leader=OTHER, leader_epoch=4, isr=(OTHER,))
+        assert (await fetch(client, topic, rack_id="a")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("version", [12, 15, 16, 18])
+async def test_who_is_sent_away_is_told_who_leads_and_where(tmp_path: Path, version: int) -> None:
+    """KIP-951, at a broker where followers are read and at any other."""
+    async with broker_and_client(tmp_path) as (broker, client):
+        await registered(broker)
+        (made,) = await broker.controller.create_topics([NewTopic(name="t", assignments={0: (OTHER,)})])
+        assert made.error is None
+        topic = broker.controller.image.topics["t"]
+        response = await client.ask(ApiKey.FETCH, version, fetch_request(topic, {0: 0}, version))
+        (row,) = response.responses[0].partitions
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        told = [(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints]
+        if version >= 16:
+            assert (row.current_leader.leader_id, told) == (OTHER, [(OTHER, "far", 9092, "b")])
+            assert row.current_leader.leader_epoch == topic.partitions[0].leader_epoch
+        else:
+            assert (row.current_leader.leader_id, told) == (-1, [])

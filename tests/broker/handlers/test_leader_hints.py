@@ -5,18 +5,19 @@ import uuid
 import pytest
 
 from tests.broker.handlers.five_brokers import cluster, context
-from tidemill.broker.handlers.leader_hints import HINTS_FROM, NOBODY, LeaderHints
+from tidemill.broker.endpoints import Endpoint
+from tidemill.broker.handlers.leader_hints import HINTS_FROM, NOBODY, LeaderHints, Leading
 from tidemill.broker.handlers.produce_answer import produce_response
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.framing import decode_response, encode_response
-from tidemill.core.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint, ProduceResponse
+from tidemill.core.wire.messages.produce import ProduceResponse
 
 ELSEWHERE = ErrorCode.NOT_LEADER_OR_FOLLOWER
 T_ID = uuid.UUID(int=1)
-LED_BY_2 = LeaderIdAndEpoch(leader_id=2, leader_epoch=7)
+LED_BY_2 = Leading(2, 7)
 
 
 def hints(listener: str = "EXTERNAL", missed: tuple[int, ...] = ()) -> LeaderHints:
@@ -29,7 +30,7 @@ def test_the_leader_is_named_and_where_the_client_finds_it(error: ErrorCode, nam
     found = hints()
     assert found.beside(error, name, topic_id, 1) == LED_BY_2
     assert found.beside(error, name, topic_id, 1) == LED_BY_2
-    assert found.endpoints == (NodeEndpoint(node_id=2, host="external-2", port=9002, rack="b"),)
+    assert found.endpoints == (Endpoint(2, "external-2", 9002, "b"),)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,9 @@ def test_a_response_says_it_in_the_versions_that_can(version: int) -> None:
     encoded = b"".join(encode_response(ApiKey.PRODUCE, version, 7, response))
     _, decoded = decode_response(ApiKey.PRODUCE, version, encoded[4:])
     assert isinstance(decoded, ProduceResponse)
-    told = [row.current_leader for row in decoded.responses[0].partition_responses]
+    told = [
+        Leading(row.current_leader.leader_id, row.current_leader.leader_epoch)
+        for row in decoded.responses[0].partition_responses
+    ]
     assert told == ([LED_BY_2, NOBODY] if version >= HINTS_FROM else [NOBODY, NOBODY])
     assert [each.node_id for each in decoded.node_endpoints] == ([2] if version >= HINTS_FROM else [])
