@@ -59,11 +59,12 @@ class KeptBatch(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    """A batch that was due and was refused."""
+    """A batch that was due and was refused, and what was said: the error itself holds on to its request."""
 
     epoch: int
     first: int
-    error: KafkaError
+    code: int
+    why: str
 
 
 class ProducerState(NamedTuple):
@@ -158,16 +159,17 @@ class ProducerStates:
                 return
         except KafkaError:
             return  # it was not due: one before it was refused
+        self._refused.pop(batch.producer_id, None)
         if len(self._refused) >= REFUSED_MAX:
-            self._refused.clear()
-        self._refused[batch.producer_id] = _Refused(batch.producer_epoch, batch.base_sequence, error)
+            del self._refused[next(iter(self._refused))]
+        self._refused[batch.producer_id] = _Refused(batch.producer_epoch, batch.base_sequence, error.code, str(error))
 
     def _check_refused(self, batch: BatchHeader) -> None:
         """Raise the same again for what comes behind a batch that was refused."""
         refused = self._refused.get(batch.producer_id)
         if refused is not None and refused.epoch == batch.producer_epoch and refused.first != batch.base_sequence:
             raise error_for_code(
-                refused.error.code, f"sequence number {refused.first} of the same producer was refused: {refused.error}"
+                refused.code, f"sequence number {refused.first} of the same producer was refused: {refused.why}"
             )
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:

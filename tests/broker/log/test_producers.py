@@ -1,5 +1,7 @@
 """Producer states against a twin that keeps everything"""
 
+import gc
+import weakref
 from dataclasses import dataclass
 
 import pytest
@@ -100,9 +102,29 @@ def test_refusals_are_remembered_of_so_many_producers(monkeypatch: pytest.Monkey
     states = ProducerStates()
     for producer in range(3):
         states.refuse(Sent(producer_id=producer), storage_error())
-    assert states.check(Sent(producer_id=0, base_sequence=1)) is None, "forgotten, and so not known"
-    with pytest.raises(KafkaStorageError):
-        states.check(Sent(producer_id=2, base_sequence=1))
+    assert states.check(Sent(producer_id=0, base_sequence=1)) is None, "the first is forgotten, and so not known"
+    for producer in (1, 2):
+        with pytest.raises(KafkaStorageError):
+            states.check(Sent(producer_id=producer, base_sequence=1))
+
+
+def test_what_is_remembered_of_a_refusal_keeps_nothing_of_the_request() -> None:
+    class Request:
+        """Megabytes, in the frames of whoever refuses it."""
+
+    states = ProducerStates()
+
+    def refuse() -> "weakref.ref[Request]":
+        request = Request()
+        try:
+            raise storage_error()
+        except KafkaStorageError as error:
+            states.refuse(Sent(), error)
+        return weakref.ref(request)
+
+    request = refuse()
+    gc.collect()
+    assert request() is None
 
 
 class Twin:
