@@ -2,7 +2,8 @@
 
 A gap belongs to a fault if it overlaps with it, or with the seconds after it in which the next one has not begun. Of
 all partitions the longest counts: it is what some user has seen. A partition is stuck that had no acknowledgement for
-longer than a limit although nothing was broken.
+longer than a limit in which nothing was broken; what was broken in between, and put back, is no excuse for what it was
+silent before and after.
 """
 
 import statistics
@@ -74,12 +75,18 @@ def stuck(
 ) -> list[str]:
     """The partitions that were, and from when on, counted from `begin`."""
     found = []
+    times = well(faults, begin, end)
     for place, moments in acknowledged.items():
-        for first, last in well(faults, begin, end):
-            inside = moments[bisect_left(moments, first) : bisect_right(moments, last)]
-            for before, after in pairwise([first, *inside, last]):
-                if after - before > limit_s:
-                    found.append(
-                        f"{place}: {after - before:.1f} s without an acknowledgement from {before - begin:.1f} s on"
-                    )
+        inside = moments[bisect_left(moments, begin) : bisect_right(moments, end)]
+        for before, after in pairwise([begin, *inside, end]):
+            if after - before > limit_s and (well_s := overlap_s(times, before, after)) > limit_s:
+                found.append(
+                    f"{place}: {after - before:.1f} s without an acknowledgement from {before - begin:.1f} s on, and "
+                    f"nothing was broken for {well_s:.1f} s of them"
+                )
     return found
+
+
+def overlap_s(times: Sequence[tuple[float, float]], begin: float, end: float) -> float:
+    """How much of these lies between `begin` and `end`."""
+    return sum(max(min(last, end) - max(first, begin), 0.0) for first, last in times)

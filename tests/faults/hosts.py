@@ -10,6 +10,7 @@ do (killed as well) the next run makes up for, since names tell which process th
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from pathlib import Path
 
 NAMESPACES = Path("/run/netns")
 PREFIX = "tidemill-faults-"
+NAMED = re.compile(rf"{PREFIX}(\d+)(?![^-])")
+"""A run by the process it belongs to: the name of its folder, or how those of its namespaces begin."""
 SWITCH, CLIENTS = "switch", "clients"
 PROGRAMS = ("ip", "nsenter", "iptables", "tc", "mount", "mkfs.ext4", "fsfreeze")
 CLONE_NEWNET = 0x40000000
@@ -140,29 +143,42 @@ def namespaces(run: str) -> list[str]:
     return sorted(path.name for path in NAMESPACES.glob(f"{run}-*")) if NAMESPACES.is_dir() else []
 
 
+def mounted() -> list[str]:
+    """Where anything is."""
+    return [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+
+
 def mounts(run: str) -> list[str]:
     """The disks of a run that are mounted."""
-    lines = Path("/proc/self/mounts").read_text().splitlines()
-    return [target for target in (line.split()[1] for line in lines) if run in Path(target).parts]
+    return [target for target in mounted() if run in Path(target).parts]
 
 
 def remove(run: str) -> None:
-    """End whoever lives in the namespaces of a run (the kit at its switch left out), and take all of it away."""
-    disks = mounts(run)
-    for disk in disks:  # first: nobody can be killed who waits for a disk that stands still
-        subprocess.run(["fsfreeze", "-u", disk], capture_output=True, check=False)
+    """End whoever lives in the namespaces of a run (the kit at its switch left out), and take all of it away.
+
+    What cannot be taken away keeps nothing else; HostsError names it in the end.
+    """
     found = namespaces(run)
     living = [namespace for namespace in found if not namespace.endswith(SWITCH)]
     for _ in range(50):
-        inhabitants = [int(pid) for namespace in living for pid in command("ip", "netns", "pids", namespace).split()]
+        for disk in mounts(run):  # nobody can be killed who waits for a disk that stands still, or is about to
+            attempt("fsfreeze", "-u", disk)
+        inhabitants = [int(pid) for namespace in living for pid in attempt("ip", "netns", "pids", namespace).split()]
         if not inhabitants:
             break
         kill(inhabitants)
         time.sleep(0.1)
-    for disk in disks:
-        subprocess.run(["umount", "--lazy", disk], capture_output=True, check=False)
+    for disk in mounts(run):
+        attempt("umount", "--lazy", disk)
     for namespace in found:
-        command("ip", "netns", "delete", namespace)
+        attempt("ip", "netns", "delete", namespace)
+    if left := [*mounts(run), *namespaces(run)]:
+        raise HostsError(f"these are still there, take them away by hand: {', '.join(left)}")
+
+
+def attempt(*words: str) -> str:
+    """Run a program of the system, whatever comes of it; what it said on its standard output."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
 def kill(pids: Iterable[int]) -> None:
@@ -174,15 +190,20 @@ def kill(pids: Iterable[int]) -> None:
             continue
 
 
-def owner(namespace: str) -> int:
-    """The process that made it."""
-    return int(namespace.removeprefix(PREFIX).split("-")[0])
+def runs(spaces: Iterable[str], targets: Iterable[str]) -> dict[str, int]:
+    """Those that these namespaces and mounted disks are of, and the process of each.
+
+    A run that ended early has disks and no namespace yet, or no longer.
+    """
+    names = [*spaces, *(Path(target).parent.name for target in targets)]
+    found = [NAMED.match(name) for name in names]
+    return {each[0]: int(each[1]) for each in found if each is not None}
 
 
 def remove_orphans() -> None:
     """What runs have left behind that ended together with their guardian."""
-    for run in {"-".join(name.split("-")[:3]) for name in namespaces(PREFIX.removesuffix("-"))}:
-        if not Path(f"/proc/{owner(run)}").exists():
+    for run, process in runs(namespaces(PREFIX.removesuffix("-")), mounted()).items():
+        if not Path(f"/proc/{process}").exists():
             remove(run)
 
 

@@ -58,6 +58,12 @@ def test_silence_while_something_is_broken_is_not_being_stuck() -> None:
 def test_silence_afterwards_is() -> None:
     faults = [broken("kill", 20, 60)]
     assert stuck({A: without(19, 75), B: EVERY_SECOND}, faults, 0, 100, 10) == [
-        "('a', 0): 15.0 s without an acknowledgement from 60.0 s on"
+        "('a', 0): 56.0 s without an acknowledgement from 19.0 s on, and nothing was broken for 16.0 s of them"
     ]
-    assert len(stuck({A: []}, faults, 0, 100, 10)) == 2
+    assert len(stuck({A: []}, faults, 0, 100, 10)) == 1
+
+
+def test_faults_with_short_rests_between_them_do_not_hide_a_partition_that_is_stuck() -> None:
+    faults = [broken("kill", begin, begin + 4) for begin in range(10, 80, 10)]
+    assert stuck({A: without(12, 90)}, faults, 0, 100, 20)
+    assert stuck({A: without(12, 35)}, faults, 0, 100, 20) == []

@@ -93,7 +93,10 @@ def librdkafka(name: str, bootstrap: str, log: Log, rate: float, targets: Sequen
             )
         producer.poll(TICK_S)
         log.tick()
-    return producer.flush(FLUSH_WITHIN_S)
+    left = producer.flush(FLUSH_WITHIN_S)
+    if fatal:
+        sys.exit(f"the client has given up: {fatal[0]}")  # and its history has no end
+    return left
 
 
 def aiokafka(name: str, bootstrap: str, log: Log, rate: float, targets: Sequence[Place]) -> int:
