@@ -111,7 +111,8 @@ class _Count:
     def _add_led(self, partition: PartitionImage, replica: Replica | None) -> None:
         self.led += 1
         self.reassigning += partition.reassigned
-        self.under_replicated += len(partition.isr) < len(partition.replicas)
+        wanted = len(partition.replicas) - len(partition.adding_replicas)  # who is only coming is not missed
+        self.under_replicated += len(partition.isr) < wanted
         if replica is None or replica.closed:
             self.unusable += 1
             return

@@ -2,11 +2,14 @@
 
 Every change of a partition is a difference between two images, whoever asked for it: so nothing has to be told where
 leaders are elected and ISRs change, and every node counts the same elections. What happened between two images that
-were seen counts once, and what happened before this process began, not at all.
+were seen counts once, and what happened before this process began, not at all. A node that was away for a while hears
+of much at once: who leads by then may have joined the ISR meanwhile, so an election that loses records is told by what
+the controller wrote of it, not by the ISR before.
 """
 
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import PartitionImage
+from tidemill.broker.quorum.leadership import RECOVERING
 
 
 class ChangeCounts:
@@ -38,7 +41,7 @@ class ChangeCounts:
             self.elections += 1
             if now.leader in was.eligible_leader_replicas:
                 self.from_eligible += 1
-            elif now.leader not in was.isr:
+            elif now.leader not in was.isr and now.leader_recovery_state == RECOVERING:
                 self.unclean += 1
         if now.leader == self._node_id and now.isr != was.isr:
             self.isr_shrinks += not set(was.isr) <= set(now.isr)

@@ -47,19 +47,32 @@ def test_what_is_made_or_goes_is_no_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "leader", "counts"),
+    ("before", "after", "counts"),
     [
-        ({"isr": (1, 2)}, 2, (1, 0, 0)),
-        ({"isr": (1,), "eligible_leader_replicas": (2,)}, 2, (1, 1, 0)),
-        ({"isr": (1,), "eligible_leader_replicas": (2,)}, 3, (1, 0, 1)),
-        ({}, 1, (0, 0, 0)),  # the same broker once more, as after a start out of order
-        ({}, -1, (0, 0, 0)),  # nobody
+        ({"isr": (1, 2)}, {"leader": 2}, (1, 0, 0)),
+        ({"isr": (1,), "eligible_leader_replicas": (2,)}, {"leader": 2}, (1, 1, 0)),
+        (
+            {"isr": (1,), "eligible_leader_replicas": (2,)},
+            {"leader": 3, "isr": (3,), "leader_recovery_state": 1},
+            (1, 0, 1),
+        ),
+        ({}, {"leader": 1}, (0, 0, 0)),  # the same broker once more, as after a start out of order
+        ({}, {"leader": -1}, (0, 0, 0)),  # nobody
     ],
 )
 def test_an_election_is_told_by_what_the_new_leader_had(
-    before: dict[str, object], leader: int, counts: tuple[int, int, int]
+    before: dict[str, object], after: dict[str, object], counts: tuple[int, int, int]
 ) -> None:
-    assert elections(counted(1, made(**before), change(leader=leader))) == counts
+    assert elections(counted(1, made(**before), change(**after))) == counts
+
+
+def test_a_node_that_was_away_takes_no_election_for_one_that_loses_records() -> None:
+    """What it hears of at once: another joined the ISR, and then led."""
+    before = apply_batch(ClusterImage(), made(isr=(1,)))
+    after = apply_batch(before, [change(isr=(1, 2)), change(isr=(2,), leader=2)])
+    counts = ChangeCounts(3)
+    counts.hear(ImageDelta.between(before, after))
+    assert elections(counts) == (1, 0, 0)
 
 
 def test_isrs_count_where_they_are_led() -> None:
