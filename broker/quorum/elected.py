@@ -218,6 +218,8 @@ class Elected:
         self._changed = asyncio.Event()  # role, leader or high watermark
         self.is_taken_for_leader = False
         """Whether others say that this node leads, which it does not: for long only where another has its id."""
+        self.unreached: dict[int, str] = {}
+        """Why a node has not answered the last request, or not as one of this cluster; by its id as in `Send`."""
 
     # -- what holds now
 
@@ -466,15 +468,29 @@ class Elected:
             where = Address(action.endpoints[0].host, action.endpoints[0].port)
             message = await self._transport.call(where, request_to_wire(action.request), timeout_s=timeout_s)
             response = answer_from_wire(action.request, message)
+            self._note_stranger(action.node_id, where, response)
             self.is_taken_for_leader = response.leader_id == self._identity.node_id and not self.machine.leads
             self._put(Answered(request_id=action.request_id, response=response))
         except (Unreachable, KafkaError) as error:
             log.debug("no answer of a member of the quorum", node_id=action.node_id, reason=str(error))
+            self.unreached[action.node_id] = str(error)
             refused = isinstance(error, Unreachable) and error.refused
             self._put(Failed(request_id=action.request_id, refused=refused))
         except Exception:  # a bug: whatever it is, the machine has to hear that there is no answer
             log.exception("a request to a member of the quorum failed", node_id=action.node_id)
             self._put(Failed(request_id=action.request_id))
+
+    def _note_stranger(self, node_id: int, where: Address, response: Response) -> None:
+        if response.error != ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self.unreached.pop(node_id, None)
+            return
+        reason = (
+            f"{where}: a node of another cluster than {self._identity.cluster_id} answers there: is that the address "
+            "of a controller of this one, and cluster.id the same on all nodes?"
+        )
+        if self.unreached.get(node_id) != reason:
+            log.warning("no member of this quorum", node_id=node_id, reason=reason)
+        self.unreached[node_id] = reason
 
     # -- the log
 

@@ -550,7 +550,7 @@ class QuorumMachine(Member):
             elif changed == self.voters:
                 self._reply(token, ErrorCode.NONE)
             else:
-                deadline_ms = self._now + max(request.timeout_ms, 0)
+                deadline_ms = self._now + min(max(request.timeout_ms, 0), self._settings.voter_change_max_ms)
                 if isinstance(request, AddVoterRequest):  # what one with this id has answered before is nothing
                     leadership.begun_ms.pop(request.voter.node_id, None)
                 leadership.change = VoterChange(token=token, request=request, voters=changed, deadline_ms=deadline_ms)
@@ -590,6 +590,10 @@ class QuorumMachine(Member):
             self._leader_endpoints = endpoints
 
     def _answered(self, asked: Asked, response: Response) -> None:
+        if response.error == ErrorCode.INCONSISTENT_CLUSTER_ID:  # epochs and leaders of another cluster are none here
+            self._failed(asked)
+            self._peers.back_off(asked.node_id, self._now, self._settings.fetch_wait_max_ms)
+            return
         before = self._changes
         granted = isinstance(response, VoteResponse) and response.granted and self._is_of_now(response)
         if not granted:  # who grants has not heard of the leader that it names for as long as this one

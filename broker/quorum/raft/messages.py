@@ -96,7 +96,10 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddVoterRequest:
-    """Make a voter of one that follows; answered when that is committed, or as soon as it is in the leader's log."""
+    """Make a voter of one that follows; answered when that is committed, or as soon as it is in the leader's log.
+
+    The leader waits for it no longer than `QuorumSettings.voter_change_max_ms`, whatever is asked for.
+    """
 
     cluster_id: str | None
     voter: Voter

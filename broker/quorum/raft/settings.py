@@ -29,6 +29,9 @@ class QuorumSettings:
     """The same, of a snapshot."""
     observer_session_ms: int = 300_000
     """So long a leader remembers somebody who is no voter and does not fetch any more."""
+    voter_change_max_ms: int = 28_000
+    """The longest that a change of the voters is waited for, which keeps others from being begun: less than a broker
+    waits for the active controller's answer to a client."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -694,6 +694,20 @@ def test_the_first_successor_begins_at_once() -> None:
     assert second.ask(replace(ended, cluster_id="x")).error == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
+def test_what_a_node_of_another_cluster_says_is_nothing() -> None:
+    """Its epoch and its leader would be followed, and written down."""
+    world = Lone(1, 2, 3)
+    world.wait(3_000)
+    epoch = world.machine.epoch
+    request_id, _ = world.sent(VoteRequest)[2]
+    world.answer(
+        request_id,
+        VoteResponse(error=ErrorCode.INCONSISTENT_CLUSTER_ID, epoch=epoch + 90, leader_id=2, granted=False),
+    )
+    assert (world.machine.epoch, world.machine.leader_id) == (epoch, -1)
+    assert 2 not in world.sent(VoteRequest, world.wait(100)), "it is left alone for a while"
+
+
 # --- other voters
 
 
@@ -757,6 +771,19 @@ def test_a_voter_that_does_not_catch_up_is_not_added() -> None:
     world.fetch(4)
     world.wait(1_000)
     assert world.replies[token].message == "node 4 with this directory does not answer as a controller at n4:9093"
+
+
+def test_a_change_that_is_to_be_waited_for_very_long_keeps_no_other_one_for_longer_than_a_client_waits() -> None:
+    world = settled(1, 2)
+    assert world.ask(add(4, timeout_ms=2**31 - 1)) is None
+    token = world.tokens
+    for _ in range(27):
+        world.wait(1_000)
+        world.fetch(2)
+    assert "another change of the voters is under way" in world.ask(add(5)).message
+    world.wait(1_000)
+    assert "node 4 with this directory does not fetch from the leader" in world.replies[token].message
+    assert world.ask(add(5)) is None
 
 
 def test_one_change_at_a_time_and_none_before_the_leader_is_settled() -> None:
