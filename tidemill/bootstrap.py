@@ -17,7 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from tidemill.connect.client_settings import translate
+from tidemill.core.client.connection import ConnectionFailed, RequestTimedOut
 from tidemill.core.config import nearest, parse_config_text
+from tidemill.core.runtime.net import HandshakeFailed
 from tidemill.core.security.client_tls import CLIENT_NAMES
 from tidemill.output import fail
 
@@ -127,6 +129,18 @@ def unreachable(bootstrap: str, reason: str) -> str:
         f"no broker answers at {bootstrap}{f' ({told})' if told else ''}: start one with 'tidemill broker start', "
         f"or say where it is with --bootstrap-server HOST:PORT{hangs_up}"
     )
+
+
+def unanswered(bootstrap: str, error: ConnectionFailed) -> str:
+    """The sentence for a cluster that could not be asked, or has not answered."""
+    if isinstance(error.__cause__, HandshakeFailed):
+        return f"no encrypted connection to {error.address}: {error.__cause__}"
+    if isinstance(error, RequestTimedOut):
+        return (
+            f"{error.address} gives {error.reason}: it is not to be reached from here, hangs, or finds no active "
+            "controller; see 'tidemill cluster status' and its log"
+        )
+    return unreachable(bootstrap, f"failed: {error.reason}")
 
 
 def _of_tls(told: str) -> str:

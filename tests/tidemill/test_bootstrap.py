@@ -7,7 +7,9 @@ import pytest
 import typer
 from confluent_kafka import KafkaError, KafkaException
 
-from tidemill.bootstrap import LastError, client_settings, connect_admin, reason_of, unreachable
+from tidemill.bootstrap import LastError, client_settings, connect_admin, reason_of, unanswered, unreachable
+from tidemill.core.client.connection import Address, ConnectionFailed, RequestTimedOut
+from tidemill.core.runtime.net import HandshakeFailed
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,17 @@ def test_a_handshake_that_fails_is_no_broker_that_is_not_there(words: str, says:
     text = unreachable("h:1", f"ssl://h:1/bootstrap: SSL handshake failed: {words} (after 8ms in state SSL_HANDSHAKE)")
     assert says in text
     assert "no broker" not in text
+
+
+def test_a_broker_that_is_slow_or_strange_is_not_said_to_be_away() -> None:
+    silent = RequestTimedOut(Address("h", 1), "no answer to DESCRIBE_QUORUM within 10000 ms")
+    assert "h:1 gives no answer to DESCRIBE_QUORUM within 10000 ms: it" in unanswered("h:1", silent)
+    strange = ConnectionFailed(Address("h", 1), "cannot connect: no")
+    strange.__cause__ = HandshakeFailed("the broker's certificate has expired: renew it")
+    assert unanswered("h:1", strange) == (
+        "no encrypted connection to h:1: the broker's certificate has expired: renew it"
+    )
+    assert "no broker answers at h:1 (gone): start one" in unanswered("h:1", ConnectionFailed(Address("h", 1), "gone"))
 
 
 def test_a_no_that_comes_behind_the_handshake_is_one_too() -> None:

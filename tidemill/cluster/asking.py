@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tidemill.cluster.status import BrokerStatus, ClusterStatus, ControllerStatus, PartitionStatus
 from tidemill.core.client.admin import Admin
 from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.client.metadata import ClusterView, TopicView
 from tidemill.core.errors import KafkaError, error_for_code
 from tidemill.core.wire.api import ApiKey
@@ -37,7 +38,7 @@ async def ask_status(client: ClusterClient, now_ms: int) -> ClusterStatus:
     quorum, nodes = PartitionData(leader_id=-1), dict[int, str]()
     try:
         quorum, nodes = await client.retrying(lambda: describe_quorum(client))
-    except KafkaError as error:
+    except (KafkaError, ConnectionFailed) as error:  # a broker that finds no active controller is silent for long
         trouble = str(error)
     return ClusterStatus(
         cluster_id=view.cluster_id or "",

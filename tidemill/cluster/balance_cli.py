@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from tidemill.bootstrap import read_command_config, unreachable
+from tidemill.bootstrap import read_command_config, unanswered
 from tidemill.cluster.moving import (
     Progress,
     Situation,
@@ -155,7 +155,7 @@ def _run(work: Callable[[ClusterClient], Awaitable[T]], bootstrap: str, command_
     except ValueError as error:
         fail(str(error), 2)
     except ConnectionFailed as error:
-        fail(unreachable(bootstrap, f"failed: {error.reason}"))
+        fail(unanswered(bootstrap, error))
     except KafkaError as error:
         fail(str(error))
     except KeyboardInterrupt:

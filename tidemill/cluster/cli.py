@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tidemill.bootstrap import read_command_config, unreachable
+from tidemill.bootstrap import read_command_config, unanswered
 from tidemill.cluster.asking import ask_status
 from tidemill.cluster.balance_cli import balance, unregister
 from tidemill.cluster.files import (
@@ -25,7 +25,7 @@ from tidemill.cluster.files import (
     server_properties,
 )
 from tidemill.cluster.status import BrokerStatus, ClusterStatus, ControllerStatus, problems
-from tidemill.cluster.voters import Joining, VoterUnknown, add_voter, remove_voter
+from tidemill.cluster.voters import AnswerLost, Joining, VoterUnknown, add_voter, remove_voter
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.client.security import dialer_of
@@ -105,8 +105,8 @@ def _ask(
     except ValueError as error:
         fail(str(error), 2)
     except ConnectionFailed as error:
-        fail(unreachable(bootstrap, f"failed: {error.reason}"))
-    except (KafkaError, VoterUnknown) as error:
+        fail(unanswered(bootstrap, error))
+    except (KafkaError, VoterUnknown, AnswerLost) as error:
         fail(str(error))
 
 

@@ -7,18 +7,28 @@ are told apart before anything is changed. The requests are Kafka's (KIP-853), a
 
 import uuid
 from dataclasses import dataclass
+from typing import Any, Final
 
 from tidemill.cluster.asking import describe_quorum
 from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.errors import error_for_code
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.message import Message
 from tidemill.core.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from tidemill.core.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+LOOK_TIMEOUT_MS: Final = 10_000
+"""Who votes is not asked for again after this: a broker that finds no active controller has looked for longer."""
 
 
 class VoterUnknown(Exception):
     """Nothing was asked for; the message says why not and what to do."""
+
+
+class AnswerLost(Exception):
+    """Whether it is done is not known here; the message says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +43,7 @@ class Joining:
 
 
 async def add_voter(client: ClusterClient, joining: Joining, *, timeout_ms: int) -> tuple[int, ...]:
-    """Have one more voter; returns the ids of all. Raises VoterUnknown, KafkaError, ConnectionFailed."""
+    """Have one more voter; returns the ids of all. Raises VoterUnknown, AnswerLost, KafkaError, ConnectionFailed."""
     node_id = joining.node_id
     voters, observers = await _members(client)
     if node_id in voters:
@@ -54,9 +64,7 @@ async def add_voter(client: ClusterClient, joining: Joining, *, timeout_ms: int)
         voter_directory_id=directory_id,
         listeners=(where,),
     )
-    answer = await client.call(ApiKey.ADD_RAFT_VOTER, request, AddRaftVoterResponse)
-    if answer.error_code:
-        raise error_for_code(answer.error_code, answer.error_message)
+    await _change(client, ApiKey.ADD_RAFT_VOTER, request, AddRaftVoterResponse)
     return tuple(sorted({*voters, node_id}))
 
 
@@ -68,10 +76,20 @@ async def remove_voter(client: ClusterClient, node_id: int, directory_id: uuid.U
     if directory_id == ZERO_UUID:
         directory_id = voters[node_id]
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node_id, voter_directory_id=directory_id)
-    answer = await client.call(ApiKey.REMOVE_RAFT_VOTER, request, RemoveRaftVoterResponse)
+    await _change(client, ApiKey.REMOVE_RAFT_VOTER, request, RemoveRaftVoterResponse)
+    return tuple(sorted(voters.keys() - {node_id}))
+
+
+async def _change(client: ClusterClient, key: ApiKey, request: Message, expect: type[Message]) -> None:
+    try:
+        answer: Any = await client.call(key, request, expect)
+    except ConnectionFailed as error:
+        raise AnswerLost(
+            f"{error.address} has not said what came of it ({error.reason}): it may be done, or be done yet; 'tidemill "
+            "cluster status' shows who votes"
+        ) from None
     if answer.error_code:
         raise error_for_code(answer.error_code, answer.error_message)
-    return tuple(sorted(voters.keys() - {node_id}))
 
 
 def _listed(voters: dict[int, uuid.UUID]) -> str:
@@ -80,6 +98,6 @@ def _listed(voters: dict[int, uuid.UUID]) -> str:
 
 async def _members(client: ClusterClient) -> tuple[dict[int, uuid.UUID], dict[int, uuid.UUID]]:
     """The folders of voters and of observers, by node id."""
-    quorum, _ = await client.retrying(lambda: describe_quorum(client))
+    quorum, _ = await client.retrying(lambda: describe_quorum(client), timeout_ms=LOOK_TIMEOUT_MS)
     voters = {each.replica_id: each.replica_directory_id for each in quorum.current_voters}
     return voters, {each.replica_id: each.replica_directory_id for each in quorum.observers}

@@ -229,8 +229,8 @@ def advertised(node_id: int, address: str, via: str, problem: str | None, answer
         return _fail(
             check,
             f"{via} sends clients to {address}, which does not answer from here: {problem}",
-            "set advertised.listeners of that broker to a host and port that its clients can reach "
-            "(a public name instead of localhost, the port outside of a container)",
+            "start that broker if it is stopped; else set its advertised.listeners to a host and port that its clients "
+            "can reach (a public name instead of localhost, the port outside of a container)",
         )
     if len(answered_by) > 1:
         return _fail(

@@ -1,6 +1,6 @@
 """A real broker, asked how its cluster is"""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -8,7 +8,9 @@ from tidemill.cluster.asking import ask_status
 from tidemill.cluster.status import problems
 from tidemill.core.client.admin import Admin, NewTopic
 from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import Address, RequestTimedOut
 from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from tidemill.services import Service
@@ -27,3 +29,20 @@ async def test_a_node_by_itself_is_its_own_quorum(tidemill_broker: "Service") ->
         assert found.partitions >= 2
         assert found.cluster_id == (await client.metadata(())).cluster_id
         assert problems(found) == []
+
+
+class WithoutController(ClusterClient):
+    """A client of a broker that looks for an active controller for longer than anybody waits."""
+
+    async def call(self, key: ApiKey, message: Any, expect: Any, *, cap: int | None = None) -> Any:
+        if key is ApiKey.DESCRIBE_QUORUM:
+            raise RequestTimedOut(Address("h", 1), "no answer to DESCRIBE_QUORUM within 10000 ms")
+        return await super().call(key, message, expect, cap=cap)
+
+
+@pytest.mark.integration
+async def test_a_quorum_that_does_not_answer_keeps_nothing_else_from_being_told(tidemill_broker: "Service") -> None:
+    async with WithoutController(tidemill_broker.facts["address"], call_timeout_ms=100) as client:
+        found = await ask_status(client, SystemClock().now_ms())
+    assert [each.address for each in found.brokers] == [tidemill_broker.facts["address"]]
+    assert "the quorum does not answer (h:1: no answer to DESCRIBE_QUORUM within 10000 ms)" in problems(found)[-1]

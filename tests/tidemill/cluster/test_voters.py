@@ -2,6 +2,7 @@
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,9 +10,11 @@ from tidemill.broker.config import BrokerConfig
 from tidemill.broker.formatting import format_folder
 from tidemill.broker.node import open_broker
 from tidemill.cluster.asking import ask_status
-from tidemill.cluster.voters import Joining, VoterUnknown, add_voter, remove_voter
+from tidemill.cluster.voters import AnswerLost, Joining, VoterUnknown, add_voter, remove_voter
 from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.connection import Address, ConnectionFailed
 from tidemill.core.errors import RequestTimedOut, UnsupportedVersion
+from tidemill.core.wire.api import ApiKey
 from tidemill.demo.pipeline import free_ports
 
 pytestmark = pytest.mark.integration
@@ -55,4 +58,21 @@ async def test_a_node_by_itself_has_no_voters_to_change(tmp_path: Path) -> None:
     config = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": f"PLAINTEXT://127.0.0.1:{port}"})
     async with open_broker(config), ClusterClient(f"127.0.0.1:{port}") as client:
         with pytest.raises(UnsupportedVersion, match="is a cluster by itself and gets no voters"):
+            await remove_voter(client, 1)
+
+
+class Deaf(ClusterClient):
+    """A client whose broker dies behind the request."""
+
+    async def call(self, key: ApiKey, message: Any, expect: Any, *, cap: int | None = None) -> Any:
+        if key is ApiKey.REMOVE_RAFT_VOTER:
+            raise ConnectionFailed(Address("h", 1), "peer closed the connection")
+        return await super().call(key, message, expect, cap=cap)
+
+
+async def test_a_change_whose_answer_is_lost_may_be_done(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    config = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+    async with open_broker(config), Deaf(f"127.0.0.1:{port}") as client:
+        with pytest.raises(AnswerLost, match=r"h:1 has not said what came of it .*: it may be done"):
             await remove_voter(client, 1)
