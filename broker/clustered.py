@@ -238,6 +238,7 @@ class ClusterPlace:
             start(self._tell_that_nobody_leads())
             start(self._note_that_somebody_leads())
             await self._until(lambda: self.member.leader_id >= 0)
+            self._note_leader()  # whoever looks now need not wait for the next note
             yield
             await self._leave()
 
@@ -351,11 +352,12 @@ class ClusterPlace:
         self._rates = {role: replication_rate(layers, role) for role in ("leader", "follower")}
 
     def _address_of(self, node_id: int) -> Address | None:
-        """At the listener of brokers; a controller that is none has no terms but to encrypt nothing."""
+        """At the listener of brokers; a controller that does not name it has no terms but to encrypt nothing."""
         registered, listening = self.controller.image.brokers.get(node_id), self._config.listening
+        has_terms = listening.inter_broker in listening.specs
         for each in () if registered is None else registered.end_points:
             plain = each.security_protocol == SecurityProtocol.PLAINTEXT.value
-            if each.name == listening.inter_broker or (plain and not listening.listen):
+            if each.name == listening.inter_broker if has_terms else plain:
                 return Address(each.host, each.port)
         return None
 
@@ -368,7 +370,8 @@ class ClusterPlace:
             self._left = True
             self._changed.set()
         if reason is not None:
-            self._drive_out(broker, reason)
+            unreached = self._unreached() if self.life.broker_epoch < 0 else ""
+            self._drive_out(broker, f"{reason}; {unreached}" if unreached else reason)
 
     async def _take_part(self, broker: "Broker") -> None:
         """Be a member of the quorum. What ends that ends the broker, in order: the owner is told and stops it."""
@@ -422,16 +425,23 @@ class ClusterPlace:
 
     async def _note_that_somebody_leads(self) -> None:
         while True:
-            if self.member.leader_id >= 0:
-                self.led_ms = int(self._around.clock.monotonic() * 1000)
+            self._note_leader()
             await asyncio.sleep(LED_INTERVAL_S)
 
+    def _note_leader(self) -> None:
+        if self.member.leader_id >= 0:
+            self.led_ms = int(self._around.clock.monotonic() * 1000)
+
     def _asked(self) -> dict[str, str]:
-        """Where somebody may be found who knows who leads."""
-        voters = self.member.machine.voters
+        """Where somebody may be found who knows who leads, and why not."""
+        voters, unreached = self.member.machine.voters, self._unreached()
+        why = {"unreached": unreached} if unreached else {}
         if len(voters):
-            return {"voters": ",".join(f"{each.node_id}@{_where(each.endpoints)}" for each in voters)}
-        return {"bootstrap_servers": ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap)}
+            return {"voters": ",".join(f"{each.node_id}@{_where(each.endpoints)}" for each in voters), **why}
+        return {"bootstrap_servers": ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap), **why}
+
+    def _unreached(self) -> str:
+        return "; ".join(self.member.unreached.values())
 
     def _why_nobody_leads(self) -> str:
         """Of a node that has never heard of any voters, which may be one of a cluster that nobody has begun."""

@@ -102,7 +102,8 @@ _IDENTITY = (
     _text(
         "inter.broker.listener.name",
         None,
-        "Listener that brokers use among themselves; when not set PLAINTEXT, else the first one.",
+        "Listener that brokers use among themselves; when not set PLAINTEXT, else the first one. A controller without "
+        "a broker watches brokers there.",
         importance=_LOW,
     ),
     _text("security.inter.broker.protocol", None, "The same for listeners named as their protocol.", importance=_LOW),

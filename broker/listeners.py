@@ -9,7 +9,8 @@ Where Kafka asks for more than one node needs, less is enough: the listener that
 be named, and without `advertised.listeners` a client is told the address that it has connected to.
 
 Among nodes each is a client of the others, on the terms of the listener that it reaches them by: so a broker has terms
-for the controllers' listener too, where it has none of that name itself.
+for the controllers' listener too, where it has none of that name itself, and a controller that is no broker for the
+listener of brokers, if it names that.
 
 Not here: opening sockets (`server`), certificates (`tidemill.core.runtime.tls`).
 """
@@ -121,18 +122,29 @@ def read_listeners(values: Mapping[str, Value], given: Mapping[str, str]) -> Lis
     listen = tuple(each for each in everyone if each.name not in names.controllers)
     if not listen and everyone and names.has_broker:
         problems.append("Configuration listeners names no listener for clients: add PLAINTEXT://host:port")
-    problems += _prefix_problems(given, [*(each.name for each in everyone), *names.controllers])
+    there = dict.fromkeys((*(each.name for each in everyone), *names.controllers, *names.watched))
+    problems += _prefix_problems(given, tuple(there))
     specs = {}
     for each in listen:
         try:
             specs[each.name] = _spec(each.name, str(each), names.protocol(each.name), values, given)
         except ConfigError as error:
             problems += error.problems
+    for name in names.watched:
+        try:
+            spec = _spec(name, name, names.protocol(name), values, given, serves=False)
+        except ConfigError as error:
+            problems += error.problems
+        else:
+            if spec.tls is None or spec.tls.has_trust:  # else nothing is said of whom to trust there
+                specs[name] = spec
     if problems:
         raise ConfigError(problems)
     controllers = tuple(each for each in everyone if each.name in names.controllers)
     control, control_problems = _control(names, controllers, values, given)
-    problems += _unused(given, {**{name: spec.protocol for name, spec in specs.items()}, **names.of_controllers()})
+    watched = {name: names.protocol(name) for name in names.watched}
+    protocols = {**watched, **{name: spec.protocol for name, spec in specs.items()}, **names.of_controllers()}
+    problems += _unused(given, protocols)
     if problems:
         raise ConfigError(problems)
     return Listeners(
@@ -199,6 +211,12 @@ class _Names:
                 for name in self.controllers:
                     found.setdefault(name, SecurityProtocol.PLAINTEXT)
         return found
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The listener of brokers, where a controller that is none names it."""
+        foreign = self.inter_broker and not self.has_broker and self.inter_broker not in self.controllers
+        return (self.inter_broker,) if foreign else ()
 
     def protocol(self, name: str) -> SecurityProtocol:
         return self._map[name]

@@ -55,7 +55,7 @@ def _control(config: BrokerConfig, around: Surroundings) -> "NodeTls | None":
 
 def _brokers(config: BrokerConfig) -> "ClientTls | None":
     spec = config.listening.specs.get(config.listening.inter_broker)
-    if spec is None or spec.tls is None:  # a controller that is no broker copies nothing
+    if spec is None or spec.tls is None:  # a controller that is no broker need not say how they are reached
         return None
     from tidemill.core.runtime.tls import ClientTls, TlsProblem
 

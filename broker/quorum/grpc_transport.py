@@ -49,6 +49,9 @@ IDLE_S: Final = 300.0
 CONNECTION_GRACE_S: Final = 0.2
 """How long calls that are being answered may take when this node stops."""
 
+HANDSHAKE_MS: Final = 10_000
+"""As long as at the other listeners; gRPC itself would keep whoever connects and says nothing for two minutes."""
+
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -62,14 +65,18 @@ _OPTIONS: Final = (
 _REFUSED: Final = "connection refused"
 """How gRPC's details tell it, in lower case; it has no code for that."""
 
+_HUNG_UP: Final = "socket closed"
+"""The same of a node that has taken the connection and ended it, as one does that waits for a TLS handshake."""
+
 Method = Callable[[bytes, Any], Awaitable[bytes]]
 
 
 class GrpcTransport:
     """Satisfies `tidemill.broker.quorum.transport.Transport`; without `tls` nothing is encrypted."""
 
-    def __init__(self, tls: "NodeTls | None" = None) -> None:
+    def __init__(self, tls: "NodeTls | None" = None, *, handshake_ms: int = HANDSHAKE_MS) -> None:
         self._tls = tls
+        self._handshake_ms = handshake_ms
         self._server: Any = None
         self._links: dict[Address, _Link] = {}
         self._versions = Versions()
@@ -125,6 +132,8 @@ class GrpcTransport:
         reason = None
         if self._tls is not None and not refused and error.code() is grpc.StatusCode.UNAVAILABLE:
             reason = await self._tls.trouble(address)
+        if self._tls is None and _HUNG_UP in (error.details() or "").lower():
+            return Unreachable(address, "it hangs up: does it speak TLS there? See listener.security.protocol.map")
         return Unreachable(address, _words(error) if reason is None else f"TLS: {reason}", refused=refused)
 
     async def _link(self, address: Address) -> "_Link":
@@ -172,7 +181,8 @@ class GrpcTransport:
 
     async def serve(self, address: Address, serve: Serve) -> int:
         """Answer what comes to `address` until closed; returns the port. Raises OSError."""
-        self._server = grpc.aio.server(options=_OPTIONS)
+        patience = ("grpc.server_handshake_timeout_ms", self._handshake_ms)
+        self._server = grpc.aio.server(options=(*_OPTIONS, patience))
         self._server.add_generic_rpc_handlers((_Methods(serve),))
         try:
             if self._tls is None:

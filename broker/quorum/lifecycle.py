@@ -202,7 +202,7 @@ class Lifecycle:
         elif not registering and event.error is ErrorCode.STALE_BROKER_EPOCH:
             self.trouble = (
                 f"another broker has registered with node.id={self._node_id}: give each broker an id of its own, and "
-                "start only one process on each data folder"
+                "start only one process on each data folder (or it was away and unregistered meanwhile: start it again)"
             )
             self._deadline_ms = now_ms
             self.stage = Stage.REGISTERING  # nobody's any more

@@ -22,7 +22,7 @@ import structlog
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.core.client.connection import Address
-from tidemill.core.runtime.net import Dialer
+from tidemill.core.runtime.net import Dialer, HandshakeFailed
 
 log = structlog.get_logger("tidemill.broker.quorum")
 
@@ -91,7 +91,7 @@ class Vigil:
                 await self._changed.wait()
 
     async def _watch(self, incarnation: Incarnation) -> None:
-        reached, refusals, brief = False, 0, 0
+        reached, refusals, brief, told = False, 0, 0, ""
         loop = asyncio.get_running_loop()
         while refusals < REFUSALS:
             since_s = loop.time()
@@ -100,9 +100,12 @@ class Vigil:
             except ConnectionRefusedError:
                 refusals += reached
                 await asyncio.sleep(AGAIN_S if reached else LATER_S)
-            except OSError:  # silence proves nothing
+            except OSError as error:  # silence proves nothing
                 refusals = 0
                 self._missed.discard(incarnation)
+                if isinstance(error, HandshakeFailed) and told != str(error):
+                    told = str(error)
+                    log.warning("a broker's process cannot be watched: TLS", broker_id=incarnation[0], reason=told)
                 await asyncio.sleep(LATER_S)
             else:
                 reached, refusals = True, 0

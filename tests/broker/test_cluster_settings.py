@@ -130,6 +130,20 @@ def test_a_broker_has_terms_for_a_listener_of_controllers_that_it_has_not() -> N
     assert config.listening.control.tls.truststore_location == "nodes.pem"
 
 
+def test_a_controller_that_is_no_broker_has_terms_for_the_listener_of_brokers_if_it_says_whom_to_trust() -> None:
+    given = {"process.roles": "controller", "listeners": "CONTROLLER://:9093"}
+    untold = BrokerConfig.parse({**THREE, **ENCRYPTED, **given}).listening
+    assert untold.listen == ()
+    assert "BROKERS" not in untold.specs
+    given["listener.name.brokers.ssl.truststore.location"] = "nodes.pem"
+    listening = BrokerConfig.parse({**THREE, **ENCRYPTED, **given}).listening
+    between = listening.specs[listening.inter_broker].tls
+    assert between is not None
+    assert (between.keystore_location, between.truststore_location) == ("broker.pem", "nodes.pem")
+    with pytest.raises(ConfigError, match="for a listener that there is not: listeners has CONTROLLER,BROKERS"):
+        BrokerConfig.parse({**THREE, **ENCRYPTED, **given, "listener.name.other.ssl.client.auth": "none"})
+
+
 def test_one_node_alone_takes_such_a_file_and_opens_no_listener_for_controllers() -> None:
     alone = {**ENCRYPTED, "listeners": "BROKERS://b:9094,CONTROLLER://:9093"}
     del alone["listener.name.controller.ssl.truststore.location"]

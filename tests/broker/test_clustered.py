@@ -12,6 +12,7 @@ import pytest
 
 from tests.broker.broker_world import wire_client
 from tests.broker.handlers.data_path import produce, records
+from tests.certificates import Authority
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.formatting import format_folder
 from tidemill.broker.log.identity import FolderRefused
@@ -102,12 +103,16 @@ async def cluster_of_three(folder: Path, **of_the_first: str) -> AsyncIterator[C
 
 
 class Mixed:
-    """Nodes of one cluster with roles of their own, by id, as far as they are up: settings over those that all have."""
+    """Nodes of one cluster with roles of their own, by id, as far as they are up.
+
+    `common` are settings that all have, `own` those of one.
+    """
 
     def __init__(self, folder: Path, **common: str) -> None:
         self.folder = folder
         self.common = {key.replace("_", "."): value for key, value in common.items()}
         self.brokers: dict[int, Broker] = {}
+        self.own: dict[int, dict[str, str]] = {}
         self.ports: dict[int, int] = {}
         self._stacks: dict[int, AsyncExitStack] = {}
 
@@ -127,6 +132,7 @@ class Mixed:
             "broker.heartbeat.interval.ms": "200",
             "broker.session.timeout.ms": "1000",
             **self.common,
+            **self.own.get(node_id, {}),
         }
 
     async def start(self, **roles: str) -> None:
@@ -339,6 +345,49 @@ async def test_a_second_broker_with_the_same_id_is_told_what_to_do(tmp_path: Pat
         place = cluster.brokers[taken].place
         assert place is not None
         assert not place.driven_out
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_controller_without_a_broker_watches_brokers_on_the_terms_that_it_names(
+    tmp_path: Path, named: bool
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    (broker_port,) = free_ports(1)
+    terms = {
+        "listener.name.brokers.ssl.keystore.location": str(authority.signed("/CN=node").both),
+        "listener.name.brokers.ssl.truststore.location": str(authority.certificate),
+        "listener.name.brokers.ssl.client.auth": "required",
+        "inter.broker.listener.name": "BROKERS",
+    }
+    cluster = Mixed(tmp_path)
+    cluster.ports = {1: free_ports(1)[0]}
+    cluster.common["controller.quorum.voters"] = f"1@127.0.0.1:{cluster.ports[1]}"
+    cluster.common["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,BROKERS:SSL"
+    cluster.own = {1: terms if named else {}, 2: {**terms, "listeners": f"BROKERS://127.0.0.1:{broker_port}"}}
+    try:
+        await cluster.start(n1="controller", n2="broker")
+        (server,) = cluster.brokers[2].servers
+        if named:
+            await until(lambda: len(server.connections) == 1, "watched")
+        else:
+            await asyncio.sleep(0.5)
+        assert (len(server.connections), server.handshakes_failed) == (int(named), 0)
+    finally:
+        await cluster.stop()
+
+
+async def test_a_node_of_another_cluster_says_so_and_follows_nobody(tmp_path: Path) -> None:
+    cluster = Mixed(tmp_path)
+    cluster.ports = {1: free_ports(1)[0]}
+    cluster.common["controller.quorum.voters"] = f"1@127.0.0.1:{cluster.ports[1]}"
+    other = {"cluster.id": "YW5vdGhlci1jbHVzdGVyIQ", "initial.broker.registration.timeout.ms": "1000"}
+    cluster.own = {2: other}
+    try:
+        await cluster.start(n1="controller")
+        with pytest.raises(StartRefused, match=f"a node of another cluster than {other['cluster.id']} answers there"):
+            await cluster.start(n2="broker")
+    finally:
+        await cluster.stop(1)
 
 
 async def test_controllers_and_brokers_may_be_nodes_of_their_own(tmp_path: Path) -> None:

@@ -222,3 +222,9 @@ def test_an_encrypted_key_is_refused_with_what_to_do(authority: Authority) -> No
     hidden = authority.signed(password="secret").both
     with pytest.raises(TlsProblem, match="openssl pkey"):
         node(terms(hidden, authority.certificate))
+
+
+async def test_a_node_that_encrypts_nothing_is_told_that_others_may(authority: Authority) -> None:
+    async with listening(node(terms(authority.signed().both, authority.certificate, ClientAuth.NONE))) as address:
+        with pytest.raises(Unreachable, match="does it speak TLS there"):
+            await GrpcTransport().call(address, BrokerHeartbeatRequest(), timeout_s=ASK_S)

@@ -176,3 +176,19 @@ async def test_nobody_is_held_on_to_who_has_not_been_asked_for_long(monkeypatch:
     finally:
         for each in (asking, *servers):
             await each.close()
+
+
+async def test_whoever_connects_and_says_nothing_is_sent_away() -> None:
+    there = GrpcTransport(handshake_ms=300)
+    port = await there.serve(Address("127.0.0.1", 0), heartbeats)
+    silent, writer = await asyncio.open_connection("127.0.0.1", port)
+    half, other = await asyncio.open_connection("127.0.0.1", port)
+    other.write(b"PRI * HTTP/2.0")
+    try:
+        async with asyncio.timeout(10):
+            while await silent.read(1024) or await half.read(1024):
+                pass
+    finally:
+        writer.close()
+        other.close()
+        await there.close()
