@@ -220,6 +220,10 @@ class Fetch:
         request = self.request
         return read.has(request.min_bytes) or request.max_wait_ms <= 0 or self.turn.is_empty
 
+    def note_sent(self, found: Replica, records: bytes | memoryview) -> None:
+        """These are in the answer."""
+        found.log.note_read(records)
+
     def answer(self, read: Read) -> FetchResponse:
         """The answer; asked for once, because the session takes note of what the client is told."""
         wanted, partitions = self.turn.wanted, read.partitions
@@ -238,8 +242,8 @@ class Fetch:
                 rows = []
             row = data[number]
             rows.append(row)
-            if row.records and self.to_clients:
-                read.found[number].log.note_read(row.records)
+            if row.records:
+                self.note_sent(read.found[number], row.records)
         if rows:
             topics.append(new_tuple(FetchableTopicResponse, (topic, topic_id, tuple(rows))))
         endpoints = () if self.hints is None else self.hints.endpoints

@@ -109,7 +109,7 @@ class FollowerFetch(Fetch):
             end = partition_log.end_position()
             records = partition_log.read(partition.fetch_offset, left, end, at_least_one=read.size_bytes == 0)
             read.count(records)
-            self._sent(found, len(records))
+            self._slow_down(found, len(records))
         read.found[number] = found
         if found.high_watermark > self.turn.told(number):
             read.answer_now = True
@@ -142,8 +142,11 @@ class FollowerFetch(Fetch):
             return False
         return throttle.pause_ms(*found.log.topic_partition, self._now_ms()) > 0
 
-    def _sent(self, found: Replica, size_bytes: int) -> None:
-        self.broker.replicas.bytes_to_followers += size_bytes
+    def note_sent(self, found: Replica, records: bytes | memoryview) -> None:
+        """These are in the answer; what was read while it waited for more does not count twice."""
+        self.broker.replicas.bytes_to_followers += len(records)
+
+    def _slow_down(self, found: Replica, size_bytes: int) -> None:
         throttle = self.broker.replicas.leader_throttle
         if throttle is not None and self._follower not in found.machine.isr:
             throttle.note(*found.log.topic_partition, size_bytes, self._now_ms())

@@ -319,7 +319,8 @@ class Elected:
         return end
 
     def _another_decides(self) -> NotController:
-        return NotController(f"node {self.leader_id} is the active controller" if self.leader_id >= 0 else "none is")
+        who = f"node {self.leader_id} is" if self.leader_id >= 0 else "no node is, for now,"
+        return NotController(f"{who} the active controller")
 
     async def change_voters(self, message: Message) -> Message:
         """The answer to a client that wants other voters; raises NotController, InvalidRequest."""

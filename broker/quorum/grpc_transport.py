@@ -28,7 +28,9 @@ from tidemill.broker.quorum.transport import (
     encode_answer,
     encode_call,
 )
+from tidemill.broker.repeated_warnings import RepeatedWarnings
 from tidemill.core.client.connection import Address
+from tidemill.core.errors import KafkaError
 from tidemill.core.wire.codec import DecodeError
 from tidemill.core.wire.message import Message
 
@@ -218,13 +220,16 @@ class _Methods(_Handler):
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
+        self._told = RepeatedWarnings()
 
     def service(self, handler_call_details: Any) -> Any:
         service, _, name = handler_call_details.method.lstrip("/").partition("/")
-        return grpc.unary_unary_rpc_method_handler(_method(name, self._serve)) if service == SERVICE else None
+        if service != SERVICE:
+            return None
+        return grpc.unary_unary_rpc_method_handler(_method(name, self._serve, self._told))
 
 
-def _method(name: str, serve: Serve) -> Method:
+def _method(name: str, serve: Serve, told: RepeatedWarnings) -> Method:
     async def answer(data: bytes, context: Any) -> bytes:
         try:
             request, version = decode_call(Call(name, data))
@@ -237,6 +242,11 @@ def _method(name: str, serve: Serve) -> Method:
         try:
             return encode_answer(await serve(request), version)
         except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except KafkaError as error:  # nothing that a node of this release asks for
+            if told.take((name, error.code), asyncio.get_running_loop().time()) is not None:
+                log.warning("a call was refused", api=name, reason=str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
         except Exception as error:
             log.exception("a call of another node was not answered", api=name)

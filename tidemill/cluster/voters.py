@@ -12,6 +12,7 @@ from typing import Any, Final
 from tidemill.cluster.asking import describe_quorum
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
+from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import error_for_code
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
@@ -88,6 +89,10 @@ async def _change(client: ClusterClient, key: ApiKey, request: Message, expect: 
             f"{error.address} has not said what came of it ({error.reason}): it may be done, or be done yet; 'tidemill "
             "cluster status' shows who votes"
         ) from None
+    if answer.error_code == ErrorCode.NOT_CONTROLLER:  # else the broker would have asked the one that is
+        raise AnswerLost(
+            "another controller is elected: the one before may have done it; 'tidemill cluster status' shows who votes"
+        )
     if answer.error_code:
         raise error_for_code(answer.error_code, answer.error_message)
 

@@ -111,6 +111,22 @@ async def test_a_follower_reads_to_the_end_and_its_offset_moves_the_high_waterma
         assert replica.log.traffic.bytes_out == len(consumer.records or b"")
 
 
+async def test_what_is_read_again_while_more_is_waited_for_is_sent_once(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker)
+        replica, batch = replicated(broker, topic), records(b"a")
+        await produce(client, topic, batch, acks=1)
+        waiting = asyncio.get_running_loop().create_task(
+            copy(other, topic, 0, max_wait_ms=60_000, min_bytes=2 * len(batch))
+        )
+        await waits(replica)
+        await produce(client, topic, records(b"b"), acks=1)
+        copied = await waiting
+        assert offsets(copied) == [0, 1]
+        assert broker.replicas.bytes_to_followers == len(copied.records or b"") == 2 * len(batch)
+        assert replica.log.traffic.bytes_out == 0
+
+
 async def test_what_is_appended_wakes_a_follower_before_it_is_committed(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
         topic = await make_topic(broker, partitions=2)

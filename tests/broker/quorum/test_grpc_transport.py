@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from tidemill.broker.quorum import grpc_transport
 from tidemill.broker.quorum.grpc_transport import SERVICE, GrpcTransport
 from tidemill.broker.quorum.transport import Unreachable, encode_answer
 from tidemill.core.client.connection import Address
+from tidemill.core.errors import InvalidRequest
 from tidemill.core.wire.message import Message
 from tidemill.core.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tidemill.core.wire.messages.vote import VoteRequest, VoteResponse
@@ -113,6 +115,18 @@ async def test_a_fault_of_the_other_side_is_an_answer_that_did_not_come() -> Non
     async with serving(stumble) as (here, there):
         with pytest.raises(Unreachable, match="INTERNAL: ZeroDivisionError: a bug"):
             await here.call(there, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+
+
+async def test_what_makes_no_sense_is_refused_and_told_once_without_a_trace() -> None:
+    async def refuse(_request: Message) -> Message:
+        raise InvalidRequest("the quorum has one partition")
+
+    async with serving(refuse) as (here, there):
+        with capture_logs() as lines:
+            for _ in range(3):
+                with pytest.raises(Unreachable, match="INVALID_ARGUMENT: the quorum has one partition"):
+                    await here.call(there, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+    assert [(each["log_level"], each["api"]) for each in lines] == [("warning", "BrokerHeartbeat")]
 
 
 async def test_another_server_is_not_taken_for_a_node() -> None:

@@ -13,8 +13,10 @@ from tidemill.cluster.asking import ask_status
 from tidemill.cluster.voters import AnswerLost, Joining, VoterUnknown, add_voter, remove_voter
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import Address, ConnectionFailed
+from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import RequestTimedOut, UnsupportedVersion
 from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.remove_raft_voter import RemoveRaftVoterResponse
 from tidemill.demo.pipeline import free_ports
 
 pytestmark = pytest.mark.integration
@@ -62,12 +64,16 @@ async def test_a_node_by_itself_has_no_voters_to_change(tmp_path: Path) -> None:
 
 
 class Deaf(ClusterClient):
-    """A client whose broker dies behind the request."""
+    """A client whose broker dies behind the request, or whose controller leads no more."""
+
+    led = True
 
     async def call(self, key: ApiKey, message: Any, expect: Any, *, cap: int | None = None) -> Any:
-        if key is ApiKey.REMOVE_RAFT_VOTER:
+        if key is not ApiKey.REMOVE_RAFT_VOTER:
+            return await super().call(key, message, expect, cap=cap)
+        if self.led:
             raise ConnectionFailed(Address("h", 1), "peer closed the connection")
-        return await super().call(key, message, expect, cap=cap)
+        return RemoveRaftVoterResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="no node is")
 
 
 async def test_a_change_whose_answer_is_lost_may_be_done(tmp_path: Path) -> None:
@@ -75,4 +81,7 @@ async def test_a_change_whose_answer_is_lost_may_be_done(tmp_path: Path) -> None
     config = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": f"PLAINTEXT://127.0.0.1:{port}"})
     async with open_broker(config), Deaf(f"127.0.0.1:{port}") as client:
         with pytest.raises(AnswerLost, match=r"h:1 has not said what came of it .*: it may be done"):
+            await remove_voter(client, 1)
+        client.led = False
+        with pytest.raises(AnswerLost, match="another controller is elected: the one before may have done it"):
             await remove_voter(client, 1)
