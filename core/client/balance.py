@@ -1,11 +1,13 @@
 """What moves make a cluster even, and empty a broker that leaves
 
-A plan moves as little as it can. First what a broker that leaves has to give; then, from whoever holds most to whoever
-holds least, for as long as that makes them more even; a partition is never in fewer racks than before. Who prefers to
-lead is evened at last, within the replicas that there are: that is only their order, and costs no copy.
+A plan moves little: first what a broker that leaves has to give; then, from whoever holds most to whoever holds least,
+for as long as that makes them more even; a partition is never in fewer racks than before. It is made step by step, so
+a cleverer one might save a copy now and then. Who prefers to lead is evened at last, within the replicas that there
+are: that is only their order, and costs no copy.
 
 Partitions that are on their way already stay out of it. Brokers that are away get nothing, and lose nothing by that
-alone: they may be back. Pure; a plan for 100,000 partitions takes seconds, so it is for a thread.
+alone: they may be back. What no broker that runs has stays where it is: there is nothing to copy from. Pure; a plan for
+100,000 partitions takes seconds, so it is for a thread.
 
 Not here: carrying it out, which is Kafka's AlterPartitionReassignments.
 """
@@ -73,7 +75,7 @@ def plan(holdings: Holdings, *, leaving: Collection[int] = ()) -> BalancePlan:
     targets = [node for node in sorted(racks) if node not in holdings.away and node not in leaving]
     balancing = _Balancing(before, targets, racks)
     if targets:
-        balancing.move_away({*leaving, *_unknown(before.values(), racks)})
+        balancing.move_away({*leaving, *_unknown(before.values(), racks)}, racks.keys() - holdings.away)
         balancing.even_replicas()
         balancing.even_leaders()
     after = balancing.replicas
@@ -112,9 +114,11 @@ class _Balancing:
         self._racks = racks
         self._load = _held(before.values(), targets)
 
-    def move_away(self, leaving: Collection[int]) -> None:
-        """Nothing stays on these, as far as there are others."""
+    def move_away(self, leaving: Collection[int], running: Collection[int]) -> None:
+        """Nothing stays on these, as far as there are others, and somebody to copy from."""
         for nodes in self.replicas.values():
+            if not any(node in running for node in nodes):
+                continue
             for node in [node for node in nodes if node in leaving]:
                 to = self._best(nodes, node)
                 if to is not None:

@@ -1,14 +1,15 @@
 """`tidemill cluster balance` and `unregister`: moves that are looked on at
 
-The plan is shown before anything is done, and asked about. What moves then is the cluster's business: whoever ends the
-command ends the looking only, and the next one looks on, or takes it back (`--cancel`). The throttle goes away with the
-last replica that has moved; one that an earlier command has left behind goes away with the next.
+The plan is shown before anything is done, and asked about; where the cluster has changed by then, nothing is done.
+What moves then is the cluster's business: whoever ends the command ends the looking only, and the next one looks on, or
+takes it back (`--cancel`). The throttle goes away with the last replica that has moved; one that an earlier command has
+left behind goes away with the next (`throttling`).
 """
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Final, TypeVar
 
 import typer
@@ -18,13 +19,15 @@ from tidemill.cluster.moving import (
     Progress,
     Situation,
     broker_rows,
+    changed_since,
     named,
     objections,
     progress,
-    throttled_replicas,
+    still_held,
     told_bytes,
 )
 from tidemill.cluster.reassigning import Reassigner, moved_to
+from tidemill.cluster.throttling import Throttling
 from tidemill.core.client.balance import BalancePlan, Move, Place, plan
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
@@ -70,44 +73,79 @@ def balance(
     cancel: Annotated[bool, typer.Option("--cancel", help="Take back what is on the move.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give all brokers the same number of replicas and of leaders, with as few moves as that takes.
+    """Give all brokers the same number of replicas and of leaders, with few moves.
 
     The plan is shown first, and asked about. Ending the command does not end what moves: run it again to look on, with
     --throttle to hold it back or with --cancel to take it back.
     """
     if as_json and not dry_run:
         fail("--json shows a plan: give --dry-run too", 2)
-
-    async def work(client: ClusterClient) -> int:
-        reassigner = Reassigner(client)
-        if cancel:
-            return await _cancel(reassigner)
-        moving = _Moving(client, reassigner, throttle)
-        situation = await reassigner.situation()
-        if situation.ongoing and not dry_run:
-            await moving.look_on(situation)
-            situation = await reassigner.situation()
-        made = await asyncio.to_thread(plan, situation.holdings, leaving=drain or ())
-        if wrong := list(objections(situation, made, drain or ())):
-            for each in wrong:
-                complain(each)
-            return 1
-        _show(situation, made, as_json=as_json)
-        if dry_run or not made.moves:
-            return 0
-        if not yes:
-            _ask()  # nothing else is to be done meanwhile
-        done = await moving.carry_out(situation, made)
-        if done and drain:
-            print(
-                f"broker {', '.join(map(str, drain))} holds nothing any more: stop it, then 'tidemill cluster "
-                f"unregister {drain[0]}'; topics that are made until then may be put there again"
-            )
-        return 0 if done else 1
-
-    status = _run(work, bootstrap, command_config)
+    if cancel and (dry_run or drain or throttle is not None):
+        fail("--cancel takes back what is on the move, and nothing else: give it alone", 2)
+    if cancel:
+        status = _run(_cancel, bootstrap, command_config)
+    else:
+        status = _balance(bootstrap, command_config, drain or [], throttle, dry_run=dry_run, yes=yes, as_json=as_json)
     if status:
         raise typer.Exit(status)
+
+
+def _balance(
+    bootstrap: str,
+    command_config: CommandConfig,
+    drain: list[int],
+    throttle: int | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    unfinished = Unfinished()
+
+    async def planned(client: ClusterClient) -> tuple[Situation, BalancePlan]:
+        reassigner = Reassigner(client)
+        situation = await reassigner.situation()
+        if situation.ongoing and not dry_run:
+            await _Moving(client, reassigner, throttle, unfinished).look_on(situation)
+            situation = await reassigner.situation()
+        return situation, await asyncio.to_thread(plan, situation.holdings, leaving=drain)
+
+    async def carried_out(client: ClusterClient) -> int:
+        return await _carry_out(_Moving(client, Reassigner(client), throttle, unfinished), made, drain)
+
+    situation, made = _run(planned, bootstrap, command_config, unfinished)
+    if wrong := list(objections(situation, made, drain)):
+        for each in wrong:
+            complain(each)
+        return 1
+    _show(situation, made, as_json=as_json)
+    if dry_run:
+        return 0
+    if made.moves and not yes:
+        _ask()  # outside of the event loop, which would keep ^C to itself
+    return _run(carried_out, bootstrap, command_config, unfinished) if made.moves or drain else 0
+
+
+async def _carry_out(moving: "_Moving", made: BalancePlan, drain: list[int]) -> int:
+    done = True
+    if made.moves:
+        situation = await moving.reassigner.situation()
+        if changed := changed_since(made.moves, situation):
+            complain(f"{named(changed)} is held by others than when the plan was made: nothing was moved, plan again")
+            return 1
+        done = await moving.carry_out(situation, made)
+    now = await moving.reassigner.situation() if drain else None
+    for node in drain:
+        assert now is not None
+        if held := still_held(now, node):
+            complain(f"broker {node} holds {named(held)}: run this again before you stop it")
+            done = False
+        else:
+            print(
+                f"broker {node} holds nothing any more: stop it, then 'tidemill cluster unregister {node}'; topics "
+                "that are made until then may be put there again"
+            )
+    return 0 if done else 1
 
 
 def unregister(
@@ -125,9 +163,7 @@ def unregister(
                 f"broker {node_id} is running: empty it ('tidemill cluster balance --drain {node_id}') and stop it"
             )
             return 1
-        moving = {Place(each.topic, each.partition): (*each.before, *each.after) for each in situation.ongoing}
-        held = [place for place, nodes in {**situation.holdings.replicas, **moving}.items() if node_id in nodes]
-        if held:
+        if held := still_held(situation, node_id):
             complain(
                 f"broker {node_id} holds replicas of {named(held)}: let others have them first ('tidemill cluster "
                 f"balance --drain {node_id}')"
@@ -142,7 +178,34 @@ def unregister(
         raise typer.Exit(status)
 
 
-def _run(work: Callable[[ClusterClient], Awaitable[T]], bootstrap: str, command_config: CommandConfig) -> T:
+@dataclass(slots=True, kw_only=True)
+class Unfinished:
+    """Mutable: what is so for now, and stays so if the command ends here."""
+
+    moving: bool = False
+    throttled: bool = False
+
+    def told(self) -> str:
+        """A sentence about it, with what to do."""
+        if self.moving:
+            held = ", held back as it was" if self.throttled else ""
+            return (
+                f"not looked at any more; what moves goes on{held}: 'tidemill cluster balance' looks on, with --cancel "
+                "it takes that back"
+            )
+        if self.throttled:
+            return "a throttle may be left: 'tidemill cluster balance --cancel' takes it away"
+        return "nothing was moved"
+
+
+def _run(
+    work: Callable[[ClusterClient], Awaitable[T]],
+    bootstrap: str,
+    command_config: CommandConfig,
+    unfinished: Unfinished | None = None,
+) -> T:
+    left = unfinished or Unfinished()
+
     async def connected() -> T:
         async with ClusterClient(
             bootstrap, client_id="tidemill-cluster", dialer=dialer, call_timeout_ms=ANSWER_TIMEOUT_MS
@@ -154,27 +217,32 @@ def _run(work: Callable[[ClusterClient], Awaitable[T]], bootstrap: str, command_
         return asyncio.run(connected())
     except ValueError as error:
         fail(str(error), 2)
-    except ConnectionFailed as error:
-        fail(unanswered(bootstrap, error))
-    except KafkaError as error:
-        fail(str(error))
+    except (ConnectionFailed, KafkaError) as error:
+        if left.moving or left.throttled:
+            complain(left.told())
+        fail(unanswered(bootstrap, error) if isinstance(error, ConnectionFailed) else str(error))
     except KeyboardInterrupt:
-        fail("not looked at any more; what moves goes on: 'tidemill cluster balance' looks on", INTERRUPTED)
+        fail(left.told(), INTERRUPTED)
 
 
 class _Moving:
     """Has partitions moved, and looks on until nothing moves."""
 
-    def __init__(self, client: ClusterClient, reassigner: Reassigner, bytes_per_s: int | None) -> None:
+    def __init__(
+        self, client: ClusterClient, reassigner: Reassigner, bytes_per_s: int | None, unfinished: Unfinished
+    ) -> None:
+        self.reassigner = reassigner
         self._client = client
-        self._reassigner = reassigner
         self._bytes_per_s = bytes_per_s
+        self._throttling = Throttling(reassigner)
+        self._unfinished = unfinished
 
     async def carry_out(self, situation: Situation, made: BalancePlan) -> bool:
         """Whether all of it was done."""
         moves = {Place(each.topic, each.partition): each for each in made.moves}
         await self._hold_back(made.moves)
-        refused = await self._reassigner.move({place: each.after for place, each in moves.items()})
+        self._unfinished.moving = True
+        refused = await self.reassigner.move({place: each.after for place, each in moves.items()})
         for place, reason in refused.items():
             complain(f"{named([place])} is not moved: {reason}")
         begun = [each for place, each in moves.items() if place not in refused]
@@ -183,24 +251,26 @@ class _Moving:
     async def look_on(self, situation: Situation) -> None:
         """What somebody else has begun."""
         print(f"{len(situation.ongoing)} partitions are on the move already; what is left is looked at afterwards")
+        self._unfinished.moving = True
         await self._hold_back(situation.ongoing)
         await self._to_the_end(situation, situation.ongoing)
 
-    async def _hold_back(self, moves: Iterable[Move]) -> None:
+    async def _hold_back(self, moves: tuple[Move, ...]) -> None:
         if self._bytes_per_s is not None:
-            await self._reassigner.throttle(self._bytes_per_s, throttled_replicas(moves))
+            self._unfinished.throttled = True
+            await self._throttling.begin(self._bytes_per_s, moves)
 
     async def _to_the_end(self, situation: Situation, moves: Iterable[Move]) -> bool:
         moves = tuple(moves)
         await self._look(situation, moves)
-        brokers, topics = await self._reassigner.unthrottle()
-        if brokers or topics:
-            print(f"throttle removed: {brokers} brokers, {topics} topics")
+        self._unfinished.moving = False
+        await self._throttling.end()
+        self._unfinished.throttled = False
         amiss = await moved_to(self._client, moves, SETTLED_S)
         if amiss:
             complain(f"{named(amiss)} has not got there: somebody has taken that back, or has moved it elsewhere")
         places = [Place(each.topic, each.partition) for each in moves]
-        for place, reason in (await self._reassigner.elect_preferred(places)).items():
+        for place, reason in (await self.reassigner.elect_preferred(places)).items():
             complain(f"{named([place])} is not led by who is preferred: {reason}")
         return not amiss
 
@@ -210,10 +280,10 @@ class _Moving:
         told_s, told = -TELL_S, Progress(moved=0, partitions=1, copied_bytes=0, total_bytes=0)
         copied = told
         while True:
-            under_way = {Place(each.topic, each.partition) for each in await self._reassigner.ongoing()}
+            under_way = {Place(each.topic, each.partition) for each in await self.reassigner.ongoing()}
             mine = [Place(each.topic, each.partition) for each in moves]
-            there, _free = await self._reassigner.sizes_at(targets, [each for each in mine if each in under_way])
-            running = await self._reassigner.who_runs()
+            there, _free = await self.reassigner.sizes_at(targets, [each for each in mine if each in under_way])
+            running = await self.reassigner.who_runs()
             found = progress(moves, situation.sizes, under_way, there, running)
             if found.over or loop.time() - told_s >= TELL_S:
                 self._tell(found, (found.copied_bytes - copied.copied_bytes) / TELL_S if copied is not told else 0)
@@ -233,16 +303,15 @@ class _Moving:
         sys.stdout.flush()
 
 
-async def _cancel(reassigner: Reassigner) -> int:
+async def _cancel(client: ClusterClient) -> int:
+    reassigner = Reassigner(client)
     await reassigner.who_runs()
     ongoing = await reassigner.ongoing()
     refused = await reassigner.move({Place(each.topic, each.partition): None for each in ongoing})
     for place, reason in refused.items():
         complain(f"{named([place])} is moved on: {reason}")
-    brokers, topics = await reassigner.unthrottle()
     print(f"{len(ongoing) - len(refused)} partitions stay where they were" if ongoing else "nothing is on the move")
-    if brokers or topics:
-        print(f"throttle removed: {brokers} brokers, {topics} topics")
+    await Throttling(reassigner).end()
     return 1 if refused else 0
 
 
@@ -257,6 +326,8 @@ def _show(situation: Situation, made: BalancePlan, *, as_json: bool) -> None:
     if as_json:
         print_json({"moves": [asdict(each) for each in made.moves], "brokers": [asdict(each) for each in rows]})
         return
+    if situation.ongoing:
+        print(f"{len(situation.ongoing)} partitions are on the move already, and not in this plan")
     if not made.moves:
         print("nothing to move: replicas and leaders are as even as they can be")
         return

@@ -85,8 +85,16 @@ def objections(situation: Situation, plan: BalancePlan, leaving: Collection[int]
     for node in unknown:
         yield f"there is no broker {node}; the brokers are {', '.join(map(str, sorted(racks)))}"
     after = {**situation.holdings.replicas, **{Place(each.topic, each.partition): each.after for each in plan.moves}}
+    running = set(racks) - situation.holdings.away
     for node in leaving:
-        kept = [place for place, nodes in after.items() if node in nodes]
+        holds = [place for place, nodes in after.items() if node in nodes]
+        only = [place for place in holds if running.isdisjoint(after[place])]
+        kept = [place for place in holds if place not in only]
+        if only:
+            yield (
+                f"broker {node} cannot be emptied: no broker that runs has {named(only)}, so there is nothing to copy "
+                "from; start it, or delete the topics"
+            )
         if kept:
             yield (
                 f"broker {node} cannot be emptied: {named(kept)} would have fewer replicas than now, for there are too "
@@ -98,6 +106,19 @@ def objections(situation: Situation, plan: BalancePlan, leaving: Collection[int]
                 f"broker {node} would get {told_bytes(size)} and has room for {told_bytes(situation.free[node])}: "
                 "give it more, or drop data first"
             )
+
+
+def changed_since(moves: Iterable[Move], situation: Situation) -> list[Place]:
+    """Partitions that are not where they were when `moves` were planned, or that somebody else moves."""
+    replicas = situation.holdings.replicas
+    places = [(Place(each.topic, each.partition), each.before) for each in moves]
+    return [place for place, before in places if replicas.get(place) != before]
+
+
+def still_held(situation: Situation, node: int) -> list[Place]:
+    """Partitions that a broker has, or gets, or gives away at this moment."""
+    moving = {Place(each.topic, each.partition): (*each.before, *each.after) for each in situation.ongoing}
+    return [place for place, nodes in {**situation.holdings.replicas, **moving}.items() if node in nodes]
 
 
 def throttled_replicas(moves: Iterable[Move]) -> dict[str, dict[str, str]]:
@@ -112,6 +133,62 @@ def throttled_replicas(moves: Iterable[Move]) -> dict[str, dict[str, str]]:
     return {
         topic: {LEADER_LIST: ",".join(senders[topic]), FOLLOWER_LIST: ",".join(fetchers[topic])} for topic in senders
     }
+
+
+EVERYBODY: Final = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttles:
+    """What holds replicas back: the rates that brokers have and the lists that topics have, as far as they are set."""
+
+    rates: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    lists: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def of_moves(self) -> bool:
+        """Whether single replicas are named, as somebody does who moves them."""
+        return bool(self.lists_without())
+
+    @property
+    def standing(self) -> list[str]:
+        """Topics all replicas of which are held back, whether they move or not."""
+        return [
+            topic for topic, settings in self.lists.items() if any(_names_all(value) for value in settings.values())
+        ]
+
+    def lists_with(self, more: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str | None]]:
+        """What to set so that those replicas are named too."""
+        found: dict[str, dict[str, str | None]] = {}
+        for topic, settings in more.items():
+            had = self.lists.get(topic, {})
+            joined: dict[str, str | None] = {
+                key: ",".join(dict.fromkeys([*filter(None, had.get(key, "").split(",")), *value.split(",")]))
+                for key, value in settings.items()
+                if not _names_all(had.get(key, ""))
+            }
+            if joined:
+                found[topic] = joined
+        return found
+
+    def lists_without(self) -> dict[str, dict[str, str | None]]:
+        """What to set so that no single replica is named."""
+        named_singly = {
+            topic: {key: None for key, value in settings.items() if not _names_all(value)}
+            for topic, settings in self.lists.items()
+        }
+        return {topic: dict(settings) for topic, settings in named_singly.items() if settings}
+
+    def told_rates(self) -> str:
+        """The rates, to be read by somebody who may have to set them again."""
+        return "; ".join(
+            f"broker {node}: {', '.join(f'{key}={value}' for key, value in sorted(settings.items()))}"
+            for node, settings in sorted(self.rates.items())
+        )
+
+
+def _names_all(listed: str) -> bool:
+    return EVERYBODY in listed.split(",")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,11 @@ The throttle is settings of brokers and topics, which stay until somebody takes 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tidemill.cluster.moving import LIST_KEYS, RATE_KEYS, Situation
+from tidemill.cluster.moving import LIST_KEYS, RATE_KEYS, Situation, Throttles
 from tidemill.core.client.admin import BROKER_RESOURCE, DELETE, SET, TOPIC_RESOURCE
 from tidemill.core.client.balance import Holdings, Move, Place
 from tidemill.core.client.cluster import ClusterClient
@@ -56,8 +57,9 @@ MOVES_MAX: Final = 2_000
 TOPICS_MAX: Final = 1_000
 """Topics whose settings are asked for at once."""
 
-DYNAMIC_BROKER: Final = 2
-ELECTED: Final = frozenset({ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED})
+DYNAMIC_TOPIC, DYNAMIC_BROKER = 1, 2
+GONE_OR_NONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+ELECTED: Final = GONE_OR_NONE | {ErrorCode.ELECTION_NOT_NEEDED}
 
 
 class Reassigner:
@@ -170,12 +172,16 @@ class Reassigner:
     # -- moving
 
     async def move(self, wanted: Mapping[Place, Sequence[int] | None]) -> dict[Place, str]:
-        """Have partitions moved, or with None that taken back; what was refused, with the reason."""
+        """Have partitions moved, or with None that taken back; what was refused, with the reason.
+
+        None gets more or fewer replicas than it has (where the cluster can be told so, KIP-860).
+        """
         refused: dict[Place, str] = {}
         places = list(wanted)
         for first in range(0, len(places), MOVES_MAX):
             some = _by_topic(places[first : first + MOVES_MAX])
             request = AlterPartitionReassignmentsRequest(
+                allow_replication_factor_change=False,
                 topics=tuple(
                     ReassignableTopic(
                         name=topic,
@@ -185,7 +191,7 @@ class Reassigner:
                         ),
                     )
                     for topic, numbers in some.items()
-                )
+                ),
             )
             refused |= await self._alter(request)
         return refused
@@ -238,46 +244,56 @@ class Reassigner:
 
     # -- the throttle
 
-    async def throttle(self, bytes_per_s: int, topics: Mapping[str, Mapping[str, str]]) -> None:
-        """Hold back these replicas, at every broker that runs."""
-        await self._set(TOPIC_RESOURCE, topics)
+    async def throttles(self) -> Throttles:
+        """What is set of it, at the brokers that run and for all topics."""
+        rates: dict[int, Mapping[str, str]] = {}
         for node in self.running:
-            await self._set(BROKER_RESOURCE, {str(node): dict.fromkeys(RATE_KEYS, str(bytes_per_s))}, node)
-
-    async def unthrottle(self) -> tuple[int, int]:
-        """Take away what holds replicas back; of how many brokers and topics that was."""
-        held = [
-            node for node in self.running if (await self._given(BROKER_RESOURCE, [str(node)], RATE_KEYS, node))
-        ]  # fmt: skip
-        for node in held:
-            await self._set(BROKER_RESOURCE, {str(node): dict.fromkeys(RATE_KEYS)}, node)
+            with contextlib.suppress(ConnectionFailed):  # it has just gone
+                found = await self._given(BROKER_RESOURCE, [str(node)], RATE_KEYS, node)
+                if settings := found.get(str(node)):
+                    rates[node] = settings
         names = sorted((await self._client.metadata(None)).topics)
-        topics: set[str] = set()
+        lists: dict[str, Mapping[str, str]] = {}
         for first in range(0, len(names), TOPICS_MAX):
-            topics |= await self._given(TOPIC_RESOURCE, names[first : first + TOPICS_MAX], LIST_KEYS)
-        await self._set(TOPIC_RESOURCE, {topic: dict.fromkeys(LIST_KEYS) for topic in topics})
-        return len(held), len(topics)
+            lists |= await self._given(TOPIC_RESOURCE, names[first : first + TOPICS_MAX], LIST_KEYS)
+        return Throttles(rates=rates, lists=lists)
+
+    async def set_lists(self, topics: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Name the throttled replicas of topics, with None none any more."""
+        await self._set(TOPIC_RESOURCE, topics)
+
+    async def set_rates(self, node: int, settings: Mapping[str, str | None]) -> None:
+        """Set the rates of a broker, with None those that it has by itself."""
+        await self._set(BROKER_RESOURCE, {str(node): settings}, node)
 
     async def _given(
         self, resource_type: int, names: Sequence[str], keys: tuple[str, ...], node: int | None = None
-    ) -> set[str]:
-        """Those on which one of `keys` is set."""
+    ) -> dict[str, dict[str, str]]:
+        """What is set of `keys`, by name."""
         request = DescribeConfigsRequest(
             resources=tuple(
                 DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
                 for name in names
             )
         )
-        answer = await self._client.retrying(
-            lambda: self._to(node, ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
-        )
-        own = DYNAMIC_BROKER if resource_type == BROKER_RESOURCE else 1
-        return {
-            result.resource_name
-            for result in answer.results
-            for each in result.configs
-            if each.name in keys and each.config_source == own and each.value
-        }
+
+        async def attempt() -> DescribeConfigsResponse:
+            answer: DescribeConfigsResponse = await self._to(
+                node, ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse
+            )
+            for each in answer.results:
+                if each.error_code not in GONE_OR_NONE:
+                    raise fault(each.error_code, f"settings of {each.resource_name!r}", each.error_message)
+            return answer
+
+        answer = await self._client.retrying(attempt)
+        own = DYNAMIC_BROKER if resource_type == BROKER_RESOURCE else DYNAMIC_TOPIC
+        found: dict[str, dict[str, str]] = {}
+        for result in answer.results:
+            for each in result.configs:
+                if each.name in keys and each.config_source == own and each.value:
+                    found.setdefault(result.resource_name, {})[each.name] = each.value
+        return found
 
     async def _set(
         self, resource_type: int, changes: Mapping[str, Mapping[str, str | None]], node: int | None = None
@@ -301,18 +317,25 @@ class Reassigner:
         async def attempt() -> None:
             answer = await self._to(node, ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
             for each in answer.responses:
-                if each.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                if each.error_code not in GONE_OR_NONE:
                     raise fault(each.error_code, f"settings of {each.resource_name!r}", each.error_message)
 
         await self._client.retrying(attempt)
 
     async def _to(self, node: int | None, key: ApiKey, request: Any, expect: Any) -> Any:
-        """Settings of a broker are its own to tell and to take, in Apache Kafka; of topics any broker's."""
-        if node is None:
-            return await self._client.call(key, request, expect)
-        if node not in self._client.view.nodes:
+        """Settings of a broker are its own to tell and to take, in Apache Kafka; of topics any broker's.
+
+        Those of one that is away any broker of ours takes, and Apache Kafka refuses.
+        """
+        if node is not None and node not in self._client.view.nodes:
             await self._client.refresh(())
-        return await self._client.call_node(node, key, request, expect)
+        if node is None or node not in self._client.view.nodes:
+            return await self._client.call(key, request, expect)
+        try:
+            return await self._client.call_node(node, key, request, expect)
+        except ConnectionFailed:
+            await self._client.refresh(())  # it may have been missed by now
+            raise
 
 
 def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:

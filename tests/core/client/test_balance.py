@@ -64,6 +64,13 @@ def test_nobody_there_and_partitions_on_their_way() -> None:
     assert plan(cluster(no_racks(1, 2), (1, 2)), leaving=(2,)).moves == (), "nobody else could take it"
 
 
+def test_what_nobody_who_runs_has_stays() -> None:
+    """There is nothing to copy from, so a move would never end."""
+    held = cluster(no_racks(1, 2, 3), (1,), (9,), (1, 2), fenced=frozenset({1}))
+    made = plan(held, leaving=(1,))
+    assert [(each.partition, each.after) for each in made.moves] == [(2, (3, 2))]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(3, 6), st.integers(1, 3), st.integers(1, 24), st.data())
 def test_any_cluster_becomes_even(brokers: int, factor: int, count: int, data: st.DataObject) -> None:

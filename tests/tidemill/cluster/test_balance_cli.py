@@ -13,15 +13,24 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from typer.testing import CliRunner, Result
 
+from tidemill.cluster.balance_cli import Unfinished
 from tidemill.cluster.cli import app
 from tidemill.demo.pipeline import free_ports
 from tidemill.services import Cluster
 
 TOPIC, PARTITIONS = "t", 8
 VALUE = b"x" * 4000
+OWN_RATE = ConfigEntry("leader.replication.throttled.rate", "777", incremental_operation=AlterConfigOpType.SET)
 
 
 def run(*arguments: str) -> Result:
@@ -32,6 +41,26 @@ def test_a_plan_as_json_is_only_a_plan() -> None:
     done = run("--json")
     assert done.exit_code == 2
     assert "give --dry-run too" in done.stderr
+
+
+@pytest.mark.parametrize("more", [("--dry-run",), ("--drain", "4"), ("--throttle", "1")])
+def test_taking_back_is_not_mixed_with_anything_else(more: tuple[str, ...]) -> None:
+    done = run("--cancel", *more)
+    assert done.exit_code == 2
+    assert "give it alone" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "told"),
+    [
+        (Unfinished(), "nothing was moved"),
+        (Unfinished(throttled=True), "a throttle may be left"),
+        (Unfinished(moving=True), "what moves goes on: "),
+        (Unfinished(moving=True, throttled=True), "what moves goes on, held back as it was: "),
+    ],
+)
+def test_whoever_is_interrupted_is_told_what_is_left(unfinished: Unfinished, told: str) -> None:
+    assert told in unfinished.told()
 
 
 def test_nobody_there_is_a_sentence() -> None:
@@ -132,12 +161,16 @@ def test_a_fourth_broker_gets_its_share_and_is_emptied_again(cluster: Cluster) -
             1: [8, 6], 2: [8, 6], 3: [8, 6], 4: [0, 6]
         }  # fmt: skip
         assert holders(cluster) == {1: 8, 2: 8, 3: 8}
+        own = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[OWN_RATE])
+        admin = AdminClient({"bootstrap.servers": cluster.addresses[1]})
+        admin.incremental_alter_configs([own])[own].result(30)
         done = run(*here, "--yes", "--throttle", "20000000")
         assert done.exit_code == 0, done.output
         assert f"{len(shown['moves'])} partitions, 6 replicas to copy" in done.stdout
         assert "throttle removed: 4 brokers, 1 topics" in done.stdout
         assert holders(cluster) == {1: 6, 2: 6, 3: 6, 4: 6}
-        assert throttle_of(cluster) == []
+        assert "leader.replication.throttled.rate=777 was set before" in done.stderr
+        assert throttle_of(cluster) == ["777"], "it was not for these moves"
         assert "nothing to move" in run(*here, "--dry-run").stdout
 
         early = CliRunner().invoke(app, ["unregister", "4", *here])

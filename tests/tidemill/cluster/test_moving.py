@@ -1,14 +1,20 @@
 """What a plan costs, what is held back, how far moves have come"""
 
+from dataclasses import replace
+
 import pytest
 
 from tidemill.cluster.moving import (
+    LEADER_LIST,
     Situation,
+    Throttles,
     broker_rows,
+    changed_since,
     incoming_bytes,
     named,
     objections,
     progress,
+    still_held,
     throttled_replicas,
 )
 from tidemill.core.client.balance import Holdings, Move, Place, plan
@@ -84,3 +90,34 @@ def test_progress_counts_what_has_come_and_who_is_missing() -> None:
 
 def test_many_are_counted() -> None:
     assert named([Place("t", number) for number in range(8)]) == "t-0, t-1, t-2, t-3, t-4 and 3 more"
+
+
+def test_what_no_running_broker_has_cannot_be_drained() -> None:
+    found = situation((1,), (1, 2))
+    away = replace(found, holdings=replace(found.holdings, away=frozenset({1})))
+    made = plan(away.holdings, leaving=(1,))
+    assert [each.partition for each in made.moves] == [1]
+    (told,) = objections(away, made, (1,))
+    assert told.startswith("broker 1 cannot be emptied: no broker that runs has t-0")
+
+
+def test_a_plan_is_of_the_cluster_that_it_was_made_for() -> None:
+    before = situation((1, 2), (2, 1))
+    moves = (move(A, (1, 2), (3, 2)), move(B, (2, 1), (2, 3)))
+    assert changed_since(moves, before) == []
+    assert changed_since(moves, situation((1, 2), (2, 1, 3))) == [B]
+    moving = replace(
+        before, holdings=replace(before.holdings, replicas={A: (1, 2)}), ongoing=(move(B, (2, 1), (2, 3)),)
+    )
+    assert changed_since(moves, moving) == [B]
+    assert (still_held(moving, 3), still_held(moving, 1), still_held(moving, 4)) == ([B], [A, B], [])
+
+
+def test_lists_of_throttled_replicas_are_added_to_and_taken_from() -> None:
+    found = Throttles(lists={"t": {LEADER_LIST: "0:1"}, "u": {LEADER_LIST: "*"}})
+    assert found.lists_with({"t": {LEADER_LIST: "0:1,1:2"}, "u": {LEADER_LIST: "0:1"}}) == {
+        "t": {LEADER_LIST: "0:1,1:2"}
+    }
+    assert found.lists_without() == {"t": {LEADER_LIST: None}}
+    assert (found.of_moves, found.standing) == (True, ["u"])
+    assert not Throttles(lists={"u": {LEADER_LIST: "*"}}).of_moves

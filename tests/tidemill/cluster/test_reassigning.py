@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidemill.cluster.moving import LEADER_LIST
+from tidemill.cluster.moving import LEADER_LIST, RATE_KEYS, Throttles
 from tidemill.cluster.reassigning import Reassigner, moved_to
 from tidemill.core.client.admin import Admin, NewTopic
 from tidemill.core.client.balance import Move, Place
@@ -43,14 +43,15 @@ async def test_one_node_has_nowhere_to_move_to_and_says_so(tidemill_broker: "Ser
 
 
 @pytest.mark.integration
-async def test_a_throttle_is_set_found_and_taken_away(tidemill_broker: "Service") -> None:
+async def test_what_is_set_of_a_throttle_is_found_and_taken_away(tidemill_broker: "Service") -> None:
     async with ClusterClient(tidemill_broker.facts["address"]) as client:
         await Admin(client).create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=1)])
         reassigner = Reassigner(client)
         (node,) = await reassigner.who_runs()
-        await reassigner.unthrottle()
-        await reassigner.throttle(1000, {TOPIC: {LEADER_LIST: f"0:{node}"}})
-        configs = {each.name: each.value for each in await Admin(client).broker_configs(node)}
-        assert configs["follower.replication.throttled.rate"] == configs["leader.replication.throttled.rate"] == "1000"
-        assert await reassigner.unthrottle() == (1, 1)
-        assert await reassigner.unthrottle() == (0, 0)
+        rates = dict.fromkeys(RATE_KEYS, "1000")
+        await reassigner.set_rates(node, rates)
+        await reassigner.set_lists({TOPIC: {LEADER_LIST: f"0:{node}"}, "gone": {LEADER_LIST: "0:1"}})
+        assert await reassigner.throttles() == Throttles(rates={node: rates}, lists={TOPIC: {LEADER_LIST: f"0:{node}"}})
+        await reassigner.set_rates(node, dict.fromkeys(RATE_KEYS))
+        await reassigner.set_lists({TOPIC: {LEADER_LIST: None}})
+        assert await reassigner.throttles() == Throttles()
