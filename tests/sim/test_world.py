@@ -155,7 +155,7 @@ def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert "TIDEMILL_SIM_SEED=" in "".join(found.value.__notes__)
 
 
-QUICKLY = {"ack_before_isr_commit": 0, "truncate_to_high_watermark": 1}
+QUICKLY = {"ack_before_isr_commit": 0, "truncate_to_high_watermark": 1, "lost_snapshot_chunk": 13}
 """Wrong variants of a cluster that a few worlds find, from that one on; `--planted all` hunts the others too."""
 
 

@@ -15,6 +15,7 @@ from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.segment import Segment
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.quorum.elected import Elected
+from tidemill.broker.quorum.incoming import IncomingSnapshot
 from tidemill.broker.quorum.store import MetadataStore
 from tidemill.broker.server_limits import RequestMemory
 
@@ -44,6 +45,7 @@ SELDOM: dict[str, Called] = {
     "log cut for another leader": Called(LogStore, "truncate"),
     "log begun anew": Called(LogStore, "begin_anew"),
     "metadata cut for another leader": Called(MetadataStore, "truncate"),
+    "chunk of a metadata snapshot": Called(IncomingSnapshot, "add"),
     "metadata snapshot installed": Called(MetadataStore, "install"),
     "controller hands over": Called(Elected, "resign"),
 }

@@ -129,13 +129,23 @@ class Link:
 class NetworkTransport:
     """Satisfies `tidemill.broker.quorum.transport.Transport` for one life of a node.
 
-    `repeats` is the share of calls among voters that are delivered twice.
+    `repeats` is the share of calls among voters that are delivered twice. `held_s` says how long a call takes to be
+    heard, and `answered` is told of each one that was.
     """
 
-    def __init__(self, is_over: Callable[[], bool], rng: random.Random, repeats: float) -> None:
+    def __init__(
+        self,
+        is_over: Callable[[], bool],
+        rng: random.Random,
+        repeats: float,
+        held_s: Callable[[Message], float] = lambda _request: 0.0,
+        answered: Callable[[Message, Message], None] = lambda _request, _answer: None,
+    ) -> None:
         self._is_over = is_over
         self._rng = rng
         self._repeats = repeats
+        self._held_s = held_s
+        self._answered = answered
         self._links: dict[Address, Link] = {}
         self._versions = Versions()
         self._server: asyncio.AbstractServer | None = None
@@ -189,10 +199,14 @@ class NetworkTransport:
         kind, data = ANSWERED, b""
         try:
             request, version = decode_call(call)
+            if held_s := self._held_s(request):
+                await asyncio.sleep(held_s)
             if type(request) in REQUESTS and self._rng.random() < self._repeats:
                 await asyncio.sleep(self._rng.random() * 0.5)
                 await serve(request)
-            data = encode_answer(await serve(request), version)
+            answer = await serve(request)
+            data = encode_answer(answer, version)
+            self._answered(request, answer)
         except VersionUnknown as known:
             kind, data = OTHER_VERSIONS, str(known).encode()
         except Exception as error:

@@ -150,9 +150,10 @@ class WhoMayLeadHoldsAll:
             return  # deleted meanwhile
         enough = min(ENOUGH, len(topic.partitions[event.partition].replicas))
         folder = f"{topic.name}-{event.partition}"
-        have = [node.node_id for node in self._nodes.nodes if _has(node, folder, event.offset)]
-        if len(have) < enough:
-            raise Violation(f"offset {event.offset} of {folder} was acknowledged, and is on the disk of {have} only")
+        found = [_durable(node, folder, event.offset) for node in self._nodes.nodes]
+        have = max((found.count(batch) for batch in found if batch), default=0)
+        if have < enough:
+            raise Violation(f"offset {event.offset} of {folder} was acknowledged, and is on {have} disks only")
 
 
 class SameBytesBelowHighWatermarks:
@@ -217,17 +218,17 @@ def _batches(root: SimulatedDirectory, folder: str, start: int, end: int) -> Ite
                 return
 
 
-def _has(node: SimulatedNode, folder: str, offset: int) -> bool:
-    """Whether a record has reached the platter."""
+def _durable(node: SimulatedNode, folder: str, offset: int) -> bytes:
+    """The batch with that offset as it has reached the platter; nothing if it has not."""
     if not node.disk.root.is_directory(folder):
-        return False
+        return b""
     for path, inode in node.disk.root.subdirectory(folder).files():
         if path.endswith(".log"):
             with suppress(CorruptMessage):
                 for view in iter_batches(inode.durable):
                     if view.base_offset <= offset <= view.last_offset:
-                        return view.verify_crc()
-    return False
+                        return bytes(view.batch_bytes()) if view.verify_crc() else b""
+    return b""
 
 
 def inside_rules(nodes: Nodes, decisions: DecisionsStay) -> list[Invariant]:

@@ -10,12 +10,14 @@ import errno
 import random
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.sim.disk import PowerCut, SimulatedDisk
 from tests.sim.world.calls import LifeDialer, NetworkTransport
 from tests.sim.world.events import Ended, Fault, Replayed, Started
 from tests.sim.world.guarded_disk import GuardedDirectory, LifeOfDisk, copy_of
+from tests.sim.world.invariants import Violation
 from tests.sim.world.rare import Rationing
 from tests.sim.world.topology import in_small_pieces, name_of
 from tidemill.broker.config import BrokerConfig
@@ -123,7 +125,7 @@ class SimulatedNode:
     ) -> None:
         self.node_id = node_id
         self.name = name_of(node_id)
-        self.config = in_small_pieces(BrokerConfig.parse({"log.dirs": "/disk", **settings}))
+        self.config = in_small_pieces(BrokerConfig.parse({"log.dirs": "/disk", **settings}), world.plan.seed)
         self.disk = SimulatedDisk()
         self.bad_until = 0.0
         """So long its broker may have met a disk that is full or fails."""
@@ -190,9 +192,15 @@ class SimulatedNode:
             new_uuid=lambda: uuid.UUID(int=rng.getrandbits(128), version=4),
             open_folder=lambda _path: OpenFolder(folder, lambda: None),
             new_jobs=TickedJobs,
-            new_transport=lambda: NetworkTransport(is_over, rng, self._repeats),
+            new_transport=lambda: self._transport(is_over, rng),
             new_dialer=lambda: LifeDialer(is_over),
         )
+
+    def _transport(self, is_over: Callable[[], bool], rng: random.Random) -> NetworkTransport:
+        elections = self._world.elections
+        if elections is None:
+            return NetworkTransport(is_over, rng, self._repeats)
+        return NetworkTransport(is_over, rng, self._repeats, elections.held_s, partial(elections.answered, self))
 
     def format(self, first_voters: str) -> None:
         """Make the folder that of one of the first voters of its cluster."""
@@ -222,8 +230,11 @@ class SimulatedNode:
                 finally:
                     for each in waits:
                         each.cancel()
-                if broker.failure is not None:
-                    how = "disk failed"
+                driven_out = "" if broker.place is None else broker.place.driven_out
+                if broker.failure is not None or driven_out:
+                    how = "driven out" if broker.failure is None else "disk failed"
+                    if not self.disk_is_bad and not life.disk.over:
+                        self._world.fail(Violation(f"{how}, and its disk is well: {broker.failure or driven_out}"))
         except (StartRefused, FolderRefused, KafkaError, OSError) as error:
             how = f"refused: {error}"
             if not self.disk_is_bad and not life.disk.over:
@@ -245,10 +256,10 @@ class SimulatedNode:
 
     # -- ending
 
-    def crash(self, *, power: bool) -> None:
-        """End the life from outside."""
+    def crash(self, *, power: bool, rest_s: float | None = None) -> None:
+        """End the life from outside; `rest_s` later the next one begins, if that is not left to chance."""
         if self.life is not None:
-            self._end(self.life, "power cut" if power else "kill", power=power)
+            self._end(self.life, "power cut" if power else "kill", power=power, rest_s=rest_s)
 
     def stop(self) -> None:
         """Ask the broker to stop in order."""
@@ -263,7 +274,7 @@ class SimulatedNode:
         if self.life is life:
             self._end(life, how, power=False)
 
-    def _end(self, life: Life, how: str, *, power: bool) -> None:
+    def _end(self, life: Life, how: str, *, power: bool, rest_s: float | None = None) -> None:
         self.life = None
         life.disk.over = True
         life.threads.stop()
@@ -279,7 +290,7 @@ class SimulatedNode:
         self._dismiss(life)
         self._world.happened(Ended(self._world.loop.time(), self.name, life.number, how.split(":")[0]))
         with place("world"):
-            self._world.loop.call_later(self._rest_s() * self._rng.random(), self.start)
+            self._world.loop.call_later(self._rest_s() * self._rng.random() if rest_s is None else rest_s, self.start)
 
     def _rest_s(self) -> float:
         """The longest that it may be off; without others everybody waits for it."""

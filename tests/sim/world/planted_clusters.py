@@ -11,7 +11,7 @@ import pytest
 
 from tests.sim.world.invariants import Violation
 from tests.sim.world.plan import Plan
-from tests.sim.world.planted import Plant
+from tests.sim.world.planted import Plant, high_watermark_beyond_durable
 from tests.sim.world.world import run
 from tidemill.broker.node import StartRefused
 from tidemill.broker.quorum import in_sync, incoming, leadership
@@ -121,6 +121,21 @@ def removed_voter_that_leads_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leadership, "majority_end", majority_end)
 
 
+def decision_before_majority(patch: pytest.MonkeyPatch) -> None:
+    """A leader of the quorum takes for committed what is on its own disk."""
+
+    def majority_end(leadership: Leadership, _voters: VoterSet, durable_end: int) -> int:
+        return durable_end if durable_end > leadership.epoch_start else -1
+
+    patch.setattr(Leadership, "majority_end", majority_end)
+
+
+def min_isr_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Who is alone in the ISR takes records and acknowledges them."""
+    patch.setattr(PartitionMachine, "check_in_sync", lambda _machine, _min_in_sync: None)
+    patch.setattr(PartitionMachine, "_enough", property(lambda _machine: True))
+
+
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -132,6 +147,9 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         elr_ignored,
         lost_snapshot_chunk,
         removed_voter_that_leads_counts,
+        decision_before_majority,
+        min_isr_ignored,
+        high_watermark_beyond_durable,
     )
 }
 

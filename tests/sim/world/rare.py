@@ -71,6 +71,19 @@ def bulky_settings(seed: int) -> dict[str, str]:
     return {key: rng.choice(values) for key, values in BULKY.items()} if rng.random() < 0.25 else {}
 
 
+SNAPSHOTS: dict[str, tuple[str, ...]] = {
+    "metadata.log.max.record.bytes.between.snapshots": ("1", "200"),
+    "metadata.log.max.snapshot.interval.ms": ("500", "20000"),
+}
+"""What has whoever was away for a moment need a snapshot of the metadata."""
+
+
+def snapshot_settings(seed: int) -> dict[str, str]:
+    """What is set in clusters that take many snapshots; nothing in three of four."""
+    rng = random.Random(f"{seed} snapshots")
+    return {key: rng.choice(values) for key, values in SNAPSHOTS.items()} if rng.random() < 0.25 else {}
+
+
 def busy_share(seed: int) -> float:
     """How often the processor does something else when the broker looks at the clock."""
     return random.Random(f"{seed} busy").choice((0.01, 0.01, 0.01, 0.1))

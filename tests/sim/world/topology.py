@@ -22,8 +22,8 @@ CLUSTER_ID: Final = "dGlkZW1pbGwtY2x1c3Rlcg"
 
 REPLICAS_MAX: Final = 3
 
-FETCH_BYTES, SNAPSHOT_BYTES = 2000, 400
-"""Of the metadata that one answer has."""
+FETCH_BYTES, SNAPSHOT_BYTES = 2000, (400, 400, 100)
+"""Of the metadata that one answer has; of a snapshot by chance."""
 
 PATIENCE: Mapping[str, tuple[str, ...]] = {
     "broker.heartbeat.interval.ms": ("200", "500"),
@@ -109,9 +109,10 @@ def _own(node: int, shape: Shape) -> dict[str, str]:
     return {"node.id": str(node), "process.roles": ",".join(roles), "listeners": ",".join(listeners)}
 
 
-def in_small_pieces(config: BrokerConfig) -> BrokerConfig:
+def in_small_pieces(config: BrokerConfig, seed: int) -> BrokerConfig:
     """The same, where metadata come in pieces that are not the whole; what Kafka has no setting for."""
     if config.cluster is None:
         return config
-    quorum = replace(config.cluster.quorum, fetch_bytes_max=FETCH_BYTES, snapshot_bytes_max=SNAPSHOT_BYTES)
+    snapshot_bytes = random.Random(f"{seed} pieces").choice(SNAPSHOT_BYTES)
+    quorum = replace(config.cluster.quorum, fetch_bytes_max=FETCH_BYTES, snapshot_bytes_max=snapshot_bytes)
     return replace(config, cluster=replace(config.cluster, quorum=quorum))

@@ -6,17 +6,21 @@ is read again. After every event every invariant is asked. The trace is the same
 
 import asyncio
 import random
+import sys
 import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from structlog import DropEvent
 from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from tests.sim.disk import PowerCut
 from tests.sim.world.admins import Admin
 from tests.sim.world.clients import Client
+from tests.sim.world.elections import Elections
 from tests.sim.world.events import Event, Fault
 from tests.sim.world.faults import Faults
 from tests.sim.world.inside import DecisionsStay, Nodes, inside_rules
@@ -27,10 +31,18 @@ from tests.sim.world.node import SimulatedNode
 from tests.sim.world.operators import Operator
 from tests.sim.world.plan import Plan, shrunk
 from tests.sim.world.producers import IdempotentProducer, Producer
-from tests.sim.world.rare import CrumblingNetwork, Rationing, bulky_settings, busy_share, settings
+from tests.sim.world.rare import (
+    CrumblingNetwork,
+    Rationing,
+    bulky_settings,
+    busy_share,
+    settings,
+    snapshot_settings,
+)
 from tests.sim.world.readers import Reader
 from tests.sim.world.topology import node_settings, shape_of
 from tidemill.broker.node import Broker
+from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
 
 SETTLED_WITHIN_S = 300
@@ -72,6 +84,9 @@ class World:
             self.settings = {**self.settings, **bulky}
             self.settings.pop("socket.request.max.bytes", None)  # it lets nothing large in at all
         self.is_bulky = bool(bulky)
+        if plan.nodes > 1:
+            self.settings.update(snapshot_settings(seed))
+        self.elections = Elections.of(self)
         policy = "os" if self.page_cache else "group"
         self.nodes = [
             SimulatedNode(
@@ -174,11 +189,20 @@ class World:
         if error is not None and not expected and "never retrieved" not in context["message"]:
             self.fail(error)
 
+    def _logged(self, _logger: object, _method: str, line: EventDict) -> EventDict:
+        """A broker that writes a traceback has met a bug of its own, unless it is about a file or a connection."""
+        error = line.get("exc_info")
+        if error is True:
+            error = sys.exc_info()[1]
+        if isinstance(error, Exception) and not isinstance(error, OSError | KafkaError):
+            self.fail(error)
+        raise DropEvent
+
     # -- the course of a world
 
     def run(self) -> None:
         """Live; raises what went wrong, with the seed in a note."""
-        with pytest.MonkeyPatch.context() as patch, capture_logs():
+        with pytest.MonkeyPatch.context() as patch, capture_logs(processors=(self._logged,)):
             patch.setattr(Broker, "__init__", self._seen(Broker.__init__))
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
                 runner.run(self._live())
@@ -227,6 +251,8 @@ class World:
             if len(self.nodes) > 1:
                 beside = Faults(self, random.Random(f"{self.plan.seed} beside"))
                 running.append(asyncio.ensure_future(beside.run_beside()))
+            if self.elections is not None:
+                running.append(asyncio.ensure_future(self.elections.run()))
         try:
             await asyncio.sleep(self.plan.seconds)
             self.enough = True
