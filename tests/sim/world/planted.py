@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tidemill.broker.admission import Admission
 from tidemill.broker.dispatch import Dispatcher, Exchange
 from tidemill.broker.groups import commits, machine
 from tidemill.broker.groups.states import GroupState, Move
@@ -114,6 +115,18 @@ def memory_leaks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InputBuffer, "close", lambda _incoming: 0)
 
 
+def a_bug_is_answered(patch: pytest.MonkeyPatch) -> None:
+    """Now and then a batch meets a bug, and its producer is told of an unexpected failure."""
+    real, numbers = Admission.admit, itertools.count(1)
+
+    def admit(admission: Admission, *arguments: Any) -> Any:
+        if next(numbers) % 7 == 0:
+            raise KeyError("a bug")
+        return real(admission, *arguments)
+
+    patch.setattr(Admission, "admit", admit)
+
+
 PLANTED: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -127,5 +140,6 @@ PLANTED: dict[str, Plant] = {
         generation_begins_anew,
         the_muted_are_heard,
         memory_leaks,
+        a_bug_is_answered,
     )
 }

@@ -21,6 +21,7 @@ from tidemill.broker.quorum.raft.download import Download
 from tidemill.broker.quorum.raft.election import ElectionState
 from tidemill.broker.quorum.raft.leadership import Leadership
 from tidemill.broker.quorum.raft.voters import VoterSet
+from tidemill.broker.quorum.rules import Rules
 from tidemill.broker.replication.actions import Action, Truncate
 from tidemill.broker.replication.partition import PartitionMachine, Role
 from tidemill.broker.replication.replica import Replica
@@ -130,10 +131,9 @@ def decision_before_majority(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leadership, "majority_end", majority_end)
 
 
-def min_isr_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Who is alone in the ISR takes records and acknowledges them."""
-    patch.setattr(PartitionMachine, "check_in_sync", lambda _machine, _min_in_sync: None)
-    patch.setattr(PartitionMachine, "_enough", property(lambda _machine: True))
+def one_in_sync_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """Topics of three replicas are made that go on where one is in sync."""
+    patch.setattr(Rules, "min_in_sync_of_new", lambda *_: None)
 
 
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
@@ -148,7 +148,7 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         lost_snapshot_chunk,
         removed_voter_that_leads_counts,
         decision_before_majority,
-        min_isr_ignored,
+        one_in_sync_is_enough,
         high_watermark_beyond_durable,
     )
 }

@@ -195,7 +195,9 @@ class World:
         if error is True:
             error = sys.exc_info()[1]
         if isinstance(error, Exception) and not isinstance(error, OSError | KafkaError):
-            self.fail(error)
+            found = Violation(f"{type(error).__name__} was logged by a broker: {error}")
+            found.__cause__ = error
+            self.fail(found)
         raise DropEvent
 
     # -- the course of a world
