@@ -24,7 +24,15 @@ from tidemill.broker.repeated_warnings import RepeatedWarnings
 from tidemill.broker.tls_watch import ListenerTls
 from tidemill.core.client.connection import Address
 from tidemill.core.runtime.clock import Clock
-from tidemill.core.runtime.tls import PemTexts, TlsContext, client_context, client_trouble, pem_texts, server_context
+from tidemill.core.runtime.tls import (
+    PemTexts,
+    TlsContext,
+    TlsProblem,
+    client_context,
+    client_trouble,
+    pem_texts,
+    server_context,
+)
 from tidemill.core.security.tls_settings import ClientAuth, TlsSettings
 
 log = structlog.get_logger("tidemill.broker.quorum")
@@ -40,6 +48,8 @@ NOT_ACCEPTED: Final = (
     "ssl.truststore.location, and ssl.keystore.location set here?"
 )
 _GRPC_PROTOCOL: Final = "h2"
+_KEYS: Final = frozenset({"1.2.840.113549.1.1.1", "1.2.840.10045.3.1.7", "1.3.132.0.34"})
+"""Kinds of keys whose signatures gRPC takes: RSA, ECDSA on P-256 and on P-384. A handshake with another just ends."""
 
 
 class NodeTls:
@@ -63,6 +73,11 @@ class NodeTls:
     def _load(self, settings: TlsSettings) -> TlsContext:
         texts, client = pem_texts(settings), client_context(settings)
         used = server_context(settings) if self._serves else client
+        if used.certificate is not None and used.certificate.key_kind not in _KEYS:
+            raise TlsProblem(
+                f"the key of {used.certificate.subject} is none that controllers take, whose TLS is gRPC's: make a "
+                "certificate with an RSA, an ECDSA P-256 or an ECDSA P-384 key"
+            )
         client.context.set_alpn_protocols([_GRPC_PROTOCOL])
         self._looking_glass, self.texts = client.context, texts
         return used

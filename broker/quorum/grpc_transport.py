@@ -54,11 +54,15 @@ CONNECTION_GRACE_S: Final = 0.2
 HANDSHAKE_MS: Final = 10_000
 """As long as at the other listeners; gRPC itself would keep whoever connects and says nothing for two minutes."""
 
+CONNECT_MS: Final = 2_000
+"""So long an attempt to connect may take, TLS included, far away or on a machine that is busy; not longer, for the next
+one finds a network that is whole again. Where nobody listens an attempt ends at once."""
+
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.so_reuseport", 0),  # two brokers with one port must not share its connections
     ("grpc.enable_http_proxy", 0),

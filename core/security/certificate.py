@@ -30,14 +30,18 @@ class CertificateUnreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What is read; `not_after_s` is seconds since 1970."""
+    """What is read; `not_after_s` is seconds since 1970.
+
+    `key_kind` is the object identifier of the curve that its key is on, else of the key's algorithm.
+    """
 
     subject: str
     not_after_s: int
+    key_kind: str = ""
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """Subject and end of `der`; raises CertificateUnreadable."""
+    """Subject, end and kind of key of `der`; raises CertificateUnreadable."""
     try:
         return _read(der)
     except (IndexError, ValueError, OverflowError) as error:
@@ -52,11 +56,19 @@ def _read(der: bytes) -> Certificate:
     fields = list(_elements(der, start, end))
     if fields and fields[0][0] == _VERSION:
         del fields[0]
-    _serial, _algorithm, _issuer, validity, subject = fields[:5]
+    _serial, _algorithm, _issuer, validity, subject, key = fields[:6]
     _expect(validity[0], _SEQUENCE)
     _expect(subject[0], _SEQUENCE)
     _, not_after = _elements(der, *validity[1:])
-    return Certificate(subject=_name(der, *subject[1:]), not_after_s=_time(der, *not_after))
+    return Certificate(
+        subject=_name(der, *subject[1:]), not_after_s=_time(der, *not_after), key_kind=_key_kind(der, *key[1:])
+    )
+
+
+def _key_kind(der: bytes, at: int, end: int) -> str:
+    (_, *algorithm), *_bits = _elements(der, at, end)
+    kinds = [der[start:stop] for tag, start, stop in _elements(der, *algorithm) if tag == _OID]
+    return _oid(kinds[-1])
 
 
 def _expect(tag: int, wanted: int) -> None:

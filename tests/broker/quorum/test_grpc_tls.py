@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.certificates import Authority
+from tests.certificates import Authority, openssl
 from tidemill.broker.quorum.grpc_tls import NodeTls
 from tidemill.broker.quorum.grpc_transport import GrpcTransport
 from tidemill.broker.quorum.transport import Unreachable
@@ -228,3 +228,15 @@ async def test_a_node_that_encrypts_nothing_is_told_that_others_may(authority: A
     async with listening(node(terms(authority.signed().both, authority.certificate, ClientAuth.NONE))) as address:
         with pytest.raises(Unreachable, match="does it speak TLS there"):
             await GrpcTransport().call(address, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+
+
+@pytest.mark.parametrize(
+    "kind", [("ed25519",), ("ec", "-pkeyopt", "ec_paramgen_curve:P-521")], ids=["Ed25519", "P-521"]
+)
+def test_a_key_that_grpc_does_not_take_is_refused_at_the_start(tmp_path: Path, kind: tuple[str, ...]) -> None:
+    key, certificate, both = (tmp_path / name for name in ("key.pem", "certificate.pem", "both.pem"))
+    openssl("req", "-x509", "-newkey", *kind, "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=node")
+    both.write_text(key.read_text() + certificate.read_text())
+    for serves in (True, False):
+        with pytest.raises(TlsProblem, match="the key of CN=node is none that controllers take"):
+            node(terms(both, certificate), serves=serves)

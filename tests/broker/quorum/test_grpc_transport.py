@@ -206,3 +206,28 @@ async def test_whoever_connects_and_says_nothing_is_sent_away() -> None:
         writer.close()
         other.close()
         await there.close()
+
+
+@asynccontextmanager
+async def far_away(there: Address, one_way_s: float) -> AsyncIterator[Address]:
+    """The same node, at the end of a long line."""
+    loop = asyncio.get_running_loop()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            loop.call_later(one_way_s, writer.write, data)
+        loop.call_later(one_way_s, writer.close)
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(there.host, there.port)
+        await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        yield Address("127.0.0.1", server.sockets[0].getsockname()[1])
+
+
+async def test_a_node_that_is_far_away_is_reached_by_the_first_attempt() -> None:
+    async with serving(heartbeats) as (here, there), far_away(there, 0.25) as address:
+        answer = await here.call(address, BrokerHeartbeatRequest(broker_id=3), timeout_s=ASK_S)
+        assert isinstance(answer, BrokerHeartbeatResponse)
+        await here.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.certificates import Authority
+from tests.certificates import Authority, openssl
 from tidemill.core.security.certificate import CertificateUnreadable, escaped, read_certificate
 from tidemill.core.security.pem import blocks
 
@@ -40,6 +40,20 @@ def test_a_subject_reads_as_java_writes_it(authority: Authority, subject: str, n
 def test_the_end_of_a_certificate(authority: Authority) -> None:
     ends = read_certificate(der(authority.signed(days=-3).certificate)).not_after_s
     assert abs(ends - (time.time() - 3 * 86_400)) < 3600
+
+
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        (("rsa:2048",), "1.2.840.113549.1.1.1"),
+        (("ec", "-pkeyopt", "ec_paramgen_curve:P-256"), "1.2.840.10045.3.1.7"),
+        (("ed25519",), "1.3.101.112"),
+    ],
+)
+def test_the_kind_of_its_key(tmp_path: Path, made: tuple[str, ...], kind: str) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    openssl("req", "-x509", "-newkey", *made, "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=a")
+    assert read_certificate(der(certificate)).key_kind == kind
 
 
 @given(st.text(alphabet=' a,=+<>#;"\\\0é'))
