@@ -22,7 +22,8 @@ def waits(place: "ClusterPlace", logs_are_open: bool) -> Iterator[Reason]:
     life, quorum = place.life.machine, place.member.machine
     trouble = f": {life.trouble}" if life.trouble else ""
     if life.stage is Stage.REGISTERING:
-        leader = f"node {quorum.leader_id} leads them" if quorum.leader_id >= 0 else "none of them leads"
+        unreached = f" ({place.unreached})" if place.unreached else ""
+        leader = f"node {quorum.leader_id} leads them" if quorum.leader_id >= 0 else f"none of them leads{unreached}"
         why = f"waiting for the active controller{trouble}; controllers {named(quorum.voters)}, {leader}"
         yield Reason(what="cluster", why=why)
     elif life.stage is Stage.STARTING and logs_are_open:

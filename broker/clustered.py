@@ -370,7 +370,7 @@ class ClusterPlace:
             self._left = True
             self._changed.set()
         if reason is not None:
-            unreached = self._unreached() if self.life.broker_epoch < 0 else ""
+            unreached = self.unreached if self.life.broker_epoch < 0 else ""
             self._drive_out(broker, f"{reason}; {unreached}" if unreached else reason)
 
     async def _take_part(self, broker: "Broker") -> None:
@@ -434,13 +434,15 @@ class ClusterPlace:
 
     def _asked(self) -> dict[str, str]:
         """Where somebody may be found who knows who leads, and why not."""
-        voters, unreached = self.member.machine.voters, self._unreached()
-        why = {"unreached": unreached} if unreached else {}
+        voters = self.member.machine.voters
+        why = {"unreached": self.unreached} if self.unreached else {}
         if len(voters):
             return {"voters": ",".join(f"{each.node_id}@{_where(each.endpoints)}" for each in voters), **why}
         return {"bootstrap_servers": ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap), **why}
 
-    def _unreached(self) -> str:
+    @property
+    def unreached(self) -> str:
+        """Which members of the quorum have not answered when they were asked last, and why."""
         return "; ".join(self.member.unreached.values())
 
     def _why_nobody_leads(self) -> str:

@@ -28,6 +28,7 @@ def place(
     is_fenced: bool = False,
     answered_ms: int = 0,
     led_ms: int = 0,
+    unreached: str = "",
 ) -> Any:
     life = SimpleNamespace(stage=stage, trouble=trouble, is_fenced=is_fenced, answered_ms=answered_ms)
     return SimpleNamespace(
@@ -35,6 +36,7 @@ def place(
         member=SimpleNamespace(machine=SimpleNamespace(leader_id=leader_id, voters=VOTERS)),
         settings=SimpleNamespace(session_timeout_ms=9_000),
         led_ms=led_ms,
+        unreached=unreached,
     )
 
 
@@ -44,6 +46,8 @@ def test_a_start_says_whom_it_waits_for() -> None:
         "waiting for the active controller: nobody answers; "
         "controllers 1@host-1:9093, 2@host-2:9093, none of them leads"
     )
+    (reason,) = waits(place(Stage.REGISTERING, unreached="host-1:9093: it hangs up"), False)
+    assert reason.why.endswith("none of them leads (host-1:9093: it hangs up)")
     (reason,) = waits(place(Stage.REGISTERING, leader_id=2), False)
     assert reason.why.endswith("node 2 leads them")
     assert list(waits(place(Stage.STARTING), False)) == [], "its own logs come first"
