@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
 from tests.faults import checker, clocks, gaps, history, plan, readers
@@ -117,15 +117,26 @@ def in_sync(admin: AdminClient) -> bool:
     )
 
 
+def made(admin: AdminClient) -> bool:
+    """Have the topics made; raises KafkaException where that is not done, as nobody may be elected yet who does it."""
+    config = {"min.insync.replicas": "2"}
+    asked = admin.create_topics([NewTopic(name, count, REPLICAS, config=config) for name, count in TOPICS.items()])
+    for answer in asked.values():
+        try:
+            answer.result(60)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    return True
+
+
 def make_topics(nodes: Nodes) -> AdminClient:
     """Ask until there is somebody to answer."""
     admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
     if not until(lambda: len(admin.list_topics(timeout=5).brokers) == len(nodes.by_number), START_WITHIN_S):
         raise RunError("the nodes did not come up: see node-*.log")
-    config = {"min.insync.replicas": "2"}
-    asked = admin.create_topics([NewTopic(name, count, REPLICAS, config=config) for name, count in TOPICS.items()])
-    for answer in asked.values():
-        answer.result(60)
+    if not until(lambda: made(admin), START_WITHIN_S):
+        raise RunError("the topics cannot be made: see node-*.log")
     if not until(lambda: in_sync(admin), START_WITHIN_S):
         raise RunError("the topics' replicas are not in sync: see node-*.log")
     return admin
