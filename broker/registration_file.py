@@ -3,7 +3,8 @@
 `broker.registration` names the epoch of the registration under which the logs beside it were written, and how they
 were. The next start says that epoch to the controller if nothing acknowledged in it can be lost here: after a stop in
 order, or where nothing is acknowledged before it is on the disk. The controller compares it with the one it knows, so
-that a folder that was emptied, or put back from an older copy, is not taken for the one that was in sync (KIP-966).
+that a folder that was emptied, or is from before the last registration, is not taken for the one that was in sync
+(KIP-966). A copy that was made since cannot be told from the folder itself.
 
 A process that dies when the controller has taken it in, and the new epoch is not here yet, has appended nothing and
 acknowledged nothing. So its name is here first (`registering`), and the next start goes by it: it is the same
