@@ -8,7 +8,7 @@ silent before and after.
 
 import statistics
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from tests.faults.history import Place
 
 AFTERWARDS_S = 10.0
+SILENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +75,29 @@ def stuck(
     acknowledged: Mapping[Place, Sequence[float]], faults: Sequence[Broken], begin: float, end: float, limit_s: float
 ) -> list[str]:
     """The partitions that were, and from when on, counted from `begin`."""
-    found = []
+    return [
+        f"{place}: {after - before:.1f} s without an acknowledgement from {before - begin:.1f} s on, and nothing was "
+        f"broken for {well_s:.1f} s of them"
+        for place, before, after, well_s in silences(acknowledged, faults, begin, end)
+        if well_s > limit_s
+    ]
+
+
+def quiet_s(told: Mapping[Place, Sequence[float]], faults: Sequence[Broken], begin: float, end: float) -> float:
+    """The longest that nothing was told about some partition while nothing was broken, as `stuck` counts it."""
+    return max((well_s for _, _, _, well_s in silences(told, faults, begin, end)), default=0.0)
+
+
+def silences(
+    told: Mapping[Place, Sequence[float]], faults: Sequence[Broken], begin: float, end: float
+) -> Iterator[tuple[Place, float, float, float]]:
+    """Those of a second and more: from when to when, and for how much of it nothing was broken."""
     times = well(faults, begin, end)
-    for place, moments in acknowledged.items():
+    for place, moments in told.items():
         inside = moments[bisect_left(moments, begin) : bisect_right(moments, end)]
         for before, after in pairwise([begin, *inside, end]):
-            if after - before > limit_s and (well_s := overlap_s(times, before, after)) > limit_s:
-                found.append(
-                    f"{place}: {after - before:.1f} s without an acknowledgement from {before - begin:.1f} s on, and "
-                    f"nothing was broken for {well_s:.1f} s of them"
-                )
-    return found
+            if after - before >= SILENCE_S:
+                yield place, before, after, overlap_s(times, before, after)
 
 
 def overlap_s(times: Sequence[tuple[float, float]], begin: float, end: float) -> float:

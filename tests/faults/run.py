@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -268,16 +268,29 @@ def caught_up(progress: Progress, ends: Mapping[Place, int]) -> bool:
     return not behind(progress, ends)
 
 
-def acknowledged(files: list[Path]) -> dict[Place, list[float]]:
-    """When somebody was told that a record is stored, by partition, in the order of time."""
+def told_of(files: Iterable[Path], kind: str = "a") -> dict[Place, list[float]]:
+    """When somebody was told that a record is stored, or was given one, by partition, in the order of time."""
     found: dict[Place, list[float]] = {place: [] for place in places()}
     for file in files:
         for event in history.read(file):
-            if event.kind == "a":
+            if event.kind == kind:
                 found[event.place].append(event.at)
     for moments in found.values():
         moments.sort()
     return found
+
+
+def quiet_of(clients: Clients, told: Told) -> dict[str, float]:
+    """How long each writer and each group has been without news of some partition while nothing was broken.
+
+    No violation: a client has pauses of its own, and connections that were cut off take a while to go on.
+    """
+    groups: dict[str, list[Path]] = {}
+    for file in clients.readers:
+        groups.setdefault(f"group {history.names(file)[1]}", []).append(file)
+    found = {history.names(file)[1]: told_of([file]) for file in clients.writers}
+    found |= {name: told_of(files, "r") for name, files in groups.items()}
+    return {name: round(gaps.quiet_s(each, told.faults, told.began, told.ended), 1) for name, each in found.items()}
 
 
 def judge(wanted: Wanted, clients: Clients, final: Path, told: Told) -> dict[str, Any]:
@@ -287,7 +300,7 @@ def judge(wanted: Wanted, clients: Clients, final: Path, told: Told) -> dict[str
         groups.setdefault(history.names(file)[1], []).append(history.read(file))
     writers = {history.names(file)[1]: history.read(file) for file in clients.writers}
     findings = checker.check(writers, groups, history.read(final))
-    moments = acknowledged(clients.writers)
+    moments = told_of(clients.writers)
     found = gaps.of_faults(moments, told.faults)
     stuck = gaps.stuck(moments, told.faults, told.began, told.ended, wanted.stuck_s)
     strict = wanted.mode in ("rolling", "upgrade")  # there nothing may reach the application
@@ -305,6 +318,7 @@ def judge(wanted: Wanted, clients: Clients, final: Path, told: Told) -> dict[str
         "counts": dict(sorted(findings.counts.items())),
         "faults": len(told.faults),
         "gaps": gaps.by_kind(found),
+        "quiet_s": quiet_of(clients, told),
         "ended_by_themselves": told.ended_by_themselves,
         "killed_at_stop": told.killed_at_stop,
         "examples": {**findings.examples, **({"stuck": stuck[: checker.EXAMPLES_MAX]} if stuck else {})},

@@ -1,6 +1,6 @@
 """Gaps between acknowledgements, and partitions that are stuck"""
 
-from tests.faults.gaps import Broken, by_kind, longest, of_faults, stuck, well
+from tests.faults.gaps import Broken, by_kind, longest, of_faults, quiet_s, stuck, well
 
 A, B = ("a", 0), ("b", 0)
 EVERY_SECOND = [float(second) for second in range(101)]
@@ -67,3 +67,10 @@ def test_faults_with_short_rests_between_them_do_not_hide_a_partition_that_is_st
     faults = [broken("kill", begin, begin + 4) for begin in range(10, 80, 10)]
     assert stuck({A: without(12, 90)}, faults, 0, 100, 20)
     assert stuck({A: without(12, 35)}, faults, 0, 100, 20) == []
+
+
+def test_the_longest_silence_is_counted_as_far_as_nothing_was_broken() -> None:
+    faults = [broken("kill", 20, 60)]
+    assert quiet_s({A: without(19, 65), B: EVERY_SECOND}, faults, 0, 100) == 6
+    assert quiet_s({A: [at / 2 for at in range(201)]}, [], 0, 100) == 0
+    assert quiet_s({A: []}, faults, 0, 100) == 60
