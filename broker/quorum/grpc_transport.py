@@ -6,7 +6,8 @@ TLS on the listener's own terms (`grpc_tls`).
 
 A channel that has failed waits a moment before it connects again, longer each time; here not longer than a second, for
 a quorum that has lost its leader has less patience. A node that hangs without closing its connections is noticed by the
-deadline of each call.
+deadline of each call. After some of them there is another connection: the one before may lead nowhere, because a
+firewall has forgotten it, or wait for as long again as the network was cut, as TCP does.
 """
 
 import asyncio
@@ -58,6 +59,9 @@ CONNECT_MS: Final = 2_000
 """So long an attempt to connect may take, TLS included, far away or on a machine that is busy; not longer, for the next
 one finds a network that is whole again. Where nobody listens an attempt ends at once."""
 
+SILENT_S: Final = 6.0
+"""After this long without any answer, and a call that waits in vain, the next call makes a connection of its own."""
+
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -66,6 +70,7 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.so_reuseport", 0),  # two brokers with one port must not share its connections
     ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # or another channel would be the same connection
 )
 
 _REFUSED: Final = "connection refused"
@@ -80,9 +85,12 @@ Method = Callable[[bytes, Any], Awaitable[bytes]]
 class GrpcTransport:
     """Satisfies `tidemill.broker.quorum.transport.Transport`; without `tls` nothing is encrypted."""
 
-    def __init__(self, tls: "NodeTls | None" = None, *, handshake_ms: int = HANDSHAKE_MS) -> None:
+    def __init__(
+        self, tls: "NodeTls | None" = None, *, handshake_ms: int = HANDSHAKE_MS, silent_s: float = SILENT_S
+    ) -> None:
         self._tls = tls
         self._handshake_ms = handshake_ms
+        self._silent_s = silent_s
         self._server: Any = None
         self._links: dict[Address, _Link] = {}
         self._versions = Versions()
@@ -107,6 +115,7 @@ class GrpcTransport:
         link.used_s = asyncio.get_running_loop().time()
         try:
             answer: bytes = await link.channel.unary_unary(f"/{SERVICE}/{call.name}")(call.data, timeout=timeout_s)
+            link.heard_s = asyncio.get_running_loop().time()
             return answer
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
@@ -114,6 +123,8 @@ class GrpcTransport:
                     raise VersionUnknown.parse(error.details() or "") from None
                 except ValueError:
                     pass
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and link.is_silent(self._silent_s):
+                self._forget(address, link)
             unreachable = await self._unreachable(address, error)
             if self._expects_a_name and error.code() is grpc.StatusCode.UNAVAILABLE and not unreachable.refused:
                 self._forget(address, link)  # the node may show another name by now
@@ -210,13 +221,20 @@ class GrpcTransport:
 
 
 class _Link:
-    """Mutable: a channel, what it was made of, the calls that are under way on it, and when the last one began."""
+    """Mutable: a channel, what it was made of, the calls that are under way on it, and when the last one began.
+
+    `heard_s` is when the last one was answered, or else when it was made.
+    """
 
     def __init__(self, channel: Any, texts: "PemTexts | None") -> None:
         self.channel = channel
         self.texts = texts
         self.calls = 0
-        self.used_s = asyncio.get_running_loop().time()
+        self.used_s = self.heard_s = asyncio.get_running_loop().time()
+
+    def is_silent(self, for_s: float) -> bool:
+        """Whether nothing was heard for so long."""
+        return asyncio.get_running_loop().time() - self.heard_s >= for_s
 
 
 class _Methods(_Handler):

@@ -209,13 +209,16 @@ async def test_whoever_connects_and_says_nothing_is_sent_away() -> None:
 
 
 @asynccontextmanager
-async def far_away(there: Address, one_way_s: float) -> AsyncIterator[Address]:
-    """The same node, at the end of a long line."""
+async def far_away(there: Address, one_way_s: float, forgotten: asyncio.Event | None = None) -> AsyncIterator[Address]:
+    """The same node, at the end of a long line; connections of before it has `forgotten` them lead nowhere."""
     loop = asyncio.get_running_loop()
+    forgotten = forgotten or asyncio.Event()
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_new = forgotten.is_set()
         while data := await reader.read(65_536):
-            loop.call_later(one_way_s, writer.write, data)
+            if forgotten.is_set() is is_new:
+                loop.call_later(one_way_s, writer.write, data)
         loop.call_later(one_way_s, writer.close)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -231,3 +234,22 @@ async def test_a_node_that_is_far_away_is_reached_by_the_first_attempt() -> None
         answer = await here.call(address, BrokerHeartbeatRequest(broker_id=3), timeout_s=ASK_S)
         assert isinstance(answer, BrokerHeartbeatResponse)
         await here.close()
+
+
+async def test_a_connection_that_leads_nowhere_any_more_is_given_up() -> None:
+    """Nobody closes it: a firewall has forgotten it, or the network is whole again and TCP waits."""
+    here, there, forgotten = GrpcTransport(silent_s=0.5), GrpcTransport(), asyncio.Event()
+    port = await there.serve(Address("127.0.0.1", 0), heartbeats)
+    async with far_away(Address("127.0.0.1", port), 0.0, forgotten) as address, asyncio.timeout(20):
+        await here.call(address, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+        forgotten.set()
+        unanswered = 0
+        while True:
+            try:
+                await here.call(address, BrokerHeartbeatRequest(), timeout_s=1.0)
+                break
+            except Unreachable:
+                unanswered += 1
+        await here.close()
+        await there.close()
+    assert unanswered > 0
