@@ -144,10 +144,16 @@ def _text(value: str) -> bytes:
 # --- reading
 
 
-def _decode(key: bytes, value: bytes) -> ControlRecord:
+def kind_of(key: bytes) -> int:
+    """The type of a control record; raises MetadataFormatError."""
     if len(key) != _KEY.size:
         raise MetadataFormatError(f"the key of a control record has {len(key)} bytes")
     kind: int = _KEY.unpack(key)[1]
+    return kind
+
+
+def _decode(key: bytes, value: bytes) -> ControlRecord:
+    kind = kind_of(key)
     read = _READERS.get(kind)
     if read is None:
         return OtherControl(kind=kind)

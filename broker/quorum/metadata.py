@@ -653,7 +653,7 @@ def _current_configs(image: ClusterImage, resource: ResourceChange) -> tuple[Con
             ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings on this cluster"
         )
     name = resource.resource_name
-    if name and not (name.isdecimal() and int(name) in image.brokers):
+    if name and not any(name == str(node) for node in image.brokers):  # 02 is no name of broker 2: nobody reads it
         raise _error(ErrorCode.INVALID_REQUEST, f"no broker has the id {name!r}")
     fixed = sorted(
         change.name

@@ -35,7 +35,7 @@ from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, Cluste
 from tidemill.broker.quorum.records import ConfigRecord, MetadataRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
 from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, encode_batch
 from tidemill.broker.registration_file import PastRegistration, write_registration
-from tidemill.broker.tools.adopt_cluster import MemberLog, convert
+from tidemill.broker.tools.adopt_cluster import MemberLog, convert, voters_in
 from tidemill.broker.tools.kafka_metadata import (
     LOG_SUFFIX,
     KafkaCluster,
@@ -95,9 +95,10 @@ def plan(data: Directory, *, now_ms: int, keep_uncommitted: bool = False, was_ki
         identity = read_identity(data)
         files = _metadata_files(source)
         cluster = cluster_of(files)
-        several = _others(source, identity, cluster)
+        voters = _voters(source, files)
+        several = sorted((voters | cluster.nodes) - {identity.node_id})
         if several:
-            cluster = _here(data, identity, cluster, was_killed=was_killed)
+            cluster = _here(data, identity, cluster, voters, was_killed=was_killed)
         for topic in cluster.topics:
             _check_topic(data, identity, topic, alone=not several)
         member = convert(files, source.read(KAFKA_STATE), now_ms) if several else None
@@ -161,22 +162,29 @@ def _metadata_files(source: Directory) -> Mapping[str, bytes]:
     return {name: source.read(name) for name in names}
 
 
-def _others(source: Directory, identity: FolderIdentity, cluster: KafkaCluster) -> list[int]:
-    """The other nodes of the cluster; empty for a cluster of one."""
+def _voters(source: Directory, files: Mapping[str, bytes]) -> frozenset[int]:
+    """Who votes: the last that the log says, or those of `quorum-state`, where they are the same for good."""
     try:
         state = json.loads(source.read(KAFKA_STATE))
-        voters = {int(voter["voterId"]) for voter in state.get("currentVoters") or ()}
+        fixed = frozenset(int(voter["voterId"]) for voter in state.get("currentVoters") or ())
     except (ValueError, KeyError, TypeError, AttributeError):
         raise KafkaMetadataError(f"{source.path}/{KAFKA_STATE} cannot be read: restore the file") from None
-    return sorted((voters | cluster.nodes) - {identity.node_id})
+    return voters_in(files) or fixed
 
 
-def _here(data: Directory, identity: FolderIdentity, cluster: KafkaCluster, *, was_killed: bool) -> KafkaCluster:
+def _here(
+    data: Directory, identity: FolderIdentity, cluster: KafkaCluster, voters: frozenset[int], *, was_killed: bool
+) -> KafkaCluster:
     """The cluster with those partitions only that this node, one of several, has a replica of."""
     node = identity.node_id
     if node not in cluster.broker_epochs:
         raise KafkaMetadataError(
             f"node {node} is no broker: only brokers, or brokers that are controllers too, are taken over"
+        )
+    if apart := sorted(voters - cluster.broker_epochs.keys()):
+        raise KafkaMetadataError(
+            f"nodes {', '.join(map(str, apart))} vote and are no brokers: a cluster whose controllers are apart is not "
+            "taken over, for nobody could vote; copy it with 'tidemill mirror'"
         )
     if not (data.exists(CLEAN_SHUTDOWN) or was_killed):
         raise KafkaMetadataError(
@@ -316,7 +324,7 @@ def _settings(
     whose = f"topic {resource}" if resource_type == RESOURCE_TOPIC else f"broker {resource or 'default'}"
     records = []
     for name, value in sorted(configs.items()):
-        problem = why_no_setting(table, name, value)
+        problem = why_no_setting(table, name, value, of=resource)
         if problem is None:
             records.append(ConfigRecord(resource_type=resource_type, resource_name=resource, name=name, value=value))
         else:

@@ -19,6 +19,7 @@ from typing import Final
 from tidemill.broker.config import BROKER_CONFIG
 from tidemill.broker.quorum import election_state
 from tidemill.broker.quorum.batches import sound_batches
+from tidemill.broker.quorum.control import KRAFT_VOTERS, Voters, control_records, kind_of
 from tidemill.broker.quorum.election_state import ELECTION_STATE
 from tidemill.broker.quorum.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage, Draft, ImageError
 from tidemill.broker.quorum.raft.election import NOBODY, ElectionState
@@ -91,6 +92,20 @@ def convert(files: Mapping[str, bytes], quorum_state: bytes, now_ms: int) -> Mem
         epoch=taken.epoch,
         left_out=dict(taken.left_out),
     )
+
+
+def voters_in(files: Mapping[str, bytes]) -> frozenset[int]:
+    """Who votes by the last set in the log or its snapshot; empty where there is none. Raises KafkaMetadataError."""
+    found: frozenset[int] = frozenset()
+    try:
+        for data in files.values():
+            for view, _ in sound_batches(data):
+                if view.is_control and any(kind_of(each.key or b"") == KRAFT_VOTERS for each in decode_records(view)):
+                    sets = [each.voters for each in control_records(view) if isinstance(each, Voters)]
+                    found = frozenset(voter.node_id for voter in sets[-1])
+    except (MetadataFormatError, KafkaError) as error:
+        raise KafkaMetadataError(f"the voters in the metadata log cannot be read: {error}") from None
+    return found
 
 
 class _Taken:
@@ -172,10 +187,10 @@ class _Taken:
         table = {RESOURCE_TOPIC: TOPIC_CONFIG, RESOURCE_BROKER: BROKER_CONFIG}.get(record.resource_type)
         if table is None:
             return False
-        problem = None if record.value is None else why_no_setting(table, record.name, record.value)
+        whose = record.resource_name
+        problem = None if record.value is None else why_no_setting(table, record.name, record.value, of=whose)
         if problem is not None:
-            whose = record.resource_name or "all brokers"
-            self.left_out[f"{record.name} of {whose}: {problem}"] += 1
+            self.left_out[f"{record.name} of {whose or 'all brokers'}: {problem}"] += 1
         return problem is None
 
     def end(self) -> None:

@@ -25,6 +25,7 @@ class Throttling:
         self._reassigner = reassigner
         self._before: Throttles | None = None
         self._held: tuple[int, ...] = ()
+        self._lists: dict[str, dict[str, str | None]] = {}
 
     async def begin(self, bytes_per_s: int, moves: tuple[Move, ...]) -> None:
         """Hold these moves back, at every broker that runs; what was set of it is removed if not all can be."""
@@ -35,7 +36,8 @@ class Throttling:
         if standing := found.standing:
             complain(f"all replicas of {', '.join(standing)} are throttled for good: that stays, at the new rate")
         try:
-            await self._reassigner.set_lists(found.lists_with(throttled_replicas(moves)))
+            self._lists = found.lists_with(throttled_replicas(moves))
+            await self._reassigner.set_lists(self._lists)
             for node in self._held:
                 await self._reassigner.set_rates(node, dict.fromkeys(RATE_KEYS, str(bytes_per_s)))
         except (ConnectionFailed, KafkaError):
@@ -61,9 +63,10 @@ class Throttling:
                 brokers += 1
             except (ConnectionFailed, KafkaError) as error:
                 complain(f"the rates of broker {node} stay ({error}): they mean nothing while no replica is named")
-        lists = found.lists_without()
+        own = {topic: dict.fromkeys(settings) for topic, settings in self._lists.items()}  # asked or not heard of yet
+        lists = {**own, **{topic: own.get(topic, {}) | settings for topic, settings in found.lists_without().items()}}
         await self._reassigner.set_lists(lists)
-        self._before, self._held = None, ()
+        self._before, self._held, self._lists = None, (), {}
         if brokers or lists:
             print(f"throttle removed: {brokers} brokers, {len(lists)} topics")
 

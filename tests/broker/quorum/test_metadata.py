@@ -363,6 +363,14 @@ def test_what_holds_for_no_single_broker_is_refused_for_one(name: str, value: st
     assert (result.error is None) == (not name.startswith("listener."))
 
 
+@pytest.mark.parametrize("name", ["01", "+1", "\u0661", " 1", "7"])
+def test_a_broker_has_one_name(name: str) -> None:
+    resource = ResourceChange(resource_type=4, resource_name=name, changes=(change("log.retention.ms", "5"),))
+    image, (result,) = run(cluster(), AlterConfigs(resources=(resource,)))
+    assert f"no broker has the id {name!r}" in str(result.error)
+    assert not image.broker_configs
+
+
 def test_replacing_settings_drops_those_that_are_not_named() -> None:
     image, _ = create(cluster(), NewTopic(name="t", configs={"retention.ms": "5", "segment.ms": "7"}))
 

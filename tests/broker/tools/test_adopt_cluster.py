@@ -15,9 +15,11 @@ from tests.broker.broker_world import running_broker
 from tests.broker.quorum import kafka_records as kafka
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.broker.quorum.batches import sound_batches
+from tidemill.broker.quorum.control import Voters, control_batch
 from tidemill.broker.quorum.election_state import ELECTION_STATE, decode
 from tidemill.broker.quorum.image import ClusterImage
 from tidemill.broker.quorum.metadata import NewTopic
+from tidemill.broker.quorum.raft.voters import Voter, VoterSet
 from tidemill.broker.quorum.store import FILE, FOLDER, KAFKA_ASIDE, KAFKA_STATE, MetadataStore
 from tidemill.broker.registration_file import epoch_held
 from tidemill.broker.tools import adopt
@@ -103,6 +105,13 @@ def test_a_snapshot_and_what_is_behind_it(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_setting_of_one_broker_that_the_controller_goes_by_too_is_left_out() -> None:
+    values = [kafka.config(4, "2", "min.insync.replicas", "1"), kafka.config(4, "", "min.insync.replicas", "2")]
+    found = convert({FILE: b"".join([*kafka_log(), kafka.batch(values, 11, 5)])}, STATE, NOW_MS)
+    assert {name: dict(each) for name, each in found.image.broker_configs.items()} == {"": {"min.insync.replicas": "2"}}
+    assert any(each.startswith("min.insync.replicas of 2: ") for each in found.left_out)
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [
@@ -122,6 +131,12 @@ def test_a_state_of_elections_that_cannot_be_read_is_refused() -> None:
 
 
 # -- a whole folder
+
+
+def voters_batch(*nodes: int) -> bytes:
+    """These vote, from offset 6 on."""
+    voters = VoterSet.of(Voter(node_id=node, directory_id=uuid.UUID(int=node + 1000)) for node in nodes)
+    return control_batch([Voters(voters=voters)], base_offset=6, epoch=4, now_ms=NOW_MS)
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +212,24 @@ def test_partitions_without_anybody_in_sync_and_nodes_that_are_no_brokers_are_re
         path.write_bytes(before + kafka.batch([value], 6, 4))
         with pytest.raises(AdoptRefused, match=says):
             adopt.plan(OsDirectory(data), now_ms=NOW_MS)
+
+
+def test_a_cluster_whose_controllers_are_no_brokers_is_refused(data: Path) -> None:
+    """Its brokers' folders would be ours, and nobody could vote: the controllers' are refused."""
+    state = {"leaderId": 8, "leaderEpoch": 4, "currentVoters": [{"voterId": 8}, {"voterId": 9}]}
+    (data / FOLDER / KAFKA_STATE).write_text(json.dumps(state))
+    with pytest.raises(AdoptRefused, match="8, 9 vote and are no brokers"):
+        adopt.plan(OsDirectory(data), now_ms=NOW_MS)
+
+
+def test_voters_are_those_of_the_log_where_it_names_some(data: Path) -> None:
+    (data / FOLDER / KAFKA_STATE).write_text(json.dumps({"leaderId": 1, "leaderEpoch": 4, "data_version": 1}))
+    path = data / FOLDER / FILE
+    before = path.read_bytes()
+    for nodes, says in (((1, 2), None), ((1, 9), "9 vote and are no brokers")):
+        path.write_bytes(before + voters_batch(*nodes))
+        if says is None:
+            adopt.plan(OsDirectory(data), now_ms=NOW_MS)
+        else:
+            with pytest.raises(AdoptRefused, match=says):
+                adopt.plan(OsDirectory(data), now_ms=NOW_MS)

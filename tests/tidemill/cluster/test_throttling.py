@@ -24,10 +24,15 @@ OURS = {MOVED: {LEADER_LIST: "0:1", FOLLOWER_LIST: "0:2"}}
 
 
 class Asked(Reassigner):
-    """A reassigner that says that something moves, or that cannot set the rates, if it is told to."""
+    """A reassigner that says that something moves, cannot set the rates, or knows of none, if it is told to."""
 
     moving: tuple[Move, ...] = ()
     refuses = False
+    behind = False
+
+    async def throttles(self) -> Throttles:
+        """What is set, or what a broker says that has not heard of it yet."""
+        return Throttles() if self.behind else await super().throttles()
 
     async def ongoing(self) -> tuple[Move, ...]:
         """What moves."""
@@ -48,7 +53,7 @@ async def reassigner(tidemill_broker: "Service") -> AsyncIterator[Asked]:
         asked = Asked(client)
         (node,) = await asked.who_runs()
         yield asked
-        asked.refuses = False
+        asked.refuses = asked.behind = False
         await asked.set_rates(node, dict.fromkeys(RATE_KEYS))
         await asked.set_lists({name: {LEADER_LIST: None, FOLLOWER_LIST: None} for name in (MOVED, OTHERS)})
 
@@ -127,4 +132,13 @@ async def test_half_of_it_is_none(reassigner: Asked) -> None:
     reassigner.refuses = True
     with pytest.raises(KafkaError, match="not here"):
         await Throttling(reassigner).begin(1000, MOVES)
+    assert await reassigner.throttles() == Throttles()
+
+
+async def test_what_was_set_is_taken_away_though_the_broker_asked_has_not_heard_of_it(reassigner: Asked) -> None:
+    throttling = Throttling(reassigner)
+    reassigner.behind = True
+    await throttling.begin(1000, MOVES)
+    await throttling.end()
+    reassigner.behind = False
     assert await reassigner.throttles() == Throttles()
