@@ -39,6 +39,9 @@ BRIEF_S: Final = 0.2
 """Two in a row that are lost sooner were sent away: a listener that is full does that, and one that wants a certificate
 which this node does not have. It proves no more than silence does."""
 
+RENEW_S: Final = 240.0
+"""So long a connection is kept. A broker closes what is idle (connections.max.idle.ms), and would be missed then."""
+
 Incarnation = tuple[int, int]
 """Node id and broker epoch."""
 
@@ -122,14 +125,14 @@ class Vigil:
         self._missed.discard(incarnation)
 
     async def _hold(self, incarnation: Incarnation) -> None:
-        """Have a connection until it is lost; raises OSError where none is to be had."""
+        """Have a connection until it is lost, or old; raises OSError where none is to be had."""
         address = self._address_of(incarnation[0])
         if address is None:
             raise OSError(f"no address of broker {incarnation[0]} is known")
         lost = asyncio.Event()
 
         def miss(_error: Exception | None) -> None:
-            if incarnation in self._wanted:
+            if incarnation in self._wanted and not lost.is_set():
                 self._missed.add(incarnation)
             lost.set()
 
@@ -137,8 +140,12 @@ class Vigil:
             stream = await self._dialer.dial(address.host, address.port, _nothing, miss)
         self._missed.discard(incarnation)
         try:
-            await lost.wait()
+            async with asyncio.timeout(RENEW_S):
+                await lost.wait()
+        except TimeoutError:
+            pass
         finally:
+            lost.set()  # it is not the broker that ends it
             stream.close()
 
 

@@ -100,6 +100,19 @@ async def test_a_connection_that_is_lost_is_no_broker() -> None:
         assert not found.gone
 
 
+async def test_a_connection_that_grows_old_is_renewed_and_nobody_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a broker would close it that has not heard of this node for ten minutes."""
+    monkeypatch.setattr(vigil, "RENEW_S", 0.3)
+    server = Server()
+    await server.open()
+    async with watched(server) as found, asyncio.timeout(10):
+        found.see(image(n2=False))
+        while server.connections < 4:
+            assert not found.misses(2)
+            await asyncio.sleep(0)
+        assert not found.gone
+
+
 async def test_who_is_refused_here_alone_is_not_missed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vigil, "LATER_S", 0.2)
     server = Server()
