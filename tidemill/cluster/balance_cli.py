@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Protocol, TypeVar
 
 import typer
 
@@ -262,7 +262,7 @@ class _Moving:
 
     async def _to_the_end(self, situation: Situation, moves: Iterable[Move]) -> bool:
         moves = tuple(moves)
-        await self._look(situation, moves)
+        await look(self.reassigner, situation, moves)
         self._unfinished.moving = False
         await self._throttling.end()
         self._unfinished.throttled = False
@@ -274,33 +274,52 @@ class _Moving:
             complain(f"{named([place])} is not led by who is preferred: {reason}")
         return not amiss
 
-    async def _look(self, situation: Situation, moves: tuple[Move, ...]) -> None:
-        targets = {node for each in moves for node in set(each.after) - set(each.before)}
-        loop = asyncio.get_running_loop()
-        told_s, told = -TELL_S, Progress(moved=0, partitions=1, copied_bytes=0, total_bytes=0)
-        copied = told
-        while True:
-            under_way = {Place(each.topic, each.partition) for each in await self.reassigner.ongoing()}
-            mine = [Place(each.topic, each.partition) for each in moves]
-            there, _free = await self.reassigner.sizes_at(targets, [each for each in mine if each in under_way])
-            running = await self.reassigner.who_runs()
-            found = progress(moves, situation.sizes, under_way, there, running)
-            if found.over or loop.time() - told_s >= TELL_S:
-                self._tell(found, (found.copied_bytes - copied.copied_bytes) / TELL_S if copied is not told else 0)
-                if found.missing and found.missing != told.missing:
-                    complain(f"broker {', '.join(map(str, found.missing))} is to copy, and does not run: start it")
-                told_s, told, copied = loop.time(), found, found
-            if found.over:
-                return
-            await asyncio.sleep(LOOK_S)
 
-    def _tell(self, found: Progress, bytes_per_s: float) -> None:
-        rate = f", {told_bytes(bytes_per_s)}/s" if bytes_per_s > 0 and not found.over else ""
-        print(
-            f"moved {found.moved} of {found.partitions} partitions, {told_bytes(found.copied_bytes)} of "
-            f"{told_bytes(found.total_bytes)} copied{rate}"
-        )
-        sys.stdout.flush()
+class Looked(Protocol):
+    """What a cluster is asked by whoever looks on: `Reassigner`."""
+
+    async def ongoing(self) -> tuple[Move, ...]:
+        """What moves."""
+
+    async def sizes_at(
+        self, nodes: Iterable[int], places: Iterable[Place] | None
+    ) -> tuple[dict[tuple[Place, int], int], dict[int, int]]:
+        """Bytes of each partition at each of these brokers, and the room that they have."""
+
+    async def who_runs(self) -> tuple[int, ...]:
+        """Brokers that are not fenced."""
+
+
+async def look(reassigner: Looked, situation: Situation, moves: tuple[Move, ...]) -> None:
+    """Tell how far these are until none of them moves any more."""
+    targets = {node for each in moves for node in set(each.after) - set(each.before)}
+    loop = asyncio.get_running_loop()
+    told_s = 0.0
+    told: Progress | None = None
+    while True:
+        under_way = {Place(each.topic, each.partition) for each in await reassigner.ongoing()}
+        mine = [Place(each.topic, each.partition) for each in moves]
+        there, _free = await reassigner.sizes_at(targets, [each for each in mine if each in under_way])
+        running = await reassigner.who_runs()
+        found = progress(moves, situation.sizes, under_way, there, running)
+        since_s = loop.time() - told_s
+        if told is None or found.over or since_s >= TELL_S:
+            _tell(found, 0 if told is None else (found.copied_bytes - told.copied_bytes) / since_s)
+            if found.missing and (told is None or found.missing != told.missing):
+                complain(f"broker {', '.join(map(str, found.missing))} is to copy, and does not run: start it")
+            told_s, told = loop.time(), found
+        if found.over:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _tell(found: Progress, bytes_per_s: float) -> None:
+    rate = f", {told_bytes(bytes_per_s)}/s" if bytes_per_s > 0 and not found.over else ""
+    print(
+        f"moved {found.moved} of {found.partitions} partitions, {told_bytes(found.copied_bytes)} of "
+        f"{told_bytes(found.total_bytes)} copied{rate}"
+    )
+    sys.stdout.flush()
 
 
 async def _cancel(client: ClusterClient) -> int:

@@ -315,7 +315,13 @@ class Reassigner:
         )
 
         async def attempt() -> None:
-            answer = await self._to(node, ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
+            key, expect = ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsResponse
+            try:
+                answer = await self._to(node, key, request, expect)
+            except ConnectionFailed:
+                if node is None or node in (await self._client.refresh(())).nodes:
+                    raise
+                answer = await self._to(None, key, request, expect)  # ours take it for who is away, Kafka's refuse
             for each in answer.responses:
                 if each.error_code not in GONE_OR_NONE:
                     raise fault(each.error_code, f"settings of {each.resource_name!r}", each.error_message)
@@ -323,19 +329,12 @@ class Reassigner:
         await self._client.retrying(attempt)
 
     async def _to(self, node: int | None, key: ApiKey, request: Any, expect: Any) -> Any:
-        """Settings of a broker are its own to tell and to take, in Apache Kafka; of topics any broker's.
-
-        Those of one that is away any broker of ours takes, and Apache Kafka refuses.
-        """
-        if node is not None and node not in self._client.view.nodes:
-            await self._client.refresh(())
-        if node is None or node not in self._client.view.nodes:
+        """Settings of a broker are its own to tell and to take, in Apache Kafka; of topics any broker's."""
+        if node is None:
             return await self._client.call(key, request, expect)
-        try:
-            return await self._client.call_node(node, key, request, expect)
-        except ConnectionFailed:
-            await self._client.refresh(())  # it may have been missed by now
-            raise
+        if node not in self._client.view.nodes:
+            await self._client.refresh(())
+        return await self._client.call_node(node, key, request, expect)
 
 
 def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:

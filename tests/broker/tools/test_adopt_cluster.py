@@ -13,6 +13,7 @@ import pytest
 
 from tests.broker.broker_world import running_broker
 from tests.broker.quorum import kafka_records as kafka
+from tests.broker.tools.test_adopt import Failing, tree
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
 from tidemill.broker.quorum.batches import sound_batches
 from tidemill.broker.quorum.control import Voters, control_batch
@@ -185,6 +186,32 @@ def test_a_node_keeps_its_place_in_the_cluster(data: Path) -> None:
     assert epoch_held(directory, closed_in_order=True) == 6
     with pytest.raises(AdoptRefused, match="already"):
         adopt.plan(directory, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_wherever_it_is_cut_short_it_can_be_finished(data: Path, tmp_path: Path, was_killed: bool) -> None:
+    if was_killed:
+        (data / CLEAN_SHUTDOWN).unlink()
+
+    def take_over(folder: Path, disk: OsDirectory) -> None:
+        adopt.carry_out(disk, adopt.plan(OsDirectory(folder), now_ms=NOW_MS, was_killed=was_killed))
+
+    reference = shutil.copytree(data, tmp_path / "reference")
+    take_over(reference, OsDirectory(reference))
+    for number in range(20):
+        cut = shutil.copytree(data, tmp_path / str(number))
+        failing = Failing(cut)
+        failing.left = number
+        try:
+            take_over(cut, failing)
+        except OSError:
+            if not (cut / FOLDER / ELECTION_STATE).exists():
+                take_over(cut, OsDirectory(cut))
+            assert tree(cut) == tree(reference)
+            continue
+        assert number > 5, "every change was tried"
+        return
+    pytest.fail("it never came to an end")
 
 
 def test_a_folder_that_was_not_closed_in_order_is_refused_unless_its_machine_stayed_up(data: Path) -> None:

@@ -1,5 +1,6 @@
 """Replicas moved by `tidemill cluster balance`, at real nodes with a writer that does not stop"""
 
+import asyncio
 import json
 import os
 import signal
@@ -23,12 +24,16 @@ from confluent_kafka.admin import (
 )
 from typer.testing import CliRunner, Result
 
-from tidemill.cluster.balance_cli import Unfinished
+from tidemill.cluster import balance_cli
+from tidemill.cluster.balance_cli import Unfinished, look
 from tidemill.cluster.cli import app
+from tidemill.cluster.moving import Situation
+from tidemill.core.client.balance import Holdings, Move, Place
 from tidemill.demo.pipeline import free_ports
 from tidemill.services import Cluster
 
 TOPIC, PARTITIONS = "t", 8
+MOVE = Move(topic=TOPIC, partition=0, before=(1,), after=(2,))
 VALUE = b"x" * 4000
 OWN_RATE = ConfigEntry("leader.replication.throttled.rate", "777", incremental_operation=AlterConfigOpType.SET)
 
@@ -149,6 +154,39 @@ def throttle_of(cluster: Cluster) -> list[str]:
         for name, entry in admin.describe_configs([resource])[resource].result(10).items()
         if "replication.throttled" in name and not entry.is_default
     ]
+
+
+class Slow:
+    """Of a reassigner what is looked at: a partition that is copied in three looks, ten bytes each."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def ongoing(self) -> tuple[Move, ...]:
+        """It is on its way until the fourth look."""
+        self.looks += 1
+        return (MOVE,) if self.looks < 4 else ()
+
+    async def sizes_at(self, _nodes: object, _places: object) -> tuple[dict[tuple[Place, int], int], dict[int, int]]:
+        """What has come."""
+        return {(Place(TOPIC, 0), 2): 10 * self.looks}, {}
+
+    async def who_runs(self) -> tuple[int, ...]:
+        """Everybody."""
+        return (1, 2)
+
+
+def test_the_rate_is_told_from_the_second_line_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(balance_cli, "TELL_S", 0.0)
+    monkeypatch.setattr(balance_cli, "LOOK_S", 0.01)
+    situation = Situation(holdings=Holdings(racks={}, replicas={}), sizes={Place(TOPIC, 0): 30})
+    asyncio.run(look(Slow(), situation, (MOVE,)))
+    first, *lines, last = capsys.readouterr().out.splitlines()
+    assert first == "moved 0 of 1 partitions, 10 B of 30 B copied"
+    assert [line.rpartition(", ")[2].endswith("/s") for line in lines] == [True, True]
+    assert last == "moved 1 of 1 partitions, 30 B of 30 B copied"
 
 
 @pytest.mark.integration

@@ -30,6 +30,7 @@ async def test_one_node_has_nowhere_to_move_to_and_says_so(tidemill_broker: "Ser
         assert found.sizes[PLACE] >= 0
         assert found.free[node] > 0
         assert found.ongoing == ()
+        assert await reassigner.sizes_at([node + 1], None) == ({}, {}), "nobody else speaks for one that is away"
 
         refused = await reassigner.move({PLACE: (node, node + 1), Place(TOPIC, 1): (node,)})
         assert list(refused) == [PLACE]
