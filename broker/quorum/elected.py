@@ -29,6 +29,7 @@ from tidemill.broker.quorum.election_state import ElectionStateFile
 from tidemill.broker.quorum.incoming import IncomingSnapshot
 from tidemill.broker.quorum.log_batches import FetchedDataRefused, decode_log
 from tidemill.broker.quorum.member import QuorumReplica, QuorumState
+from tidemill.broker.quorum.own_time import OwnTime
 from tidemill.broker.quorum.raft.actions import (
     Action,
     Append,
@@ -183,6 +184,7 @@ class Elected:
         self._transport = transport
         self._identity = identity
         self._clock = clock
+        self._time = OwnTime(clock, again_ms=2 * settings.fetch_wait_max_ms)  # by then a leader has answered
         self._thread = thread
         self._settings = settings
         self._on_failure = on_failure
@@ -195,7 +197,7 @@ class Elected:
             voters=voters,
             settings=settings,
             rng=chance,
-            now_ms=self._now_ms(),
+            now_ms=self._time.now_ms(),
             directory_id=identity.directory_id,
             endpoints=identity.endpoints,
             bootstrap=bootstrap,
@@ -249,7 +251,7 @@ class Elected:
         machine, me = self.machine, self._identity.node_id
         known = dict(machine.replicas)
         now_ms = self._clock.now_ms()
-        ahead_ms = now_ms - self._now_ms()  # from the machine's time to that of day
+        ahead_ms = now_ms - self._time.now_ms()  # from the machine's time to that of day
 
         def replica(node_id: int, directory_id: uuid.UUID) -> QuorumReplica:
             if node_id == me:
@@ -369,31 +371,30 @@ class Elected:
         finally:
             self._stop_deciding()
 
-    def _now_ms(self) -> int:
-        return int(self._clock.monotonic() * 1000)
-
     def _put(self, event: Event) -> None:
         self._events.append(event)
         self._arrived.set()
 
     async def _next_event(self) -> Event:
+        stood_still = False
         while not self._events:
             self._arrived.clear()
-            deadline_ms = self.machine.next_deadline_ms()
-            wait_s = None if deadline_ms is None else max(0, deadline_ms - self._now_ms()) / 1000
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(self._time.listen(self.machine.next_deadline_ms())):
                     await self._arrived.wait()
             except TimeoutError:
-                return Tick()
+                if self._time.is_over(late_too=stood_still):
+                    return Tick()
+                stood_still = True
+        self._time.work()
         return self._events.popleft()
 
     async def _take(self, event: Event) -> None:
         try:
-            for action in self.machine.step(event, self._now_ms()):
+            for action in self.machine.step(event, self._time.now_ms()):
                 await self._do(action)
-            if self._floor_end != self._store.durable_end and self._now_ms() >= self._floor_due_ms:
-                self._floor_end, self._floor_due_ms = self._store.durable_end, self._now_ms() + FLOOR_INTERVAL_MS
+            if self._floor_end != self._store.durable_end and self._time.now_ms() >= self._floor_due_ms:
+                self._floor_end, self._floor_due_ms = self._store.durable_end, self._time.now_ms() + FLOOR_INTERVAL_MS
                 await self._thread.run(self._store.sync_floor)
             await self._settle()
         except CommittedDataLost as error:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -14,7 +15,7 @@ from tidemill.broker.quorum.broker_life import BrokerIdentity, BrokerLife
 from tidemill.broker.quorum.channel import ControllerChannel
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
 from tidemill.broker.quorum.delta import ImageDelta
-from tidemill.broker.quorum.disk_thread import DiskThread
+from tidemill.broker.quorum.disk_thread import DiskThread, ResultT
 from tidemill.broker.quorum.elected import Elected, Identity
 from tidemill.broker.quorum.election_state import ElectionStateFile
 from tidemill.broker.quorum.lifecycle import LifeSettings
@@ -50,6 +51,8 @@ class Wires:
         self.apart: set[frozenset[str]] = set()
         self.deaf: set[tuple[str, str]] = set()
         """From whom to whom nothing gets, though it does the other way."""
+        self.asked = Counter[str]()
+        """How often each kind of request was sent."""
 
     def transport(self, host: str) -> "Wire":
         """Of one node."""
@@ -71,6 +74,7 @@ class Wire:
 
     async def call(self, address: Address, request: Message, *, timeout_s: float) -> Message:
         call = encode_call(request, 18 if type(request).__name__ == "FetchRequest" else _newest(request))
+        self._wires.asked[type(request).__name__] += 1
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wires.pass_on(self._host, address.host)
@@ -100,6 +104,17 @@ def _newest(request: Message) -> int:
     return found.max_version
 
 
+class SlowDisk(DiskThread):
+    """Whatever it is asked for from now on takes `more_s` longer."""
+
+    more_s = 0.0
+
+    async def run(self, call: Callable[[], ResultT]) -> ResultT:
+        if self.more_s:
+            await asyncio.sleep(self.more_s)
+        return await super().run(call)
+
+
 class Node:
     """One machine: its disk stays, its lives come and go."""
 
@@ -112,6 +127,7 @@ class Node:
         self._stage = stage
         self._work: list[asyncio.Task[None]] = []
         self._threads: VirtualThreads | None = None
+        self.thread: SlowDisk
         self.store: MetadataStore
         self.member: Elected
         self.controller: Controller
@@ -123,7 +139,7 @@ class Node:
         stage = self._stage
         address = Address(self.host, PORT)
         self._threads = VirtualThreads(stage.loop, random.Random(stage.rng.getrandbits(64)))
-        thread = DiskThread(self._threads.pool("metadata", 2))
+        thread = self.thread = SlowDisk(self._threads.pool("metadata", 2))
         store = self.store = MetadataStore(self.disk.root, replicated=True)
         election = ElectionStateFile(self.disk.root)
         wire = stage.wires.transport(self.host)
@@ -163,8 +179,12 @@ class Node:
         self.active = ActiveController(self.controller, self.member.serve, clock=stage.clock)
         self.channel = ControllerChannel(self.member, wire, self.active.serve)
         await wire.serve(address, self.active.serve)
-        work = (self.member.run, self.controller.run, self.controller.keep_snapshots, self.active.run)
+        work = (self._take_part, self.controller.run, self.controller.keep_snapshots, self.active.run)
         self._work = [asyncio.ensure_future(self._keep(each)) for each in work]
+
+    async def _take_part(self) -> None:
+        await asyncio.sleep(self._stage.begins_after_s)
+        await self.member.run()
 
     async def _keep(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -247,6 +267,8 @@ class Stage:
         self.loop = VirtualLoop(random.Random(self.rng.getrandbits(64)))
         self.clock = Clock(self.loop)
         self.snapshot_bytes = snapshot_bytes
+        self.begins_after_s = 0.0
+        """So long nodes have to do with themselves before they take part."""
         self.wires = Wires(random.Random(self.rng.getrandbits(64)))
         self.voters = parse_voters(",".join(f"{each}@node-{each}:{PORT}" for each in range(1, nodes + 1)))
         self.members: list[Member] = []

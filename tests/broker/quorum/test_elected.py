@@ -103,6 +103,64 @@ def test_a_leader_that_is_cut_off_decides_nothing_and_another_does(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_who_stood_still_blames_nobody(seed: int) -> None:
+    """All event loops stop, for longer than any leader is waited for or goes on without followers."""
+
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        await stage.agree()
+        epoch = leader.member.machine.epoch
+        for seconds in (2.5, 4.0, 9.0):
+            await asyncio.sleep(1.0 + stage.rng.random())
+            stage.loop.spend(seconds)
+            await asyncio.sleep(3.0)
+            assert [each.member.machine.epoch for each in stage.nodes.values()] == [epoch] * 3
+            assert leader.controller.leads
+        await leader.create("t")
+        await stage.agree()
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_follower_whose_disk_was_slow_stays_with_its_leader(seed: int) -> None:
+    async def course(stage: Stage) -> None:
+        await stage.start()
+        leader = await stage.leader()
+        await stage.register(leader)
+        await stage.agree()
+        await asyncio.sleep(2.0 + stage.rng.random())
+        votes = stage.wires.asked["VoteRequest"]
+        for node in stage.others(leader):
+            node.thread.more_s = 2.2  # which is longer than they wait for a leader
+        made = asyncio.ensure_future(leader.create("t"))
+        await asyncio.sleep(1.5)
+        for node in stage.others(leader):
+            node.thread.more_s = 0.0
+        assert not made.done(), "nobody has it on its disk but the leader"
+        assert (await made).error is None
+        await asyncio.sleep(3.0)
+        assert stage.wires.asked["VoteRequest"] == votes, "nobody looks for another"
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nodes_that_take_long_to_begin_do_not_all_stand_for_election_at_once(seed: int) -> None:
+    """The chance that keeps candidates apart is in how long they listen, not in how long they took to begin."""
+
+    async def course(stage: Stage) -> None:
+        stage.begins_after_s = 3.0
+        await stage.start()
+        await stage.leader()
+        assert max(each.member.machine.epoch for each in stage.nodes.values()) == 1
+
+    Stage(seed).run(course)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_who_is_far_behind_gets_a_snapshot(seed: int) -> None:
     async def course(stage: Stage) -> None:
         await stage.start()
