@@ -3,8 +3,9 @@
 What a vote that was forgotten does harm by is seldom there by chance: two candidates of one epoch who do not hear of
 each other, a voter that both of them ask, and its death between the one and the other. So in one cluster of four
 whoever leads the quorum dies every few seconds and is back at once, the other controllers are in two halves meanwhile
-that do not hear each other, what asks for a vote or tells of a new leader takes its time, and who has given its vote
-away often dies then, and is back at once.
+that do not hear each other, and what asks for a vote or tells of a new leader takes its time. Who has given its vote
+away dies now and then, and is back at once; mostly so where somebody else wants to lead in that epoch, who does not
+hear of the one that got it.
 
 A chance of its own decides all that: a world without it is what it would be if there were none.
 """
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from tests.sim.world.events import Fault
 from tests.sim.world.node import SimulatedNode
+from tests.sim.world.topology import name_of
+from tidemill.broker.quorum.raft.machine import QuorumMachine
+from tidemill.broker.quorum.raft.member import Role
 from tidemill.broker.quorum.raft.messages import VoteRequest, VoteResponse
 from tidemill.broker.quorum.raft.wire import answer_from_wire, request_from_wire
 from tidemill.core.runtime.virtual_time import place
@@ -56,25 +60,28 @@ class Elections:
         while not self._world.enough:
             await asyncio.sleep(self._rest_s * (0.5 + self._rng.random()))
             if not self._world.enough:
-                apart = self._begin()
+                self._begin()
                 await asyncio.sleep(APART_S)
-                for one, other in apart:
-                    self._world.network.heal(one, other)
-                    self._world.network.heal(other, one)
 
-    def _begin(self) -> list[tuple[str, str]]:
-        """End the leader's life, and part the others; returns who is parted from whom."""
+    def _begin(self) -> None:
+        """End the leader's life, and part the others."""
         first = self._leader() or self._rng.choice(self._world.controllers)
         others = [node.name for node in self._world.controllers if node is not first]
         self._rng.shuffle(others)
         half = len(others) // 2
-        apart = [(one, other) for one in others[:half] for other in others[half:]]
-        for one, other in apart:
-            self._world.network.cut(one, other)
-            self._world.network.cut(other, one)
+        for one in others[:half]:
+            for other in others[half:]:
+                self._part(one, other)
         self._note("election")
         self._end(first)
-        return apart
+
+    def _part(self, one: str, other: str) -> None:
+        """For a while they do not hear each other."""
+        network = self._world.network
+        for way in ((one, other), (other, one)):
+            network.cut(*way)
+            with place("world"):
+                self._world.loop.call_later(APART_S, network.heal, *way)
 
     def _end(self, node: SimulatedNode) -> None:
         power = self._rng.random() < 0.3 and "power_cut" in self._world.plan.faults
@@ -82,10 +89,14 @@ class Elections:
 
     def _leader(self) -> SimulatedNode | None:
         for node in self._world.controllers:
-            member = None if node.inside is None or node.inside.place is None else node.inside.place.member
-            if member is not None and member.machine.leads:
+            machine = self._machine(node)
+            if machine is not None and machine.leads:
                 return node
         return None
+
+    @staticmethod
+    def _machine(node: SimulatedNode) -> QuorumMachine | None:
+        return None if node.inside is None or node.inside.place is None else node.inside.place.member.machine
 
     def _note(self, what: str) -> None:
         self._world.happened(Fault(self._world.loop.time(), "world", what))
@@ -105,13 +116,28 @@ class Elections:
             return
         asked = _asked(message)
         told = answer_from_wire(asked, answer)
-        if not asked.pre_vote and isinstance(told, VoteResponse) and told.granted and self._rng.random() < 0.7:
+        if asked.pre_vote or not isinstance(told, VoteResponse) or not told.granted:
+            return
+        rivals = self._rivals(asked)
+        for each in rivals:
+            self._part(name_of(asked.candidate_id), each)
+        if self._rng.random() < (0.9 if rivals else 0.3):
+            what = "voter_of_two_dies" if rivals else "voter_dies"
             with place("world"):
-                self._world.loop.call_later(DIES_WITHIN_S * self._rng.random(), self._die, node, node.lives)
+                self._world.loop.call_later(DIES_WITHIN_S * self._rng.random(), self._die, node, node.lives, what)
 
-    def _die(self, node: SimulatedNode, lives: int) -> None:
+    def _rivals(self, asked: VoteRequest) -> list[str]:
+        """Who else wants to lead in that epoch."""
+        found = []
+        for node in self._world.controllers:
+            machine = self._machine(node)
+            if machine is not None and machine.role is Role.CANDIDATE and machine.epoch == asked.epoch:
+                found.append(node.name)
+        return [each for each in found if each != name_of(asked.candidate_id)]
+
+    def _die(self, node: SimulatedNode, lives: int, what: str) -> None:
         if node.life is not None and node.lives == lives and not self._world.enough:
-            self._note("voter_dies")
+            self._note(what)
             self._end(node)
 
 
