@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.peers import Peer
@@ -46,9 +46,21 @@ def new_topic(address: str, settings: dict[str, str]) -> str:
     name = f"faults-{uuid.uuid4().hex[:10]}"
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(30)
-    while name not in admin.list_topics(timeout=10).topics:
+    consumer, until = Consumer({"bootstrap.servers": address, "group.id": name}), time.monotonic() + 30
+    while not is_led(consumer, TopicPartition(name, 0)):
+        assert time.monotonic() < until, f"nobody leads {name}"
         time.sleep(0.05)
+    consumer.close()
     return name
+
+
+def is_led(consumer: Consumer, partition: TopicPartition) -> bool:
+    """Whether its leader takes it for its own: Apache Kafka's metadata has a new topic, and its leader, before that."""
+    try:
+        consumer.get_watermark_offsets(partition, timeout=10)
+    except KafkaException:
+        return False
+    return True
 
 
 def answer(address: str, topic: str, batch: bytes, version: int) -> Any:
