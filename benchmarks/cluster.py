@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from benchmarks import peers
 from benchmarks.broker import send
 from benchmarks.measure import emit, ratio, rss_mb
+from tidemill.free_ports import free_ports
 from tidemill.services import Cluster
 
 NODES = 3
@@ -54,14 +55,6 @@ class Target:
     stop: Callable[[int], None]
     restart: Callable[[int], None]
     """Start it again, once it has ended."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    found: set[int] = set()
-    while len(found) < count:
-        found.add(peers.free_port())
-    return sorted(found)
 
 
 @contextlib.contextmanager

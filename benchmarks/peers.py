@@ -21,6 +21,8 @@ from pathlib import Path
 
 import httpx
 
+from tidemill.free_ports import free_port
+
 KAFKA_VERSION = "4.3.1"
 DEBEZIUM_VERSION = "3.6.3.Final"
 SPARK_KAFKA_VERSION = "4.2.0"
@@ -178,13 +180,6 @@ def run_tool(main: str, arguments: Sequence[str], *, timeout_s: float = 300) -> 
     if done.returncode != 0:
         raise PeerError(f"{main} ended with {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def cluster_id() -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import peers
 from benchmarks.broker import Target, median, one_case, ratios
 from benchmarks.measure import emit
+from tidemill.free_ports import free_port
 from tidemill.services import Service
 
 CASES = {"1000B_16K": (1000, 16_384, 200_000), "1000B_1M": (1000, 1_048_576, 400_000)}
@@ -66,7 +67,7 @@ def security(shown: Certificate) -> Mapping[str, str]:
 def ours(home: Path, shown: Certificate) -> Iterator[Target]:
     """A Tidemill broker."""
     home.mkdir(parents=True)
-    port = peers.free_port()
+    port = free_port()
     settings = {
         "listeners": f"SSL://127.0.0.1:{port}",
         "ssl.keystore.location": str(shown.both),
