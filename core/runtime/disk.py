@@ -278,9 +278,9 @@ class OsFile:
     def close(self) -> None:
         """Give the file back; bytes handed out by `view_at` stay valid."""
         self._map = None
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # first: while it closes, its number may be another file's
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class OsDirectory:

@@ -142,9 +142,9 @@ class OverlayFile:
 
     def close(self) -> None:
         """Give the file back."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # first: while it closes, its number may be another file's
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class OverlayDirectory:

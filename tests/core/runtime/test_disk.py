@@ -20,6 +20,7 @@ from tidemill.core.runtime.disk import (
     lock_directory,
     raise_open_files_limit,
 )
+from tidemill.core.runtime.overlay import OverlayDirectory
 
 
 @pytest.fixture
@@ -166,6 +167,29 @@ def test_a_replacement_that_finds_no_room_takes_none(directory: OsDirectory) -> 
 def test_the_limit_of_open_files_is_raised_to_what_is_allowed() -> None:
     limit = raise_open_files_limit()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (limit, limit)
+
+
+@pytest.mark.parametrize("kind", [OsDirectory, OverlayDirectory])
+def test_a_descriptor_is_closed_once_however_many_close_at_the_same_time(
+    kind: type[OsDirectory] | type[OverlayDirectory], directory: OsDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second close would hit whatever else in the process has been given the number meanwhile."""
+    directory.replace("f", b"x")
+    file = kind(directory.path).open("f")
+    file.read_at(0, 1)
+    closed: list[int] = []
+    really = os.close
+
+    def slowly(descriptor: int) -> None:
+        closed.append(descriptor)
+        if len(closed) == 1:
+            file.close()  # as another thread may, while the system closes
+        really(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", slowly)
+        file.close()
+    assert len(closed) == 1
 
 
 def test_a_lock_holds_until_it_is_closed(directory: OsDirectory) -> None:
