@@ -29,15 +29,18 @@ from tidemill.broker.authorization import Requester
 from tidemill.broker.dispatch import BrokerServices
 from tidemill.broker.log.examination import Examination
 from tidemill.broker.log.partition import AppendResult, PartitionLog
+from tidemill.broker.log.producers import NOT_FOLLOWED
 from tidemill.broker.operations import Operation
-from tidemill.broker.partitions import find_replica, permitted_topic
+from tidemill.broker.partitions import find_hosted, permitted_topic
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_NONE, Replica
+from tidemill.broker.turned_away import TurnedAway
 from tidemill.core.errors import (
     InvalidTopicException,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
     NotEnoughReplicas,
+    NotLeaderOrFollower,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
 )
@@ -63,11 +66,11 @@ Outcome = AppendResult | KafkaError
 def find_place(
     broker: BrokerServices, who: Requester, name: str | None, topic_id: uuid.UUID, partition: int
 ) -> Replica:
-    """Where batches of `who` for that partition go; raises the error that says why nowhere."""
+    """Where batches of `who` for that partition go, led here or not; raises the error that says why nowhere."""
     topic = permitted_topic(broker, who, Operation.WRITE, name, topic_id)
     if topic.internal:
         raise InvalidTopicException(f"topic {topic.name!r} is written by the cluster only")
-    return find_replica(broker, topic, partition)
+    return find_hosted(broker, topic, partition)
 
 
 class _Waiting:
@@ -90,6 +93,7 @@ class Admission:
     """The doors of all partitions of one broker."""
 
     def __init__(self, threads: Threads = OS_THREADS) -> None:
+        self.turned_away = TurnedAway()
         self._queues: dict[PartitionLog, deque[_Waiting]] = {}
         self._threads = threads.pool("examine", THREADS)
         self._switching = _Switching()
@@ -112,6 +116,8 @@ class Admission:
     ) -> "Outcome | asyncio.Future[Outcome]":
         """Judge and store a client's batch, in place if it can be written to; or say when that will have happened."""
         partition_log, machine = replica.log, replica.machine
+        if self.turned_away:
+            self.turned_away.hand_over(replica, now_ms)
         try:
             if not machine.leads or (
                 acks == ACKS_ALL and (len(machine.isr) < partition_log.config.min_insync_replicas or machine.eligible)
@@ -120,7 +126,7 @@ class Admission:
                 try:
                     machine.check_in_sync(partition_log.config.min_insync_replicas)
                 except NotEnoughReplicas as error:
-                    partition_log.refuse(batch, error)
+                    partition_log.refuse(batch, error, followed_epoch=NOT_FOLLOWED, now_ms=now_ms)
                     raise
             if len(batch) >= HEADER_BYTES and batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
                 raise TransactionalIdAuthorizationFailed("a transactional batch without a transactional id")
@@ -132,7 +138,7 @@ class Admission:
                 if (result := self._examine_here(partition_log, found)) is not None:
                     return result
         except KafkaError as error:
-            return error
+            return _refused(replica, batch, error, now_ms)
         waiting = _Waiting(bytearray(batch), acks, now_ms, replica, produce_version)
         waiting.outcome.add_done_callback(partial(self._left, waiting))
         queue = self._queues.setdefault(partition_log, deque())
@@ -193,7 +199,7 @@ class Admission:
             if (result := self._examine_here(partition_log, found)) is not None:
                 return result
         except KafkaError as error:
-            return error
+            return _refused(waiting.replica, waiting.data, error, waiting.now_ms)
         except Exception as error:
             return _unexpected(error)
         if self._closed:
@@ -238,6 +244,13 @@ class Admission:
             waiting.work.cancel()
 
 
+def _refused(replica: Replica, batch: ByteBuffer, error: KafkaError, now_ms: int) -> KafkaError:
+    """The same error. Who does not lead, or is still cutting its log, may do otherwise before the next batch comes."""
+    if isinstance(error, NotLeaderOrFollower):
+        replica.log.refuse(batch, error, followed_epoch=replica.machine.leader_epoch, now_ms=now_ms)
+    return error
+
+
 def _stored(replica: Replica, examination: Examination, work: "asyncio.Future[ByteBuffer]") -> Outcome | None:
     """What becomes of a batch that was examined; None if that was for settings or an epoch that hold no more."""
     partition_log, machine = replica.log, replica.machine
@@ -248,7 +261,7 @@ def _stored(replica: Replica, examination: Examination, work: "asyncio.Future[By
             return None
         return partition_log.append_examined(examination, data)
     except KafkaError as error:
-        return error
+        return _refused(replica, examination.data, error, examination.now_ms)
     except asyncio.CancelledError:
         return KafkaStorageError("the broker is about to stop")
     except Exception as error:

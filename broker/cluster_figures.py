@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from tidemill.broker.following import Following
 from tidemill.broker.log.turns import Turns
-from tidemill.broker.quorum.changes import ChangeCounts
 from tidemill.broker.quorum.controller import Controller
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication import replicas as served
@@ -76,15 +76,12 @@ class ClusteredBroker(Protocol):
 
     replicas: served.Replicas
     controller: Controller
-    changes: ChangeCounts
+    following: Following
     place: "ClusterPlace | None"
 
     @property
     def node_id(self) -> int:
         """`node.id` of this broker."""
-
-    async def without_logs(self, turns: Turns) -> list[str]:
-        """Partitions that live here and cannot be used, for they have no log."""
 
 
 class _Count:
@@ -141,7 +138,7 @@ async def take_replicas(broker: ClusteredBroker, turns: Turns) -> Replicas:
         under_min_isr=count.under_min_isr,
         at_min_isr=count.at_min_isr,
         reassigning=count.reassigning,
-        offline=len(await broker.without_logs(turns)),
+        offline=len(await broker.following.without_logs(turns)),
         unusable=count.unusable,
         not_preferred=count.not_preferred,
         topics=len(image.topics),
@@ -153,7 +150,7 @@ async def take_replicas(broker: ClusteredBroker, turns: Turns) -> Replicas:
 
 def take_cluster(broker: ClusteredBroker) -> Cluster:
     """What is there to be read."""
-    controller, changes, place = broker.controller, broker.changes, broker.place
+    controller, changes, place = broker.controller, broker.following.changes, broker.place
     quorum, leads = controller.member.state(), controller.leads
     members = (*quorum.voters, *quorum.observers)
     log_end, brokers = controller.log_end_offset, controller.image.brokers.values()

@@ -24,8 +24,10 @@ def waits(place: "ClusterPlace", logs_are_open: bool) -> Iterator[Reason]:
     if life.stage is Stage.REGISTERING:
         unreached = f" ({place.unreached})" if place.unreached else ""
         leader = f"node {quorum.leader_id} leads them" if quorum.leader_id >= 0 else f"none of them leads{unreached}"
-        why = f"waiting for the active controller{trouble}; controllers {named(quorum.voters)}, {leader}"
-        yield Reason(what="cluster", why=why)
+        why = f"{trouble}; controllers {named(quorum.voters)}, {leader}"
+        if place.why_nobody_leads:
+            why = f": {place.why_nobody_leads}{unreached}"
+        yield Reason(what="cluster", why=f"waiting for the active controller{why}")
     elif life.stage is Stage.STARTING and logs_are_open:
         yield Reason(what="cluster", why=f"registered, and waiting for the active controller to let it in{trouble}")
 

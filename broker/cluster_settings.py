@@ -18,7 +18,6 @@ from tidemill.core.config import ConfigError, Value
 
 CONTROLLER = "controller"
 
-EVERY_INTERFACE = frozenset({"", "0.0.0.0", "::"})
 THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 SHUTDOWN_TIMEOUT_MS = 10_000
@@ -126,7 +125,7 @@ def _of_the_voters(
             "reach this one; for example listeners=PLAINTEXT://host:9092,CONTROLLER://host:9093 and "
             "controller.listener.names=CONTROLLER"
         )
-    elif told is not None and not voters and told.host in EVERY_INTERFACE:
+    elif told is not None and not voters and told.is_anywhere:
         yield (
             f"Configuration 'advertised.listeners' names no host for {told}, and the other controllers have to find "
             f"it: add {told.name}://HOST:{told.port}"
@@ -149,7 +148,7 @@ def _problems(values: Mapping[str, Value], listening: Listeners) -> list[str]:
         f"Configuration 'advertised.listeners' names no host for {each}, and the other nodes have to find it: add "
         f"{each.name}://HOST:{each.port}"
         for each in listening.listen
-        if listening.advertised.get(each.name, each).host in EVERY_INTERFACE
+        if listening.advertised.get(each.name, each).is_anywhere
     ]
     found += listening.control_problems
     if "broker" in roles and listening.inter_broker not in listening.specs:

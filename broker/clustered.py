@@ -94,7 +94,14 @@ LED_INTERVAL_S: Final = 0.5
 """How often a controller without a broker looks whether somebody leads."""
 
 GRANTED: Final = ErrorCode.NONE
-AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.REQUEST_TIMED_OUT})
+AGAIN: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
 """What the controller says of a whole AlterPartition that may be otherwise a moment later."""
 
 
@@ -290,17 +297,17 @@ class ClusterPlace:
         await self._thread.run(
             partial(open_logs, directory, self.controller, self._logs, broker.log_config, new_uuid, opened)
         )
-        broker.followed = opened
-        await broker.make_missing_logs()
+        broker.following.image = opened
+        await broker.following.make_missing_logs()
         for topic in opened.topics.values():
             broker.replicas.assign(topic, self._logs.high_watermarks)
         records = broker.groups.replay(opened)
         missed = ImageDelta.between(opened, self.controller.image)
-        self.controller.watch(broker.hear)
+        self.controller.watch(broker.following.hear)
         self.controller.watch(self._taken)
-        self.controller.subscribe(broker.follow)
-        broker.hear(missed)
-        await broker.follow(missed)
+        self.controller.subscribe(broker.following.follow)
+        broker.following.hear(missed)
+        await broker.following.follow(missed)
         start(self._look_after_the_disk(broker))
         for work in (
             fetchers.run,
@@ -408,7 +415,7 @@ class ClusterPlace:
                     "waiting for the active controller",
                     leader_id=self.member.leader_id,
                     **self._asked(),
-                    reason=self.life.machine.trouble or self._why_nobody_leads() or "no answer yet",
+                    reason=self.why_nobody_leads or self.life.machine.trouble or "no answer yet",
                 )
             elif self.life.machine.stage is Stage.STARTING:
                 log.warning(
@@ -420,7 +427,7 @@ class ClusterPlace:
         while self.member.leader_id < 0:
             await asyncio.sleep(TELL_INTERVAL_S)
             if self.member.leader_id < 0:
-                reason = self._why_nobody_leads() or "no majority of the voters has elected one: start the others"
+                reason = self.why_nobody_leads or "no majority of the voters has elected one: start the others"
                 log.warning("waiting for a controller that leads", **self._asked(), reason=reason)
 
     async def _note_that_somebody_leads(self) -> None:
@@ -445,7 +452,8 @@ class ClusterPlace:
         """Which members of the quorum have not answered when they were asked last, and why."""
         return "; ".join(self.member.unreached.values())
 
-    def _why_nobody_leads(self) -> str:
+    @property
+    def why_nobody_leads(self) -> str:
         """Of a node that has never heard of any voters, which may be one of a cluster that nobody has begun."""
         if len(self.member.machine.voters) or self.member.leader_id >= 0:
             return ""

@@ -90,7 +90,8 @@ _IDENTITY = (
     _list(
         "advertised.listeners",
         (),
-        "Addresses told to clients. When not set, a client is told the address that it connected to.",
+        "Addresses told to clients. When not set, a client is told the host of the listener, or where that is every "
+        "interface the address that it connected to, or with TLS the full name of this machine.",
         importance=_HIGH,
     ),
     _list(

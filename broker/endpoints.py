@@ -1,16 +1,21 @@
 """Advertised addresses, where clients are told to connect
 
-A client must be told an address that it can reach. `advertised.listeners` says so explicitly, per listener; without it
-the address that the client has just connected to is one that works. Other brokers are told as they have registered,
+A client must be told an address that it can reach, and the same one by every broker: a certificate is about a name, and
+a client that checks it has to be sent there by that name. So `advertised.listeners` says it, else `listeners`, as in
+Kafka. Where that is every interface of the machine it says nothing: there a listener that speaks TLS has the full name
+of the machine, as in Kafka, and any other one the address that the client has just connected to, which works; a node
+with others refuses to start like that. Other brokers are told as they have registered,
 under the listener that the client came by: one that does not have it is not there for this client, nor is one that is
 fenced.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import BrokerServices, Peer, RequestContext
+from tidemill.broker.listeners import ListenAddress
 from tidemill.broker.quorum.image import BrokerImage, PartitionImage
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.core.error_code import ErrorCode
@@ -29,21 +34,32 @@ def end_points_of(config: BrokerConfig, bound: Sequence[int] = ()) -> tuple[Brok
     """What a broker registers; `bound` are the ports that its listeners have, once they are open."""
     found = []
     for index, address in enumerate(config.listen):
-        told = config.advertised.get(address.name, address)
+        told = config.listening.told(address.name) or address
         port = told.port or (bound[index] if bound else address.port)
         number = config.listening.specs[address.name].protocol.value
         found.append(BrokerEndpoint(name=address.name, host=told.host, port=port, security_protocol=number))
     return tuple(found)
 
 
+def nameless(config: BrokerConfig) -> tuple[ListenAddress, ...]:
+    """The listeners that speak TLS and say no name that a certificate could be about."""
+    listening = config.listening
+    encrypted = [each for each in listening.listen if listening.specs[each.name].protocol.has_tls]
+    return tuple(each for each in encrypted if each.is_anywhere and each.name not in listening.advertised)
+
+
+def named(config: BrokerConfig, host: str) -> BrokerConfig:
+    """The same with `host` for those that say none."""
+    named_so = {each.name: ListenAddress(each.name, host, 0) for each in nameless(config)}
+    return replace(config, listening=replace(config.listening, advertised={**config.advertised, **named_so}))
+
+
 def own_endpoint(broker: BrokerServices, ctx: RequestContext | Peer) -> Endpoint:
     """This broker, as the client behind `ctx` can reach it."""
-    advertised = broker.config.advertised.get(ctx.listener)
-    rack = broker.config.broker_rack
-    if advertised is not None:
-        port = advertised.port or ctx.server_port or broker.port
-        return Endpoint(broker.node_id, advertised.host, port, rack)
-    return Endpoint(broker.node_id, ctx.server_host or broker.host, ctx.server_port or broker.port, rack)
+    told = broker.config.listening.told(ctx.listener)
+    host = ctx.server_host or broker.host if told is None or told.is_anywhere else told.host
+    port = (told and told.port) or ctx.server_port or broker.port
+    return Endpoint(broker.node_id, host, port, broker.config.broker_rack)
 
 
 def endpoint_of(broker: BrokerServices, ctx: RequestContext | Peer, registered: BrokerImage) -> Endpoint | None:

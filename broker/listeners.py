@@ -6,7 +6,8 @@ are read by Kafka's rules, with its sentences where it has some. A setting behin
 listener only.
 
 Where Kafka asks for more than one node needs, less is enough: the listener that brokers use among themselves need not
-be named, and without `advertised.listeners` a client is told the address that it has connected to.
+be named, and a node by itself that listens at every interface and has no `advertised.listeners` tells a client the
+address that it has connected to.
 
 Among nodes each is a client of the others, on the terms of the listener that it reaches them by: so a broker has terms
 for the controllers' listener too, where it has none of that name itself, and a controller that is no broker for the
@@ -34,6 +35,7 @@ from tidemill.core.security.tls_settings import (
 
 DEFAULT_PROTOCOL_MAP = ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT")
 PREFIX = "listener.name."
+EVERY_INTERFACE = frozenset({"", "0.0.0.0", "::"})
 _END_POINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 _PORT_MAX = 65_535
 
@@ -64,6 +66,11 @@ class ListenAddress:
     name: str
     host: str
     port: int
+
+    @property
+    def is_anywhere(self) -> bool:
+        """Whether it is every interface of the machine: nothing that anybody could be told."""
+        return self.host in EVERY_INTERFACE
 
     def __str__(self) -> str:
         return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
@@ -98,6 +105,10 @@ class Listeners:
     control: ListenerSpec | None = None
     control_problems: tuple[str, ...] = ()
     advertised_controllers: Mapping[str, ListenAddress] = field(default_factory=dict)
+
+    def told(self, name: str) -> ListenAddress | None:
+        """What is said of the address of a listener for clients: as it is advertised, else as it is."""
+        return self.advertised.get(name) or next((each for each in self.listen if each.name == name), None)
 
 
 def is_prefixed(name: str) -> bool:
@@ -299,7 +310,7 @@ def _contradictions(
             f"{','.join(strangers)}. The valid options based on the current configuration are {options}"
         )
     for each in advertised.values():
-        if each.host in ("0.0.0.0", "::"):
+        if each.host and each.is_anywhere:
             yield (
                 f"advertised.listeners cannot use the nonroutable meta-address {each.host}. Use a routable IP address."
             )

@@ -5,9 +5,7 @@ locked and identified, the metadata log replayed, partition folders compared wit
 (`tidemill.broker.opening`), groups replayed, the node registered, and only then are clients let in. Closing goes the
 other way round.
 
-Afterwards the node follows the image, by what changed in it. What is in memory (groups, roles of partitions, limits)
-changes with the commit; files take their time: a new partition gets its log before its creation is answered, a deleted
-topic loses its logs, changed settings reach the logs they are about.
+Afterwards the node follows the image (`following`).
 
 Not here: any decision about requests (handlers, machines) and command lines (`tidemill.broker.cli`).
 """
@@ -29,10 +27,11 @@ from tidemill.broker.admission import Admission
 from tidemill.broker.authorization import ALLOW_ALL, Authorizer
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import NONE_LATER, Dispatcher, LaterRoutes, Route
-from tidemill.broker.endpoints import end_points_of
+from tidemill.broker.endpoints import end_points_of, named, nameless
 from tidemill.broker.fetch_sessions import FetchSessions
 from tidemill.broker.first_routes import FIRST, LATER
 from tidemill.broker.folders import still_there
+from tidemill.broker.following import REPAIR_INTERVAL_S, Following
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from tidemill.broker.groups.table import GroupLimits
 from tidemill.broker.listeners import ListenAddress, ListenerSpec
@@ -42,13 +41,10 @@ from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.identity import is_claimed
 from tidemill.broker.log.store import CHECKPOINT_INTERVAL_S, LogStore
 from tidemill.broker.log.threads import LogThreads
-from tidemill.broker.log.turns import Turns
 from tidemill.broker.opening import StartRefused as StartRefused
 from tidemill.broker.opening import open_logs, open_metadata, usable
 from tidemill.broker.producer_ids import ProducerIds
-from tidemill.broker.quorum.changes import ChangeCounts
 from tidemill.broker.quorum.controller import Controller, SnapshotRules
-from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.metadata import NewTopic, Rules, TopicImage
 from tidemill.broker.quorum.rules import UNCLEAN_KEY
 from tidemill.broker.quorum.store import ELECTION_STATE, FOLDER, MetadataCorruptError, MetadataStore, why_not_ours
@@ -72,9 +68,6 @@ if TYPE_CHECKING:
     from tidemill.broker.watching import Watch
 
 log = structlog.get_logger("tidemill.broker.node")
-
-REPAIR_INTERVAL_S: Final = 30
-"""How often a log that could not be made (full disk) is tried again."""
 
 METADATA_THREADS: Final = 2
 """One for decisions, one for the snapshot that is written meanwhile."""
@@ -128,12 +121,19 @@ class Broker:
         self.meter = None if config.metrics_address is None else RequestMeter(clock.monotonic)
         self.dispatcher = Dispatcher(self, routes, later, notes_errors=self.meter is not None)
         self.servers: list[Server] = []
-        self.changes = ChangeCounts(config.node_id)
         self.jobs = around.new_jobs()
         self.stop = asyncio.Event()
         self.failure: OSError | None = None
-        self.followed = controller.image  # the last image that the logs have caught up with
-        self._behind: set[str] = set()  # topics that were not made what it says
+        self.following = Following(
+            config.node_id,
+            controller,
+            logs,
+            replicas,
+            groups,
+            monotonic=clock.monotonic,
+            settings=self.log_config,
+            new_settings=self._take_live_settings,
+        )
         self._take_live_settings()
 
     # --- what handlers see
@@ -206,68 +206,13 @@ class Broker:
             )
         )
 
-    # --- following the image
+    # --- settings
 
     def log_config(self, topic: TopicImage | None) -> LogConfig:
         """The settings that a topic's logs obey."""
         layers = self.config_layers()
         settings = topic_settings(topic.configs if topic else {}, layers)
         return LogConfig.of({**settings, "record.validation": record_validation(layers)})
-
-    def hear(self, delta: ImageDelta) -> None:
-        """Let what is in memory be what was committed; called before anybody else sees the image."""
-        self.changes.hear(delta)
-        self.groups.image_changed(delta.after, frozenset(delta.gone))  # offsets are judged by the image
-        for name in delta.gone:
-            self.replicas.forget(name)
-        for name in delta.topics:
-            topic = delta.after.topics.get(name)
-            if topic is not None:
-                self.replicas.tell(topic)
-                self._roles_changed(topic)
-        if delta.broker_configs:
-            self._take_live_settings()
-
-    async def follow(self, delta: ImageDelta) -> None:
-        """Make the logs what the image says; a topic about which that cannot be done is tried again later."""
-        for name in delta.gone:
-            self._behind.discard(name)
-            try:
-                await self.logs.delete(name)
-            except OSError as error:  # the next start finds the folder and knows that its topic is gone
-                log.error("files of a deleted topic are still there", topic=name, reason=str(error))
-            except Exception:
-                log.exception("a deleted topic is still there", topic=name)
-        before, after = delta.before.topics, delta.after.topics
-        turns = Turns(self.clock.monotonic)
-        for topic in [after[name] for name in (after if delta.broker_configs else delta.topics) if name in after]:
-            await turns.give_way()
-            old = before.get(topic.name)
-            differs = old is not None and (delta.broker_configs or old.configs != topic.configs)
-            await self._follow_topic(topic, obey=bool(differs))
-        self.followed = delta.after
-
-    async def _follow_topic(self, topic: TopicImage, *, obey: bool) -> None:
-        """Let `topic` have its logs, and these its settings if there are others to `obey`."""
-        try:
-            await self._make_logs(topic)
-            if obey:
-                await self.logs.apply_config(topic.name, self.log_config(topic))
-            self._assign(topic)
-        except Exception:  # a bug about one topic keeps no other from what it is to become
-            log.exception("a topic is not what the metadata says", topic=topic.name)
-            self._behind.add(topic.name)
-
-    def _assign(self, topic: TopicImage) -> None:
-        """Give the logs of `topic` their replicas, by what is committed now; it may be gone by now."""
-        current = self.controller.image.topics.get(topic.name)
-        if current is not None and current.topic_id == topic.topic_id:
-            self.replicas.assign(current)
-            self._roles_changed(current)
-
-    def _roles_changed(self, topic: TopicImage) -> None:
-        if topic.name == OFFSETS_TOPIC:
-            self.groups.take_up()
 
     def _take_live_settings(self) -> None:
         layers = self.config_layers()
@@ -277,57 +222,6 @@ class Broker:
         self.logs.producer_id_expiration_ms = producer_id_expiration_ms(layers)
         if self.place is not None:
             self.place.take_live_settings(layers)
-
-    async def make_missing_logs(self) -> None:
-        """Make the logs of all partitions that live here and have none, as far as the image has been followed."""
-        turns = Turns(self.clock.monotonic)
-        for topic in list(self.followed.topics.values()):
-            await turns.give_way()
-            current = self.controller.image.topics.get(topic.name)
-            if current is not None and current.topic_id == topic.topic_id:
-                if topic.name in self._behind:
-                    self._behind.discard(topic.name)
-                    await self._follow_topic(current, obey=True)
-                else:
-                    await self._make_logs(current)
-
-    async def _make_logs(self, topic: TopicImage) -> None:
-        """Make what `topic` lacks, as long as it is there: it may be deleted while this waits for the disk."""
-
-        def still_wanted() -> bool:
-            current = self.controller.image.topics.get(topic.name)
-            return current is not None and current.topic_id == topic.topic_id
-
-        missing = self.without_log(topic)
-        if not missing:
-            return
-        try:
-            await self.logs.create_many(topic.name, topic.topic_id, missing, self.log_config(topic), still_wanted)
-        except KafkaError as error:
-            log.error("partitions have no log", topic=topic.name, reason=str(error))
-        else:
-            self._assign(topic)
-
-    def without_log(self, topic: TopicImage) -> list[int]:
-        """The partitions of `topic` that live here and have no log."""
-        return [
-            partition.partition
-            for partition in topic.partitions
-            if self.node_id in partition.replicas and self.logs.get(topic.name, partition.partition) is None
-        ]
-
-    async def without_logs(self, turns: Turns) -> list[str]:
-        """The partitions that live here, are not just being made or deleted, and have no log."""
-        found = []
-        for topic in self.followed.topics.values():
-            now = self.controller.image.topics.get(topic.name)
-            if now is None or now.topic_id != topic.topic_id:
-                continue
-            for partition in topic.partitions:
-                if self.node_id in partition.replicas and self.logs.get(topic.name, partition.partition) is None:
-                    found.append(f"{topic.name}-{partition.partition}")
-                await turns.give_way()
-        return found
 
     # --- life
 
@@ -361,7 +255,10 @@ async def open_broker(
 
     `routes` are those of a test; without them it is all that there are.
     """
-    async with _watched(config) as watch, _open(config, around or Surroundings(), routes, watch) as broker:
+    around = around or Surroundings()
+    if nameless(config):
+        config = named(config, await asyncio.to_thread(around.host_name))
+    async with _watched(config) as watch, _open(config, around, routes, watch) as broker:
         yield broker
 
 
@@ -466,7 +363,8 @@ def _open_store(config: BrokerConfig, around: Surroundings, on_failure: Callable
         if cluster is not None and cluster.cluster_id is None and not is_claimed(directory):
             raise StartRefused(
                 f"{config.data_dir} is new, and nobody has said which cluster it becomes part of: give every node the "
-                f"same cluster.id, for example --set cluster.id={encode_id(around.new_uuid())}"
+                "same cluster.id, that of 'tidemill cluster status' where the cluster is there already, for a new one "
+                f"for example --set cluster.id={encode_id(around.new_uuid())}"
             )
         return LogStore(
             directory,
@@ -572,17 +470,17 @@ async def recover(broker: Broker, data: Directory, new_uuid: Callable[[], uuid.U
     begun = [
         f"{topic.name}-{each}"
         for topic in broker.controller.image.topics.values()
-        for each in broker.without_log(topic)
+        for each in broker.following.without_log(topic)
     ]
     if begun:  # a crash behind the decision to make them, or somebody took the folders away
         log.warning("partitions without a folder begin empty", partitions=len(begun), first=begun[0])
-    await broker.make_missing_logs()
+    await broker.following.make_missing_logs()
     for topic in broker.controller.image.topics.values():
         broker.replicas.assign(topic, broker.logs.high_watermarks)
     records = broker.groups.replay(broker.controller.image)
-    broker.controller.watch(broker.hear)
-    broker.controller.subscribe(broker.follow)
-    broker.followed = broker.controller.image
+    broker.controller.watch(broker.following.hear)
+    broker.controller.subscribe(broker.following.follow)
+    broker.following.image = broker.controller.image
     return records
 
 
@@ -686,7 +584,7 @@ def _jobs_of_partitions(broker: Broker) -> list[Job]:
         ("log-retention", config.log_retention_check_interval_ms / 1000, enforce_retention),
         ("log-checkpoint", CHECKPOINT_INTERVAL_S, checkpoint),
         ("group-expiry", config.offsets_retention_check_interval_ms / 1000, broker.groups.expire_offsets),
-        ("missing-logs", REPAIR_INTERVAL_S, broker.make_missing_logs),
+        ("missing-logs", REPAIR_INTERVAL_S, broker.following.make_missing_logs),
     ]
 
 

@@ -60,6 +60,14 @@ def find_partition(topic: TopicImage, partition: int) -> PartitionImage:
     return topic.partitions[partition]
 
 
+def find_hosted(broker: BrokerServices, topic: TopicImage, partition: int) -> Replica:
+    """The replica of a partition here, whoever leads; raises the error that says why there is none."""
+    replica = broker.replicas.get(topic.name, partition)
+    if replica is None:
+        raise _why_none(broker, topic, partition, -1)
+    return replica
+
+
 def find_replica(broker: BrokerServices, topic: TopicImage, partition: int, believed_epoch: int = -1) -> Replica:
     """The replica of a partition led by this broker; raises the error that says why there is none.
 

@@ -6,6 +6,7 @@ its clients is the event loop's.
 """
 
 import os
+import socket
 import ssl
 import uuid
 from collections.abc import Callable
@@ -54,6 +55,8 @@ class Surroundings:
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
     """All the chance that a node needs."""
     open_folder: Callable[[str], OpenFolder] = open_folder
+    host_name: Callable[[], str] = socket.getfqdn
+    """The full name of the machine; it may take as long as a name server does."""
     new_jobs: Callable[[], Jobs] = ScheduledJobs
     new_transport: "Callable[[], Transport]" = grpc_transport
     """The way to the other nodes' controllers."""

@@ -10,6 +10,7 @@ Not here: what a setting does (`tidemill.broker.log`).
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from tidemill.broker.config import BROKER_CONFIG
@@ -205,7 +206,20 @@ def walk_topic(key: ConfigKey, overrides: Mapping[str, str], layers: Layers) -> 
 
 def topic_settings(overrides: Mapping[str, str], layers: Layers) -> dict[str, Value]:
     """The typed value that holds for every topic key."""
-    return {key.name: walk_topic(key, overrides, layers)[0].value for key in TOPIC_CONFIG}
+    return {name: first.value for name, first in what_holds(overrides, layers)}
+
+
+def what_holds(overrides: Mapping[str, str], layers: Layers) -> Sequence[tuple[str, Synonym]]:
+    """For every topic key the value that holds; found once for the many topics that have the same settings."""
+    given = (overrides, layers.dynamic_broker, layers.dynamic_default, layers.static)
+    return _what_holds(*(tuple(each.items()) for each in given))
+
+
+@lru_cache(maxsize=64)
+def _what_holds(*given: tuple[tuple[str, str], ...]) -> Sequence[tuple[str, Synonym]]:
+    overrides, dynamic_broker, dynamic_default, static = map(dict, given)
+    layers = Layers(dynamic_broker=dynamic_broker, dynamic_default=dynamic_default, static=static)
+    return tuple((key.name, walk_topic(key, overrides, layers)[0]) for key in TOPIC_CONFIG)
 
 
 def topic_problems(configs: Mapping[str, str]) -> Sequence[str]:

@@ -171,7 +171,7 @@ class Watch:
                 refusing.append(str(partition_log.topic_partition))
                 refused += partition_log.appends_refused
             await turns.give_way()
-        return await broker.without_logs(turns), refusing, refused
+        return await broker.following.without_logs(turns), refusing, refused
 
 
 async def _nothing() -> None:

@@ -6,7 +6,10 @@ there from then on, be it a follower. Where there is none, or the leader is near
 
 A follower serves what it knows to be committed, so it tells of a record a moment later than its leader. What it does
 not have yet is waited for; what it has no more, or never had, is an error that sends the consumer back to the leader,
-and so is that it has fallen out of the ISR: it may be behind for long.
+and so is that it has fallen out of the ISR: it may be behind for long. One that is cut off does not hear of that; after
+`replica.lag.time.max.ms` without an answer of its leader, or without a copy of this partition from a leader that does
+answer, it sends consumers back by itself. In Kafka they read on there what is old, until they ask the leader again by
+themselves (after `metadata.max.age.ms`, 5 minutes).
 
 Without the setting, and for consumers that name no rack, only leaders are read (`fetch`). Apache Kafka lets any
 consumer of a newer version read at any replica; here it has to be wanted, for a client with an old picture of the
@@ -20,6 +23,7 @@ from tidemill.broker.handlers.fetch import Fetch, Read, row_of
 from tidemill.broker.partitions import find_readable
 from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.replication.replica import Replica
+from tidemill.core.errors import NotLeaderOrFollower
 from tidemill.core.wire.messages.fetch import FetchPartition, PartitionData
 
 NONE_NEARER = -1
@@ -35,6 +39,8 @@ class NearbyFetch(Fetch):
     ) -> PartitionData:
         """Read a partition, or say where that is nearer; raises KafkaError."""
         found = find_readable(self.broker, image, partition.partition, partition.current_leader_epoch)
+        if not found.machine.leads and self.broker.replicas.is_cut_off(found):
+            raise NotLeaderOrFollower(f"broker {found.machine.leader} leads, and nothing was copied from it for long")
         nearer = nearest(self.broker, found, self.request.rack_id, partition.fetch_offset, self.who.listener)
         if nearer != NONE_NEARER:
             read.answer_now = True

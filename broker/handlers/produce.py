@@ -33,8 +33,10 @@ from tidemill.broker.handlers.leader_hints import HINTS_FROM, LeaderHints
 from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_later, produce_response
 from tidemill.broker.handlers.produce_memo import ProduceMemo
 from tidemill.broker.operations import Operation
+from tidemill.broker.partitions import find_topic
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Replica
-from tidemill.core.errors import InvalidRequiredAcks, KafkaError, TransactionalIdAuthorizationFailed
+from tidemill.core.errors import InvalidRequiredAcks, KafkaError, KafkaStorageError, TransactionalIdAuthorizationFailed
+from tidemill.core.types import TopicPartition
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -58,13 +60,16 @@ def handle(
     outcomes: list[Outcome | asyncio.Future[Outcome]] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
+            batch = data.records if data.records is not None else b""
             try:
                 place = find_place(broker, ctx, topic.name, topic.topic_id, data.index)
             except KafkaError as error:
+                if isinstance(error, KafkaStorageError):  # this broker leads, and its log is not open yet
+                    known = find_topic(broker, topic.name, topic.topic_id)
+                    broker.admission.turned_away.note(TopicPartition(known.name, data.index), batch, now_ms)
                 places.append(None)
                 outcomes.append(error)
             else:
-                batch = data.records if data.records is not None else b""
                 places.append(place)
                 outcomes.append(broker.admission.admit(place, batch, request.acks, now_ms, ctx.api_version))
     asked = list(_asked(request))

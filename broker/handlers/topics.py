@@ -19,7 +19,7 @@ from tidemill.broker.dispatch import BrokerServices, RequestContext, Route
 from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.metadata import NewTopic, PartitionIncrease, TopicRef, TopicResult
 from tidemill.broker.quotas import Quota
-from tidemill.broker.topic_config import TOPIC_CONFIG, Layers, text_of, walk_topic
+from tidemill.broker.topic_config import Layers, text_of, what_holds
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
 from tidemill.core.types import ZERO_UUID
@@ -128,14 +128,13 @@ def _created(broker: BrokerServices, ctx: RequestContext, result: TopicResult, l
         return created
     if not broker.authorizer.allows(ctx, Operation.DESCRIBE_CONFIGS, topic_named(created.name)):
         return replace(created, topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    held = [(key.name, walk_topic(key, result.configs, layers)[0]) for key in TOPIC_CONFIG]
     return replace(
         created,
         num_partitions=result.partitions,
         replication_factor=result.replication_factor,
         configs=tuple(
             CreatableTopicConfigs(name=name, value=text_of(value.value), config_source=int(value.source))
-            for name, value in held
+            for name, value in what_holds(result.configs, layers)
         ),
     )
 

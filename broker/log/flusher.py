@@ -58,14 +58,35 @@ class Flushable(Protocol):
         ...
 
 
+class Cheaper:
+    """Which of two ways to make many things durable is cheaper, learned from how long each took."""
+
+    def __init__(self, whole_from: int) -> None:
+        self._whole_from = whole_from
+        self._each_cost = 0.0
+        self._whole_cost = 0.0
+
+    def whole(self, count: int) -> bool:
+        """Whether one sync of the whole file system is to be preferred to `count` of single files."""
+        return count >= self._whole_from and self._whole_cost <= count * self._each_cost
+
+    def note_whole(self, took_s: float) -> None:
+        """One sync of everything took so long."""
+        self._whole_cost = took_s
+
+    def note_each(self, took_s: float, count: int) -> None:
+        """So many took so long one by one."""
+        self._each_cost = took_s / count
+        self._whole_cost *= _COST_FADES
+
+
 class Disk:
-    """The cheaper of two ways to make many files durable, learned from how long each took."""
+    """Makes many files durable, the cheaper way."""
 
     def __init__(self, monotonic: Callable[[], float], sync_everything: Sync | None) -> None:
         self._monotonic = monotonic
         self._sync_everything = sync_everything
-        self._file_cost = 0.0
-        self._whole_cost = 0.0
+        self._cheaper = Cheaper(WHOLE_FROM_FILES)
         self.syncs = 0
         self.sync_s = 0.0
 
@@ -79,20 +100,17 @@ class Disk:
         if not files:
             return
         begun = self._monotonic()
-        if self._sync_everything is not None and self._whole_is_cheaper(len(files)):
+        if self._sync_everything is not None and self._cheaper.whole(len(files)):
             self._sync_everything()
-            took_s = self._whole_cost = self._monotonic() - begun
+            took_s = self._monotonic() - begun
+            self._cheaper.note_whole(took_s)
         else:
             for file in files:
                 file.sync()
             took_s = self._monotonic() - begun
-            self._file_cost = took_s / len(files)
-            self._whole_cost *= _COST_FADES
+            self._cheaper.note_each(took_s, len(files))
         self.syncs += 1
         self.sync_s += took_s
-
-    def _whole_is_cheaper(self, count: int) -> bool:
-        return count >= WHOLE_FROM_FILES and self._whole_cost <= count * self._file_cost
 
 
 class Flusher:

@@ -13,6 +13,7 @@ from tidemill.core.runtime.disk import Directory
 
 META = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+_DRAFT = PARTITION_METADATA + ".tmp"
 
 
 class FolderRefused(Exception):
@@ -63,8 +64,25 @@ def claim_folder(directory: Directory, node_id: int, cluster_id: str | None, fre
 
 def write_topic_id(directory: Directory, topic_id: uuid.UUID) -> None:
     """Name the topic of a partition's folder; durable after the folder's next sync, but never half there."""
-    data = f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode()
-    directory.replace(PARTITION_METADATA, data, sync_name=False)
+    directory.replace(PARTITION_METADATA, _topic_id_lines(topic_id), sync_name=False)
+
+
+def draft_topic_id(directory: Directory, topic_id: uuid.UUID) -> None:
+    """What `publish_topic_id` makes the folder's own, once this is durable: for many folders that share a sync."""
+    file = directory.create(_DRAFT)
+    try:
+        file.write_at(0, _topic_id_lines(topic_id))
+    finally:
+        file.close()
+
+
+def publish_topic_id(directory: Directory) -> None:
+    """Let the draft be what names the topic; durable after the folder's next sync."""
+    directory.rename(_DRAFT, PARTITION_METADATA)
+
+
+def _topic_id_lines(topic_id: uuid.UUID) -> bytes:
+    return f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode()
 
 
 def read_topic_id(directory: Directory) -> uuid.UUID | None:

@@ -242,10 +242,10 @@ class PartitionLog:
         judged = self._judge(data, now_ms, leader_epoch, produce_version)
         return judged if isinstance(judged, Examination) else self._store(data, judged, now_ms, leader_epoch)
 
-    def refuse(self, data: ByteBuffer, error: KafkaError) -> None:
-        """A client's batch is not even to be judged, for a reason that passes."""
+    def refuse(self, data: ByteBuffer, error: KafkaError, *, followed_epoch: int, now_ms: int) -> None:
+        """A client's batch is not even to be judged, for a reason that passes: see `ProducerStates.refuse`."""
         if len(data) >= HEADER_BYTES:
-            self.producers.refuse(read_header(data), error)
+            self.producers.refuse(read_header(data), error, followed_epoch=followed_epoch, now_ms=now_ms)
 
     def judge(self, data: ByteBuffer, *, now_ms: int, produce_version: int = 13) -> AppendResult | None:
         """What `append` would do, without doing it: raise, find that the batch is there already, or store it (None)."""
@@ -335,7 +335,7 @@ class PartitionLog:
             self.producers.end_transaction(batch, batch.base_offset, marker.coordinator_epoch, now_ms)
             self.producers.decided(self.committed.offset)
         elif batch.producer_id >= 0 and batch.base_sequence >= 0:  # the cleaner leaves some without records
-            self.producers.update(batch, batch.base_offset, batch.max_timestamp, now_ms)
+            self.producers.update(batch, batch.base_offset, batch.max_timestamp, now_ms, batch.leader_epoch)
         self._opened_at += batch.next_offset - self.log_end_offset  # the leader has counted it
         self._bytes_copied += len(data)
         self._advance(batch.next_offset, len(data))
@@ -388,7 +388,7 @@ class PartitionLog:
             self._write(data, max_timestamp, last_offset, now_ms)
         except KafkaStorageError as error:
             data[:HEADER_BYTES] = pack_header(batch)  # the caller may try again with it
-            self.producers.refuse(batch, error)
+            self.producers.refuse(batch, error, now_ms=now_ms)
             raise
         if leader_epoch > latest_epoch and self.epochs.assign(leader_epoch, base_offset):
             self._plan.epochs = True

@@ -19,7 +19,8 @@ from tidemill.core.errors import KafkaStorageError
 from tidemill.core.runtime.disk import DISK_FULL, Directory
 from tidemill.core.types import TopicPartition
 
-from .identity import PARTITION_METADATA, write_topic_id
+from .flusher import Cheaper, Sync
+from .identity import PARTITION_METADATA, draft_topic_id, publish_topic_id, write_topic_id
 from .segment import Segment
 from .stopped_logs import StoppedLog
 from .threads import OS_MAKERS
@@ -28,6 +29,10 @@ DELETE_SUFFIX = "-delete"
 METADATA_FOLDER = "__cluster_metadata-0"  # looks like a partition, but the metadata quorum looks after it itself
 _NAME_MAX = 255  # bytes of a file name on every file system we know
 _UNIQUE_BYTES = 1 + 32 + len(DELETE_SUFFIX)
+
+WHOLE_FROM_PARTITIONS = 32
+"""From here on two syncs of the whole file system may be cheaper than two for each partition (measured: 12 ms against
+70 ms for 150). Fewer would make others' unwritten data wait for the disk more often than it is worth."""
 
 
 def parse_partition_folder(name: str) -> TopicPartition | None:
@@ -78,16 +83,22 @@ class PartitionFolders:
         directory: Directory,
         forget: Callable[[Sequence[TopicPartition]], None],
         makers: Callable[[], Executor] = OS_MAKERS,
+        *,
+        monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._directory = directory
+        self._monotonic = monotonic
+        self._sync_everything = directory.file_system_sync()  # of its own: an error is told to each of them once
+        self._cheaper = Cheaper(WHOLE_FROM_PARTITIONS)
         self._makers = makers
         self._forget = forget
         self._undeleted: set[str] = set()  # folders of deleted partitions that still have their names
 
     def make(
-        self, topic_partitions: Sequence[TopicPartition], topic_id: uuid.UUID, base_offset: int = 0
+        self, topic_ids: Mapping[TopicPartition, uuid.UUID], base_offset: int = 0
     ) -> list[tuple[Directory, Segment]]:
         """Folders with an empty log each, all of them durable or none there; raises KafkaStorageError."""
+        topic_partitions = list(topic_ids)
         where = f"{self._directory.path}/{topic_partitions[0]}"
         try:
             for topic_partition in topic_partitions:
@@ -96,8 +107,7 @@ class PartitionFolders:
             raise KafkaStorageError(f"cannot make {where}: what is there cannot be removed: {error}") from error
         try:
             self._forget(topic_partitions)
-            made = self._make_all(topic_partitions, topic_id, base_offset)
-            self._directory.sync()
+            made = self._make_all(topic_ids, base_offset)
         except OSError as error:
             for topic_partition in topic_partitions:
                 self._undo(str(topic_partition))
@@ -105,20 +115,61 @@ class PartitionFolders:
         return made
 
     def _make_all(
-        self, keys: Sequence[TopicPartition], topic_id: uuid.UUID, base_offset: int
+        self, topic_ids: Mapping[TopicPartition, uuid.UUID], base_offset: int
     ) -> list[tuple[Directory, Segment]]:
-        make = partial(self._make_one, topic_id=topic_id, base_offset=base_offset)
-        if len(keys) == 1:
-            return [make(keys[0])]
-        with self._makers() as pool:  # their syncs share the disk's journal
-            return list(pool.map(make, keys))
+        begun = self._monotonic()
+        if self._sync_everything is not None and self._cheaper.whole(len(topic_ids)):
+            made = self._make_as_one(topic_ids, base_offset, self._sync_everything)
+            self._cheaper.note_whole(self._monotonic() - begun)
+        else:
+            made = self._make_each(topic_ids, base_offset)
+            self._cheaper.note_each(self._monotonic() - begun, len(topic_ids))
+        return made
+
+    def _make_as_one(
+        self, topic_ids: Mapping[TopicPartition, uuid.UUID], base_offset: int, sync: Sync
+    ) -> list[tuple[Directory, Segment]]:
+        folders = [self._directory.subdirectory(str(key)) for key in topic_ids]
+        for folder, topic_id in zip(folders, topic_ids.values(), strict=True):
+            draft_topic_id(folder, topic_id)
+        sync()
+        made: list[tuple[Directory, Segment]] = []
+        try:
+            for folder in folders:
+                publish_topic_id(folder)
+                made.append((folder, Segment.create(folder, base_offset)))
+            sync()
+        except OSError:
+            for _, segment in made:
+                segment.close()
+            raise
+        return made
+
+    def _make_each(
+        self, topic_ids: Mapping[TopicPartition, uuid.UUID], base_offset: int
+    ) -> list[tuple[Directory, Segment]]:
+        opened: list[Segment] = []
+        make = partial(self._make_one, base_offset=base_offset, opened=opened)
+        try:
+            if len(topic_ids) == 1:
+                made = [make(*each) for each in topic_ids.items()]
+            else:
+                with self._makers() as pool:  # their syncs share the disk's journal
+                    made = list(pool.map(make, topic_ids.keys(), topic_ids.values()))
+            self._directory.sync()
+        except OSError:
+            for segment in opened:
+                segment.close()
+            raise
+        return made
 
     def _make_one(
-        self, topic_partition: TopicPartition, topic_id: uuid.UUID, base_offset: int
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID, *, base_offset: int, opened: list[Segment]
     ) -> tuple[Directory, Segment]:
         folder = self._directory.subdirectory(str(topic_partition))
         write_topic_id(folder, topic_id)
         segment = Segment.create(folder, base_offset)
+        opened.append(segment)
         folder.sync()
         return folder, segment
 

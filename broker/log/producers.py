@@ -7,7 +7,9 @@ batches (as many as a producer may have in flight), and compares the sequence nu
 * the number after the last one: new;
 * anything else: OUT_OF_ORDER_SEQUENCE_NUMBER, because storing it would hide that something before it is missing; but if
   that was refused here, for a reason that passes, whatever comes behind it is refused for the same (`refuse`): clients
-  have several batches under way, and take a wrong number for a sign that the broker has lost some;
+  have several batches under way, and take a wrong number for a sign that the broker has lost some. librdkafka then
+  begins a new epoch and sends in it what it was told is not stored, which need not be so where a leader had to step
+  down: those records would be there twice;
 * an older epoch: INVALID_PRODUCER_EPOCH, that producer has been replaced;
 * a newer epoch must begin at 0; a producer id that is not known, or only by a marker, may begin anywhere: its history
   has expired.
@@ -41,11 +43,19 @@ BATCHES_KEPT = 5
 """Kafka's number: max.in.flight.requests.per.connection of an idempotent producer is at most 5."""
 
 REFUSED_MAX = 1000
-"""Producers of one partition that are waiting for room or for replicas; of more the first are forgotten."""
+"""Producers of one partition that are waiting for room, replicas or a leader; of more the first are forgotten."""
+
+REFUSED_MS = 60_000
+"""So long at least it is known what was refused: clients ask again within seconds."""
 
 SEQUENCE_END = 2**31
-NO_TRANSACTION = -1
+NO_TRANSACTION = NOT_FOLLOWED = NOT_COPIED = -1
 NO_COORDINATOR = -1
+
+
+def is_behind(sequence: int, first: int) -> bool:
+    """Whether a batch that begins with `sequence` comes after the one that begins with `first`."""
+    return 0 < (sequence - first) % SEQUENCE_END < SEQUENCE_END // 2
 
 
 class KeptBatch(NamedTuple):
@@ -59,12 +69,18 @@ class KeptBatch(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    """A batch that was due and was refused, and what was said: the error itself holds on to its request."""
+    """A batch that was refused, and what was said: the error itself holds on to its request.
+
+    By a leader it was due; by a follower in `leader_epoch`, at `at_ms`, it may have been, as records may still come
+    from who led before.
+    """
 
     epoch: int
     first: int
     code: int
     why: str
+    leader_epoch: int
+    at_ms: int
 
 
 class ProducerState(NamedTuple):
@@ -103,7 +119,7 @@ class ProducerStates:
     def __init__(self) -> None:
         self._by_id: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # producer id -> where its transaction began
-        self._refused: dict[int, _Refused] = {}  # by producer id: the batch that was due
+        self._refused: dict[int, _Refused] = {}  # by producer id: the first batch that was
         self._ended: deque[tuple[int, int]] = deque()  # (offset of the marker, where the transaction began), in order
         self.transactional = False  # else `first_undecided` need not be asked
 
@@ -152,25 +168,45 @@ class ProducerStates:
             )
         return None
 
-    def refuse(self, batch: BatchHeader, error: KafkaError) -> None:
-        """Take note that a batch which was due is not stored, for a reason that passes."""
-        try:
-            if batch.producer_id < 0 or batch.base_sequence < 0 or self.check(batch) is not None:
-                return
-        except KafkaError:
-            return  # it was not due: one before it was refused
-        self._refused.pop(batch.producer_id, None)
+    def refuse(self, batch: BatchHeader, error: KafkaError, *, followed_epoch: int = NOT_FOLLOWED, now_ms: int) -> None:
+        """Take note that a batch is not stored, for a reason that passes; by a follower, in the epoch that it knows.
+
+        A follower may be about to lead, and what stands behind this batch may come to it when it does.
+        """
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
+        if producer_id < 0 or batch.base_sequence < 0:
+            return
+        if followed_epoch == NOT_FOLLOWED:
+            try:
+                if self.check(batch) is not None:
+                    return
+            except KafkaError:
+                return  # it was not due: one before it was refused
+        known = self._refused.pop(producer_id, None)
+        refused = _Refused(epoch, batch.base_sequence, error.code, str(error), followed_epoch, now_ms)
+        if known is not None and known.epoch > epoch:
+            refused = known
+        elif known is not None and known.epoch == epoch and is_behind(refused.first, known.first):
+            refused = refused._replace(first=known.first)
         if len(self._refused) >= REFUSED_MAX:
             del self._refused[next(iter(self._refused))]
-        self._refused[batch.producer_id] = _Refused(batch.producer_epoch, batch.base_sequence, error.code, str(error))
+        self._refused[producer_id] = refused
 
     def _check_refused(self, batch: BatchHeader) -> None:
-        """Raise the same again for what comes behind a batch that was refused."""
+        """Raise the same again for what comes behind a batch that was refused, never for what comes before it."""
         refused = self._refused.get(batch.producer_id)
-        if refused is not None and refused.epoch == batch.producer_epoch and refused.first != batch.base_sequence:
+        if refused is None or refused.epoch != batch.producer_epoch:
+            return
+        if is_behind(batch.base_sequence, refused.first):
             raise error_for_code(
                 refused.code, f"sequence number {refused.first} of the same producer was refused: {refused.why}"
             )
+
+    def _forget_refused(self, producer_id: int, copied_epoch: int) -> None:
+        """A batch is stored: if not by who led when another was refused, its producer has got on since."""
+        refused = self._refused.get(producer_id)
+        if refused is not None and not NOT_COPIED < copied_epoch <= refused.leader_epoch:
+            del self._refused[producer_id]
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Raise InvalidProducerEpoch or TransactionCoordinatorFenced for a marker that comes too late."""
@@ -185,8 +221,13 @@ class ProducerStates:
                 f"producer {producer_id}"
             )
 
-    def update(self, batch: BatchHeader, base_offset: int, timestamp: int, now_ms: int) -> None:
-        """Take note of a batch stored at `base_offset`; it need not have been checked (recovery does not)."""
+    def update(
+        self, batch: BatchHeader, base_offset: int, timestamp: int, now_ms: int, copied_epoch: int = NOT_COPIED
+    ) -> None:
+        """Take note of a batch stored at `base_offset`; it need not have been checked (recovery does not).
+
+        A follower says in which epoch its leader stored it.
+        """
         last_offset = base_offset + batch.last_offset_delta
         kept = new_tuple(KeptBatch, (batch.base_sequence, batch.last_sequence, base_offset, last_offset, timestamp))
         producer_id, epoch = batch.producer_id, batch.producer_epoch
@@ -194,7 +235,7 @@ class ProducerStates:
         start, coordinator_epoch = NO_TRANSACTION, NO_COORDINATOR
         state = self._by_id.get(producer_id)
         if self._refused:
-            self._refused.pop(producer_id, None)
+            self._forget_refused(producer_id, copied_epoch)
         if state is not None:
             if state.epoch == epoch:
                 batches = (*state.batches[1 - BATCHES_KEPT :], kept)
@@ -246,7 +287,6 @@ class ProducerStates:
 
     def cut(self, offset: int, before: "ProducerStates") -> None:
         """The log ends at `offset` now; of producers heard of later holds what `before` says, states as of there."""
-        self._refused.clear()
         for state in [state for state in self if state.reaches(offset)]:
             earlier = before.get(state.producer_id)
             if earlier is None:
@@ -259,6 +299,9 @@ class ProducerStates:
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers without a transaction not heard of for `expiration_ms`; returns how many."""
+        for producer_id, refused in tuple(self._refused.items()):
+            if now_ms - refused.at_ms >= REFUSED_MS:
+                del self._refused[producer_id]
         old = [
             state.producer_id
             for state in self

@@ -15,6 +15,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, TypedDict
@@ -34,6 +35,7 @@ from .flusher import Flusher
 from .folder_checkpoints import FolderCheckpoints
 from .lookup import Found
 from .lookup_queue import LookupQueue, Question
+from .new_logs import NewLogs
 from .old_segments import OldSegments
 from .open_logs import OpenLogs
 from .partition import PartitionLog, Traffic
@@ -110,7 +112,7 @@ class LogStore:
         self._lookups = LookupQueue(clock.monotonic, threads.lookups)
         self._logs = OpenLogs()
         self._checkpoints = FolderCheckpoints(directory)
-        self._folders = PartitionFolders(directory, self._checkpoints.forget, threads.makers)
+        self._folders = PartitionFolders(directory, self._checkpoints.forget, threads.makers, monotonic=clock.monotonic)
         self._removals = DelayedRemovals(threads.files)
         self._exchange = SegmentExchange(self.flusher, self._removals, self._failed)
         self._old_segments = OldSegments(
@@ -296,48 +298,43 @@ class LogStore:
         if topic_partition in self._logs:
             raise TopicAlreadyExists(f"there is a log of {topic_partition} already")
         self._refuse_after_failure()
-        (made,) = self._make([topic_partition], topic_id, config)
+        (made,) = self._make([NewLogs(topic=topic, topic_id=topic_id, partitions=[partition], config=config)])
         self._logs.add(made)
         return made
 
-    async def create_many(
-        self,
-        topic: str,
-        topic_id: uuid.UUID,
-        partitions: Iterable[int],
-        config: LogConfig,
-        still_wanted: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Make the logs of those `partitions` of a topic that have none, off the event loop and side by side.
+    async def create_many(self, wanted: Iterable[NewLogs]) -> None:
+        """Make those logs of `wanted` that are not there, off the event loop and side by side.
 
-        `still_wanted` is asked when nothing else is being made or deleted: the topic may have gone meanwhile. Raises
-        KafkaStorageError and then none of them was made.
+        Raises KafkaStorageError and then none of them was made.
         """
         async with self._making:
-            wanted = [TopicPartition(topic, partition) for partition in partitions]
-            missing = [topic_partition for topic_partition in wanted if topic_partition not in self._logs]
-            if not missing or not still_wanted():
+            missing = [rest for each in wanted if (rest := self._missing(each)).partitions and rest.still_wanted()]
+            if not missing:
                 return
             self._refuse_after_failure()
-            make = partial(self._make, missing, topic_id, config)
+            make = partial(self._make, missing)
             turns = Turns(self._clock.monotonic)
             for made in await asyncio.get_running_loop().run_in_executor(self._threads.files, make):
                 self._logs.add(made)
                 await turns.give_way()
 
-    def _make(
-        self, keys: Sequence[TopicPartition], topic_id: uuid.UUID, config: LogConfig, base_offset: int = 0
-    ) -> list[PartitionLog]:
+    def _missing(self, wanted: NewLogs) -> NewLogs:
+        absent = [number for number in wanted.partitions if TopicPartition(wanted.topic, number) not in self._logs]
+        return replace(wanted, partitions=absent)
+
+    def _make(self, wanted: Sequence[NewLogs], base_offset: int = 0) -> list[PartitionLog]:
+        of_topic = {TopicPartition(each.topic, number): each for each in wanted for number in each.partitions}
+        folders = self._folders.make({key: each.topic_id for key, each in of_topic.items()}, base_offset)
         made = []
-        for key, (folder, segment) in zip(keys, self._folders.make(keys, topic_id, base_offset), strict=True):
+        for (key, each), (folder, segment) in zip(of_topic.items(), folders, strict=True):
             empty = LoadedLog(
-                topic_id=topic_id,
+                topic_id=each.topic_id,
                 segments=[segment],
                 epochs=LeaderEpochs(),
                 producers=ProducerStates(),
                 log_start_offset=base_offset,
             )
-            made.append(self._partition(key, folder, config, empty))
+            made.append(self._partition(key, folder, each.config, empty))
         return made
 
     async def begin_anew(self, partition_log: PartitionLog, offset: int) -> PartitionLog:
@@ -359,7 +356,13 @@ class LogStore:
                 await self.flusher.between_rounds(partial(run_all, [segment.close for segment in part]))
             if (failure := await self._retire([partition_log])) is not None:
                 raise KafkaStorageError(f"cannot throw away {key}: {failure.strerror}") from failure
-            make = partial(self._make, [key], partition_log.topic_id, partition_log.config, offset)
+            wanted = NewLogs(
+                topic=key.topic,
+                topic_id=partition_log.topic_id,
+                partitions=[key.partition],
+                config=partition_log.config,
+            )
+            make = partial(self._make, [wanted], offset)
             (made,) = await asyncio.get_running_loop().run_in_executor(self._threads.files, make)
             self._logs.add(made)
             log.info("log begun anew", partition=str(key), log_start_offset=offset, was=partition_log.log_end_offset)

@@ -93,8 +93,8 @@ class ActiveController:
         """The answer to another node, or to this one's broker."""
         if isinstance(message, REQUESTS):
             return await self._of_quorum(message)
-        self._notice()
         try:
+            self._notice()
             match message:
                 case BrokerHeartbeatRequest():
                     return await self._heartbeat(message)
@@ -119,6 +119,10 @@ class ActiveController:
                 log.warning("refused", asked=type(message).__name__, reason=str(error))
             refused: Message = _ERRORS[type(message)](error_code=error.code)
             return refused
+        except Exception:  # a bug, which whoever asks again would only meet again
+            log.exception("a node's request failed unexpectedly", asked=type(message).__name__)
+            failed: Message = _ERRORS[type(message)](error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+            return failed
         raise UnsupportedVersion(f"{type(message).__name__} is nothing that a controller is asked for")
 
     async def _register(self, message: BrokerRegistrationRequest) -> Message:

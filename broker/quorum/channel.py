@@ -5,7 +5,9 @@ goes to the node that leads, or no way at all where that is this one; where none
 does not any more, it waits for the next, up to a limit.
 
 A request whose answer is lost may have been carried out: it is not sent twice by itself. Only what was refused because
-another node decides is.
+another node decides is, and what its sender says may be asked `again`. Such a request is not waited for at a node that
+another has taken over from: what that one had decided by then holds, what it had not never will, and the new controller
+knows which before it decides anything.
 """
 
 import asyncio
@@ -20,6 +22,9 @@ from tidemill.core.wire.message import Message
 
 RETRY_S: Final = 0.1
 """Between a refusal and the next request, where nothing is heard of another leader."""
+
+LAST_WORD_S: Final = 1.0
+"""So long the answer of a node may be on its way that another has taken over from."""
 
 
 class Quorum(Protocol):
@@ -45,29 +50,66 @@ class ControllerChannel:
         self._transport = transport
         self._here = here
 
-    async def ask(self, request: Message, *, timeout_s: float) -> Message:
-        """The active controller's answer; raises NotController if there is none in time, and Unreachable."""
+    async def ask(self, request: Message, *, timeout_s: float, again: bool = False) -> Message:
+        """The active controller's answer; raises NotController if there is none in time, and Unreachable.
+
+        `again`: also where an answer is lost, until the time is over, but not where it would be so again.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         refused: Address | None = None  # by whom, the last time
+        lost: Unreachable | None = None  # the last answer that was
         while True:
             left_s = deadline - loop.time()
             if left_s <= 0:
+                if lost is not None:
+                    raise lost
                 raise NotController("no active controller was found in time: see the quorum's status")
-            if self._quorum.leads:
-                answer = await self._ask_here(request, left_s)
-                where = None
+            where = None if self._quorum.leads else self._quorum.leader_address
+            if not self._quorum.leads and (where is None or where == refused):
+                await self._wait(min(left_s, RETRY_S))
+                refused = None
+                continue
+            try:
+                answer = await self._answer_of(where, request, left_s, again)
+            except Unreachable as error:
+                if not again or error.lasting:
+                    raise
+                lost = error
             else:
-                where = self._quorum.leader_address
-                if where is None or where == refused:
-                    await self._wait(min(left_s, RETRY_S))
-                    refused = None
-                    continue
-                answer = await self._transport.call(where, request, timeout_s=left_s)
-            if error_of(answer) != ErrorCode.NOT_CONTROLLER:
-                return answer
+                if error_of(answer) != ErrorCode.NOT_CONTROLLER:
+                    return answer
             refused = where
             await self._wait(min(left_s, RETRY_S))
+
+    async def _answer_of(self, where: Address | None, request: Message, timeout_s: float, again: bool) -> Message:
+        """That of the node there, or of this one."""
+        if where is None:
+            return await self._ask_here(request, timeout_s)
+        if not again:
+            return await self._transport.call(where, request, timeout_s=timeout_s)
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(self._called(where, request, timeout_s))
+            followed = tasks.create_task(self._is_followed(where))
+            await asyncio.wait((call, followed), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((call,), timeout=LAST_WORD_S)
+            call.cancel()
+            followed.cancel()
+        answer = Unreachable(where, "another controller has taken over") if call.cancelled() else call.result()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _called(self, where: Address, request: Message, timeout_s: float) -> Message | Exception:
+        try:
+            return await self._transport.call(where, request, timeout_s=timeout_s)
+        except Exception as error:  # as it is, and not as one of a group
+            return error
+
+    async def _is_followed(self, where: Address) -> None:
+        """Return when another than the node there decides."""
+        while not self._quorum.leads and self._quorum.leader_address in (None, where):
+            await self._quorum.changed()
 
     async def _ask_here(self, request: Message, timeout_s: float) -> Message:
         try:

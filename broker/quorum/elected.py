@@ -59,13 +59,13 @@ from tidemill.broker.quorum.raft.events import (
     Tick,
     VotersChanged,
 )
-from tidemill.broker.quorum.raft.leadership import Progress
+from tidemill.broker.quorum.raft.leadership import Progress, observers
 from tidemill.broker.quorum.raft.log_view import NO_EPOCH
 from tidemill.broker.quorum.raft.machine import CommittedDataLost, QuorumMachine
 from tidemill.broker.quorum.raft.messages import Response
 from tidemill.broker.quorum.raft.settings import QuorumSettings
 from tidemill.broker.quorum.raft.voter_history import BOOTSTRAPPED
-from tidemill.broker.quorum.raft.voters import VoterEndpoint, VoterSet
+from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint, VoterSet
 from tidemill.broker.quorum.raft.wire import answer_from_wire, answer_to_wire, request_from_wire, request_to_wire
 from tidemill.broker.quorum.records import MetadataFormatError, MetadataRecord
 from tidemill.broker.quorum.snapshot import SnapshotId
@@ -254,7 +254,8 @@ class Elected:
         ahead_ms = now_ms - self._time.now_ms()  # from the machine's time to that of day
 
         def replica(node_id: int, directory_id: uuid.UUID) -> QuorumReplica:
-            if node_id == me:
+            place = Voter(node_id=node_id, directory_id=directory_id)
+            if node_id == me and place.is_at(machine.directory_id):
                 return QuorumReplica(
                     node_id=me,
                     log_end_offset=self._store.offset_end,
@@ -263,7 +264,7 @@ class Elected:
                     last_caught_up_ms=now_ms if machine.leads else -1,
                 )
             found: Progress | None = known.get(node_id)
-            if found is None:
+            if found is None or not place.is_at(found.directory_id):  # with another folder it is another member
                 return QuorumReplica(node_id=node_id, log_end_offset=-1, directory_id=directory_id)
             return QuorumReplica(
                 node_id=node_id,
@@ -276,7 +277,7 @@ class Elected:
         voters = tuple(
             replace(replica(each.node_id, each.directory_id), end_points=each.endpoints) for each in machine.voters
         )
-        others = (each for each in known.values() if each.node_id not in machine.voters)
+        others = observers(known.values(), machine.voters, self._time.now_ms() - self._settings.observer_session_ms)
         return QuorumState(
             leader_id=machine.leader_id,
             leader_epoch=machine.epoch,

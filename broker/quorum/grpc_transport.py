@@ -76,6 +76,12 @@ _OPTIONS: Final = (
 _REFUSED: Final = "connection refused"
 """How gRPC's details tell it, in lower case; it has no code for that."""
 
+_STUMBLED: Final = grpc.StatusCode.ABORTED
+"""What a node says that has failed by a bug of its own: gRPC gives this code to no call, whatever the network does."""
+
+_LASTING: Final = frozenset({_STUMBLED, grpc.StatusCode.RESOURCE_EXHAUSTED})
+"""What the same request would meet again; of resources only the length of messages has a limit."""
+
 _HUNG_UP: Final = "socket closed"
 """The same of a node that has taken the connection and ended it, as one does that waits for a TLS handshake."""
 
@@ -151,7 +157,8 @@ class GrpcTransport:
             reason = await self._tls.trouble(address)
         if self._tls is None and _HUNG_UP in (error.details() or "").lower():
             return Unreachable(address, "it hangs up: does it speak TLS there? See listener.security.protocol.map")
-        return Unreachable(address, _words(error) if reason is None else f"TLS: {reason}", refused=refused)
+        words = _words(error) if reason is None else f"TLS: {reason}"
+        return Unreachable(address, words, refused=refused, lasting=error.code() in _LASTING)
 
     async def _link(self, address: Address) -> "_Link":
         """The connection to that node, a new one where what this node shows has changed."""
@@ -272,7 +279,7 @@ def _method(name: str, serve: Serve, told: RepeatedWarnings) -> Method:
             raise
         except Exception as error:
             log.exception("a call of another node was not answered", api=name)
-            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+            await context.abort(_STUMBLED, f"{type(error).__name__}: {error}")
             raise
 
     return answer

@@ -28,10 +28,11 @@ MESSAGE_BYTES_MAX: Final = 32 * 2**20
 class Unreachable(ConnectionError):
     """No answer came from `address`; the request may or may not have been carried out."""
 
-    def __init__(self, address: Address, reason: str, *, refused: bool = False) -> None:
-        """`refused` where nobody listens at all."""
+    def __init__(self, address: Address, reason: str, *, refused: bool = False, lasting: bool = False) -> None:
+        """`refused` where nobody listens at all; `lasting` where the same request would have no answer either."""
         super().__init__(f"{address}: {reason}")
         self.refused = refused
+        self.lasting = lasting
         self.address = address
         self.reason = reason
 

@@ -124,6 +124,11 @@ class ReplicaFetchers:
         """What is followed, and at which leader."""
         return {replica: leader.node_id for replica, leader in self._followed.items()}
 
+    def failing_since_ms(self, replica: Replica) -> int | None:
+        """Since when a replica could not be copied from its leader, None while it can be."""
+        leader = self._followed.get(replica)
+        return None if leader is None else leader.failing_since_ms(replica)
+
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Have that done beside everything else."""
         if self._group is not None:
@@ -286,6 +291,8 @@ class _Leader:
     def follow(self, replica: Replica, leader_epoch: int) -> None:
         """Fetch a partition from here."""
         key = key_of(replica)
+        if not len(self._machine):
+            self._note_heard()
         self._replicas[key] = replica
         self._machine.follow(key, replica.log.topic_partition, leader_epoch)
         if replica.log.cutting:  # for the leader before; whoever does it tells when it is done
@@ -309,6 +316,10 @@ class _Leader:
             del self._replicas[key]
             self._machine.unfollow(key)
             self._woken.set()
+
+    def failing_since_ms(self, replica: Replica) -> int | None:
+        """As its fetches are."""
+        return self._machine.failing_since_ms(key_of(replica))
 
     def note_held(self, replica: Replica, leader_epoch: int) -> None:
         """Nothing of a partition waits for the disk: go on from where it is."""
@@ -351,9 +362,13 @@ class _Leader:
                     self._close()
                     self._report(self._machine.failed(str(error), self._fetchers.now_ms()))
                 else:
+                    self._note_heard()
                     await self._take_answer(response)
         finally:
             self._close()
+
+    def _note_heard(self) -> None:
+        self._fetchers.around.replicas.heard_ms[self.node_id] = self._fetchers.now_ms()
 
     async def _take_answer(self, response: FetchResponse) -> None:
         try:

@@ -141,6 +141,7 @@ class _Followed:
     stage: Stage = Stage.STORING
     row: FetchPartition | None = None  # what is asked of it
     failures: int = 0  # in a row
+    failing_since_ms: int = 0  # when the first of these was
     until_ms: int = 0  # it rests
     trouble: str = ""  # that was told
     known: int = 0  # the high watermark that the leader has told last
@@ -198,6 +199,11 @@ class LeaderFetches:
         """What a partition waits for, None if it is not followed here."""
         followed = self._followed.get(key)
         return None if followed is None else followed.stage
+
+    def failing_since_ms(self, key: Key) -> int | None:
+        """Since when a partition could not be copied, though its leader may answer; None while it can be."""
+        followed = self._followed.get(key)
+        return followed.failing_since_ms if followed is not None and followed.failures else None
 
     @property
     def ready(self) -> Collection[Key]:
@@ -384,6 +390,8 @@ class LeaderFetches:
         return self._rest(key, followed, f"the leader answers {code.name} at offset {offset}" if told else "", now_ms)
 
     def _rest(self, key: Key, followed: _Followed, reason: str, now_ms: int) -> list[Action]:
+        if not followed.failures:
+            followed.failing_since_ms = now_ms
         followed.failures += 1
         followed.until_ms = now_ms + self._pause_ms(followed.failures)
         self._enter(key, followed, Stage.RESTING)

@@ -49,6 +49,8 @@ class Replicas:
         self.leader_throttle: Throttle | None = None  # of what followers that are not in sync are sent
         self.bytes_to_followers = 0  # sent, as stored
         self.asking: dict[int, Asking] = {}  # brokers that copy from here
+        self.heard_ms: dict[int, int] = {}  # when brokers that are copied from have answered last, or were to begin to
+        self.failing_since_ms: Callable[[Replica], int | None] = lambda _replica: None  # of one that copies
         self.somebody_may_join = asyncio.Event()  # who could not before: of silent partitions it asks for nothing
         self._by_partition: dict[TopicPartition, Replica] = {}
         self._by_topic: dict[str, list[TopicPartition]] = {}
@@ -84,6 +86,12 @@ class Replicas:
             replica = self.get(topic.name, partition.partition)
             if replica is not None and not replica.closed:
                 replica.assign(partition, now_ms=now_ms)
+
+    def is_cut_off(self, replica: Replica) -> bool:
+        """Whether for long a replica could not be copied, or nothing was heard of its leader: it may be far behind."""
+        old_ms = int(self._monotonic() * 1000) - self.lag_max_ms
+        since = (self.heard_ms.get(replica.machine.leader), self.failing_since_ms(replica))
+        return any(each is not None and each < old_ms for each in since)
 
     def asked_by(self, node_id: int, now: Asking) -> None:
         """A broker asks what there is to copy, of whichever partitions."""
@@ -132,4 +140,5 @@ def among_others(
 
     fetchers = ReplicaFetchers(around, settings=settings, throttle=throttle)
     around.replicas.outlet = fetchers.outlet
+    around.replicas.failing_since_ms = fetchers.failing_since_ms
     return fetchers

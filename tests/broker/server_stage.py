@@ -1,8 +1,10 @@
 """A server whose handlers do as the test says, and a client of raw bytes"""
 
 import asyncio
+import os
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -115,8 +117,13 @@ class Client:
 
     @classmethod
     async def of(cls, server: Server, **options: Any) -> "Client":
-        """A new connection to `server`."""
-        return cls(*await asyncio.open_connection("127.0.0.1", server.port, limit=10**8, **options))
+        """A new connection to `server`; one that is refused although the server listens says what the system knows."""
+        port = server.port
+        try:
+            return cls(*await asyncio.open_connection("127.0.0.1", port, limit=10**8, **options))
+        except ConnectionRefusedError as error:
+            error.add_note(_sockets_at(port))
+            raise
 
     async def response(self, key: ApiKey = ApiKey.HEARTBEAT, version: int = 0) -> tuple[int, Any]:
         (size,) = struct.unpack(">i", await self._next_size())
@@ -141,6 +148,14 @@ class Client:
             return await asyncio.wait_for(self.reader.read(1), 5) == b""
         except ConnectionError:
             return True
+
+
+def _sockets_at(port: int) -> str:
+    """The kernel's rows of a port, and this process's listening descriptors: was its socket closed, and by whom?"""
+    row = f":{port:04X} "
+    rows = [line for line in Path("/proc/net/tcp").read_text().splitlines() if row in line]
+    links = {each.name: os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
+    return "\n".join([f"port {port} in /proc/net/tcp:", *rows, f"descriptors: {links}"])
 
 
 def heartbeat(number: int, correlation_id: int | None = None) -> bytes:

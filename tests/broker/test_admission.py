@@ -15,7 +15,7 @@ from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce,
 from tests.broker.handlers.short_way import answer_bytes
 from tests.broker.log.log_world import LogWorld, read_all
 from tests.broker.many_records import NOW_MS, many_records
-from tests.broker.replication.replica_world import led
+from tests.broker.replication.replica_world import image, led
 from tests.loop_watch import watched_loop
 from tests.sim.disk import SimulatedDisk
 from tidemill.broker import admission
@@ -27,11 +27,12 @@ from tidemill.broker.quorum.image import RESOURCE_TOPIC
 from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import InvalidRecord, KafkaStorageError
+from tidemill.core.errors import InvalidRecord, KafkaStorageError, NotLeaderOrFollower
 from tidemill.core.records.batch import HEADER_BYTES, with_records
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.compression import CODECS
 from tidemill.core.records.record import NewRecord
+from tidemill.core.types import TopicPartition
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.framing import encode_request
 
@@ -89,6 +90,60 @@ async def test_whoever_comes_behind_a_batch_that_is_being_judged_waits_for_it() 
     assert isinstance(fourth, AppendResult) and fourth.base_offset == 20_001
     assert isinstance(door.admit(LIGHT), AppendResult), "nobody is in front any more"
     assert [view.record_count for view in read_all(door.log)] == [20_000, 1, 1, 1]
+
+
+def numbered(sequence: int) -> bytes:
+    """A batch of a producer that has several under way."""
+    return build_batch([NewRecord(NOW_MS, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+async def test_what_stands_behind_a_batch_that_came_too_early_does_not_overtake_it() -> None:
+    """Its broker is about to lead: the client has heard of it first."""
+    door = Door()
+    assert isinstance(door.admit(numbered(0)), AppendResult)
+    door.replica.assign(image(2, (1, 2), epoch=1, version=1), now_ms=0)
+    assert isinstance(door.admit(numbered(1)), NotLeaderOrFollower)
+    door.replica.assign(image(1, (1, 2), epoch=2, version=2), now_ms=0)
+    behind = door.admit(numbered(2))
+    assert isinstance(behind, NotLeaderOrFollower) and "number 1 of the same producer" in str(behind)
+    assert [isinstance(door.admit(numbered(number)), AppendResult) for number in (1, 2)] == [True, True]
+
+
+async def test_nor_where_there_was_no_log_for_it_yet() -> None:
+    door = Door()
+    here = door.log.topic_partition
+    for partition, sequence in ((TopicPartition("elsewhere", 0), 0), (here, 4), (here, 5)):
+        door.admission.turned_away.note(partition, numbered(sequence), NOW_MS)
+    behind = door.admit(numbered(6))
+    assert isinstance(behind, KafkaStorageError) and "number 4 of the same producer was refused" in str(behind)
+    assert [isinstance(door.admit(numbered(number)), AppendResult) for number in (4, 5, 6)] == [True] * 3
+    assert door.admission.turned_away, "the other partition is not open"
+
+
+async def test_nor_while_the_end_of_a_log_is_cut_off() -> None:
+    door = Door()
+    assert isinstance(door.admit(numbered(0)), AppendResult)
+    door.log.cutting = True
+    assert isinstance(door.admit(numbered(1)), NotLeaderOrFollower)
+    door.log.cutting = False
+    assert isinstance(door.admit(numbered(2)), NotLeaderOrFollower)
+    assert [isinstance(door.admit(numbered(number)), AppendResult) for number in (1, 2)] == [True, True]
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_what_is_refused_at_the_door_while_one_before_it_is_being_judged_lets_that_one_in(known: bool) -> None:
+    door = Door()
+    assert not known or isinstance(door.admit(numbered(0)), AppendResult)
+    records = [NewRecord(NOW_MS, b"k%d" % number, b"v") for number in range(20_000)]
+    heavy = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=1)
+    judged = door.later(heavy)
+    door.replica.assign(image(2, (1, 2), epoch=1, version=1), now_ms=0)
+    assert isinstance(door.admit(numbered(20_001)), NotLeaderOrFollower)
+    assert isinstance(await judged, NotLeaderOrFollower)
+    door.replica.assign(image(1, (1, 2), epoch=2, version=2), now_ms=0)
+    assert isinstance(door.admit(numbered(20_001)), NotLeaderOrFollower)
+    assert isinstance(await door.later(heavy), AppendResult)
+    assert isinstance(door.admit(numbered(20_001)), AppendResult)
 
 
 async def test_another_partition_does_not_wait() -> None:

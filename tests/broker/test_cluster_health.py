@@ -12,7 +12,7 @@ from tidemill.broker.cluster_health import is_out, named, waits
 from tidemill.broker.quorum.lifecycle import Stage
 from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint, VoterSet
 from tidemill.core.types import ZERO_UUID
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port
 
 VOTERS = VoterSet.of(
     Voter(node_id=node, directory_id=ZERO_UUID, endpoints=(VoterEndpoint("CONTROLLER", f"host-{node}", 9093),))
@@ -29,6 +29,7 @@ def place(
     answered_ms: int = 0,
     led_ms: int = 0,
     unreached: str = "",
+    why_nobody_leads: str = "",
 ) -> Any:
     life = SimpleNamespace(stage=stage, trouble=trouble, is_fenced=is_fenced, answered_ms=answered_ms)
     return SimpleNamespace(
@@ -37,6 +38,7 @@ def place(
         settings=SimpleNamespace(session_timeout_ms=9_000),
         led_ms=led_ms,
         unreached=unreached,
+        why_nobody_leads=why_nobody_leads,
     )
 
 
@@ -48,6 +50,9 @@ def test_a_start_says_whom_it_waits_for() -> None:
     )
     (reason,) = waits(place(Stage.REGISTERING, unreached="host-1:9093: it hangs up"), False)
     assert reason.why.endswith("none of them leads (host-1:9093: it hangs up)")
+    begun = place(Stage.REGISTERING, trouble="nobody answers", unreached="a:9093: no", why_nobody_leads="none began it")
+    (reason,) = waits(begun, False)
+    assert reason.why == "waiting for the active controller: none began it (a:9093: no)", "it knows no controllers"
     (reason,) = waits(place(Stage.REGISTERING, leader_id=2), False)
     assert reason.why.endswith("node 2 leads them")
     assert list(waits(place(Stage.STARTING), False)) == [], "its own logs come first"
@@ -79,7 +84,7 @@ def test_who_is_fenced_says_so() -> None:
 
 @pytest.mark.integration
 async def test_a_node_that_is_left_alone_is_not_ready_until_others_are_back(tmp_path: Path) -> None:
-    (watched,) = free_ports(1)
+    watched = free_port()
     async with cluster_of_three(tmp_path, metrics_listener=f"127.0.0.1:{watched}") as cluster:
         assert (await health(watched, "ready"))[0] == 200
         others = [node for node in cluster.brokers if node != 1]

@@ -37,7 +37,7 @@ from tidemill.core.wire.messages.incremental_alter_configs import (
 from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest
 from tidemill.core.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidemill.core.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port, free_ports
 
 pytestmark = pytest.mark.integration
 
@@ -118,9 +118,9 @@ class Mixed:
 
     def settings(self, node_id: int, roles: str) -> dict[str, str]:
         """Those of a node; it keeps the port of its controller."""
-        listeners = [f"PLAINTEXT://127.0.0.1:{free_ports(1)[0]}"] if "broker" in roles else []
+        listeners = [f"PLAINTEXT://127.0.0.1:{free_port()}"] if "broker" in roles else []
         if "controller" in roles:
-            port = self.ports.setdefault(node_id, free_ports(1)[0])
+            port = self.ports.setdefault(node_id, free_port())
             listeners.append(f"CONTROLLER://127.0.0.1:{port}")
         return {
             "node.id": str(node_id),
@@ -320,7 +320,8 @@ async def test_one_that_stops_in_order_hands_over_first_and_comes_back_in_sync(t
 async def test_acks_of_all_wait_for_the_others(tmp_path: Path) -> None:
     async with cluster_of_three(tmp_path) as cluster:
         await make(cluster.brokers[1], "t")
-        await until(lambda: all("t" in each.followed.topics for each in cluster.brokers.values()), "followed by all")
+        everybody = [each.following for each in cluster.brokers.values()]
+        await until(lambda: all("t" in each.image.topics for each in everybody), "followed by all")
         topic = cluster.brokers[1].controller.image.topics["t"]
         leader = cluster.brokers[topic.partitions[0].leader]
         async with wire_client(leader) as client:
@@ -352,7 +353,7 @@ async def test_a_controller_without_a_broker_watches_brokers_on_the_terms_that_i
     tmp_path: Path, named: bool
 ) -> None:
     authority = Authority(tmp_path / "authority")
-    (broker_port,) = free_ports(1)
+    broker_port = free_port()
     terms = {
         "listener.name.brokers.ssl.keystore.location": str(authority.signed("/CN=node").both),
         "listener.name.brokers.ssl.truststore.location": str(authority.certificate),
@@ -360,7 +361,7 @@ async def test_a_controller_without_a_broker_watches_brokers_on_the_terms_that_i
         "inter.broker.listener.name": "BROKERS",
     }
     cluster = Mixed(tmp_path)
-    cluster.ports = {1: free_ports(1)[0]}
+    cluster.ports = {1: free_port()}
     cluster.common["controller.quorum.voters"] = f"1@127.0.0.1:{cluster.ports[1]}"
     cluster.common["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,BROKERS:SSL"
     cluster.own = {1: terms if named else {}, 2: {**terms, "listeners": f"BROKERS://127.0.0.1:{broker_port}"}}
@@ -378,7 +379,7 @@ async def test_a_controller_without_a_broker_watches_brokers_on_the_terms_that_i
 
 async def test_a_node_of_another_cluster_says_so_and_follows_nobody(tmp_path: Path) -> None:
     cluster = Mixed(tmp_path)
-    cluster.ports = {1: free_ports(1)[0]}
+    cluster.ports = {1: free_port()}
     cluster.common["controller.quorum.voters"] = f"1@127.0.0.1:{cluster.ports[1]}"
     other = {"cluster.id": "YW5vdGhlci1jbHVzdGVyIQ", "initial.broker.registration.timeout.ms": "1000"}
     cluster.own = {2: other}
@@ -426,7 +427,8 @@ async def test_a_cluster_grows_from_one_node_and_moves_to_others(tmp_path: Path)
     async with growing(tmp_path) as cluster:
         await cluster.start(n2="broker,controller", n3="controller")
         assert cluster.voters(1) == (1,)
-        assert {each.node_id for each in cluster.brokers[1].controller.quorum().observers} == {2, 3}
+        quorum = cluster.brokers[1].controller.quorum  # it hears of a controller that is no voter when that one asks it
+        await until(lambda: {each.node_id for each in quorum().observers} == {2, 3}, "both are heard of")
         for node in (2, 3):  # asked of one that does not decide
             assert (await cluster.change(2, cluster.adding(node), 1)).error_code == 0
         await until(lambda: {cluster.voters(each) for each in (1, 2, 3)} == {(1, 2, 3)}, "known to everybody")
@@ -457,7 +459,13 @@ async def make_one(broker: Broker, name: str) -> None:
 async def test_whoever_does_not_answer_as_that_controller_is_no_voter(tmp_path: Path) -> None:
     async with growing(tmp_path) as cluster:
         await cluster.start(n2="controller", n4="broker")
-        wrong = cluster.adding(2, timeout_ms=700, listeners=(AddedListener(name="C", host="127.0.0.1", port=1),))
+        there = AddedListener(name="C", host="127.0.0.1", port=cluster.ports[2])
+        answer = await cluster.change(4, cluster.adding(2, listeners=(there,)))
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert answer.error_message is not None
+        assert "at listener C, and controllers listen for one another at CONTROLLER" in answer.error_message
+        nowhere = AddedListener(name="CONTROLLER", host="127.0.0.1", port=1)
+        wrong = cluster.adding(2, timeout_ms=700, listeners=(nowhere,))
         answer = await cluster.change(1, wrong)
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert "node 2 with this directory does not answer as a controller at 127.0.0.1:1" in answer.error_message

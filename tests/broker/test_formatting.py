@@ -14,7 +14,7 @@ from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint
 from tidemill.broker.quorum.store import FOLDER
 from tidemill.core.config import ConfigError
 from tidemill.core.ids import encode_id
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 
 ONE, TWO = encode_id(uuid.UUID(int=1)), encode_id(uuid.UUID(int=2))
 

@@ -1,7 +1,6 @@
 """A scrape of a broker at work says what docs/metrics.md promises, and numbers that are true."""
 
 import re
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -28,6 +27,7 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.runtime.exposition import write
 from tidemill.core.runtime.metric_parts import MetricParts
 from tidemill.core.wire.api import ApiKey
+from tidemill.free_ports import free_port
 
 RECORDS, CONSUMED = 100, 60
 
@@ -96,11 +96,6 @@ def test_a_part_that_was_not_taken_is_not_told_as_nothing() -> None:
     left_out = written(failed=frozenset([OF_GROUPS]))
     kinds = {dict(labels)["of"] for name, labels in left_out if name == "tidemill_broker_series_left_out"}
     assert kinds == {"topics", "partitions"}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @contextmanager

@@ -7,9 +7,7 @@ import logging
 import os
 import shutil
 import uuid
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,23 +15,15 @@ from structlog.testing import capture_logs
 from tests.broker.broker_world import broker_and_client, running_broker
 from tests.broker.handlers.data_path import make_topic, produce, records
 from tidemill.broker.config import BrokerConfig
-from tidemill.broker.log import turns
 from tidemill.broker.log.checkpoints import CLEAN_SHUTDOWN
-from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.identity import FolderRefused
 from tidemill.broker.log.store import LogStore
-from tidemill.broker.node import Broker, StartRefused, open_broker
-from tidemill.broker.quorum.delta import ImageDelta
-from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.node import StartRefused, open_broker
 from tidemill.broker.quorum.metadata import (
-    ConfigChange,
     NewTopic,
     PartitionIncrease,
-    ResourceChange,
     TopicRef,
-    apply_batch,
 )
-from tidemill.broker.quorum.records import PartitionRecord, TopicRecord
 from tidemill.broker.quorum.store import FILE, FOLDER
 from tidemill.broker.surroundings import Surroundings
 from tidemill.core.error_code import ErrorCode
@@ -185,85 +175,6 @@ async def test_a_start_says_which_partitions_begin_empty_because_their_folder_is
         assert [(line["partitions"], line["first"]) for line in told] == [(1, "t-0")] * said
 
 
-async def test_a_log_that_cannot_be_made_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running_broker(tmp_path) as broker:
-
-        async def full(*_: object) -> None:
-            raise KafkaStorageError("no space left")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(broker.logs, "create_many", full)
-            await broker.controller.create_topics([NewTopic(name="t")])
-        assert broker.logs.get("t", 0) is None
-        await broker.make_missing_logs()
-        assert broker.logs.get("t", 0) is not None
-
-
-async def test_a_topic_that_cannot_be_followed_keeps_no_other_from_it_and_is_followed_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Broker.log_config
-
-    def broken(broker: Broker, topic: TopicImage | None) -> LogConfig:
-        if topic is not None and topic.name == "b":
-            raise LookupError("a bug")
-        return real(broker, topic)
-
-    def segment_bytes(value: str) -> list[ResourceChange]:
-        change = ConfigChange(name="segment.bytes", op=0, value=value)
-        return [ResourceChange(resource_type=2, resource_name=name, changes=(change,)) for name in ("a", "b", "c")]
-
-    async with running_broker(tmp_path) as broker:
-        with monkeypatch.context() as patched:
-            patched.setattr(Broker, "log_config", broken)
-            results = await broker.controller.create_topics([NewTopic(name=name) for name in "abc"])
-            assert [each.error for each in results] == [None] * 3
-            assert [log is not None for log in (broker.logs.get(name, 0) for name in "abc")] == [True, False, True]
-        await broker.make_missing_logs()
-        assert broker.logs.get("b", 0) is not None
-        with monkeypatch.context() as patched:
-            patched.setattr(Broker, "log_config", broken)
-            altered = await broker.controller.alter_configs(segment_bytes("50000"))
-            assert [each.error for each in altered] == [None] * 3
-            sizes = {log.topic_partition.topic: log.config.segment_bytes for log in broker.logs}
-            assert (sizes["a"], sizes["c"]) == (50_000, 50_000)
-            assert sizes["b"] != 50_000
-            await broker.make_missing_logs()
-        await broker.make_missing_logs()
-        assert {log.config.segment_bytes for log in broker.logs} == {50_000}
-
-
-async def test_a_topic_that_is_made_anew_while_the_old_one_is_removed_begins_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    removing, go_on = asyncio.Event(), asyncio.Event()
-    real = LogStore.delete
-
-    async def slowly(store: LogStore, topic: str) -> None:
-        removing.set()
-        await go_on.wait()
-        await real(store, topic)
-
-    async with running_broker(tmp_path) as broker:
-        await broker.controller.create_topics([NewTopic(name="t", partitions=1)])
-        old = next(iter(broker.logs))
-        monkeypatch.setattr(LogStore, "delete", slowly)
-        deleted = asyncio.ensure_future(broker.controller.delete_topics([TopicRef(name="t")]))
-        await removing.wait()
-        created = asyncio.ensure_future(broker.controller.create_topics([NewTopic(name="t", partitions=2)]))
-        while "t" not in broker.controller.image.topics:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        await broker.make_missing_logs()
-        assert list(broker.replicas) == [], "nothing is served out of what is about to go"
-        assert [entry.topic_id for entry in broker.logs] == [old.topic_id]
-        assert not deleted.done() and not created.done()
-        go_on.set()
-        await asyncio.gather(deleted, created)
-        topic_id = broker.controller.image.topics["t"].topic_id
-        assert [entry.topic_id for entry in broker.logs] == [topic_id] * 2 != [old.topic_id] * 2
-        assert len(list(broker.replicas)) == 2
-
-
 async def test_a_disk_that_fails_stops_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -394,25 +305,6 @@ async def test_identities_come_from_the_given_source(tmp_path: Path) -> None:
         (second,) = await broker.controller.create_topics([NewTopic(name="b")])
         assert second.topic_id.int > first.topic_id.int
         assert (await broker.producer_ids.take(), await broker.producer_ids.take()) == (0, 1)
-
-
-async def test_a_setting_that_is_about_all_topics_reaches_them_in_short_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running_broker(tmp_path) as broker:
-        before = broker.controller.image
-        for number in range(50):
-            topic_id = uuid.UUID(int=number)
-            partition = PartitionRecord(partition_id=0, topic_id=topic_id, replicas=(9,), isr=(9,), leader=9)
-            before = apply_batch(before, (TopicRecord(name=f"t{number}", topic_id=topic_id), partition))
-        after = replace(before, broker_configs=MappingProxyType({"": {"log.retention.ms": "77"}}))
-        monkeypatch.setattr(turns, "TURN_S", 0)  # every step is too long
-        following = asyncio.ensure_future(broker.follow(ImageDelta.between(before, after)))
-        others = 0
-        while not following.done():
-            others += 1
-            await asyncio.sleep(0)
-        assert others > 50
 
 
 async def test_the_jobs_have_names(tmp_path: Path) -> None:

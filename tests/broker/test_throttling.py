@@ -168,7 +168,7 @@ class OfAnother(ControllerChannel):
     def __init__(self) -> None:
         pass
 
-    async def ask(self, request: Message, *, timeout_s: float) -> Message:
+    async def ask(self, request: Message, *, timeout_s: float, again: bool = False) -> Message:
         response = CreateTopicsResponse(throttle_time_ms=LONG_WAIT_MS)
         frame = b"".join(encode_response(ApiKey.CREATE_TOPICS, 7, 0, response))
         return EnvelopeResponse(response_data=frame[4:])

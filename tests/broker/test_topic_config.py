@@ -12,6 +12,7 @@ from tidemill.broker.topic_config import (
     topic_problems,
     topic_settings,
     walk_topic,
+    what_holds,
 )
 
 NOTHING = Layers(dynamic_broker={}, dynamic_default={}, static={})
@@ -45,6 +46,28 @@ def test_without_any_setting_the_defaults_are_kafkas() -> None:
 )
 def test_the_strongest_setting_holds(layers: Layers, overrides: dict[str, str], retention: int) -> None:
     assert topic_settings(overrides, layers)["retention.ms"] == retention
+
+
+def test_what_holds_follows_every_change() -> None:
+    dynamic: dict[str, str] = {}
+    overrides: dict[str, str] = {}
+    layers = Layers(dynamic_broker={}, dynamic_default=dynamic, static={"log.retention.ms": "7"})
+
+    def held() -> tuple[object, ConfigSource]:
+        assert what_holds(overrides, layers) == tuple(
+            (key.name, walk_topic(key, overrides, layers)[0]) for key in TOPIC_CONFIG
+        )
+        found = dict(what_holds(overrides, layers))["retention.ms"]
+        return found.value, found.source
+
+    assert held() == (7, ConfigSource.STATIC_BROKER)
+    dynamic["log.retention.ms"] = "8"
+    assert held() == (8, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    overrides["retention.ms"] = "9"
+    assert held() == (9, ConfigSource.TOPIC)
+    overrides.clear()
+    dynamic.clear()
+    assert held() == (7, ConfigSource.STATIC_BROKER)
 
 
 def test_the_walk_shows_every_setting_on_the_way() -> None:

@@ -29,14 +29,10 @@ from tidemill.broker.watching import ROOM_BYTES, Life, Watch, no_room, starting
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.runtime.disk_space import DiskSpace
 from tidemill.core.runtime.probe import LoopSilent, Reason
+from tidemill.free_ports import free_port
 
 READY = (200, {"status": "ready"})
 LIVE = (200, {"status": "live"})
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def get(port: int, path: str) -> tuple[int, dict[str, object]]:
@@ -92,7 +88,7 @@ async def test_a_partition_without_a_log_is_offline_and_a_deleted_topic_is_not(t
         assert reason["what"] == "partitions"
         assert reason["why"].startswith("1 offline, well-0 among them")
         assert await health(port, "live") == LIVE
-        await broker.make_missing_logs()
+        await broker.following.make_missing_logs()
         assert await health(port, "ready") == READY
 
 

@@ -6,13 +6,11 @@ if the run could not be made.
 
 import argparse
 import contextlib
-import io
 import json
 import random
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -26,8 +24,8 @@ def checkout(commit: str, folder: Path) -> Path:
     packed = subprocess.run(["git", "archive", commit], capture_output=True, check=False)
     if packed.returncode != 0:
         raise RunError(f"{commit} is no commit here: {packed.stderr.decode().strip()}")
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="tar")
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
     return folder
 
 
@@ -45,6 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=50, help="records in a second, of each writer")
     parser.add_argument("--disk-mb", type=int, default=2048)
     parser.add_argument("--stuck-s", type=float, default=20, help="a partition is stuck after so long without reason")
+    parser.add_argument("--client-stuck-s", type=float, default=90, help="and a client that is alone with it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every node")
     parser.add_argument(
         "--folder", type=Path, help="where everything is kept; by default it is removed if nothing was found"
@@ -82,7 +81,8 @@ def run_in(folder: Path, words: argparse.Namespace, seed: int, kinds: tuple[str,
         wanted = Wanted(
             folder=folder, seconds=words.minutes * 60, nodes=words.nodes, seed=seed, kafka=words.kafka,
             java=not words.no_java, mode=words.mode, kinds=kinds, rate=words.rate, disk_mb=words.disk_mb,
-            stuck_s=words.stuck_s, settings=dict(each.split("=", 1) for each in words.set),
+            stuck_s=words.stuck_s, client_stuck_s=words.client_stuck_s,
+            settings=dict(each.split("=", 1) for each in words.set),
             code=checkout(words.commit, folder / "code") if words.commit else None,
         )  # fmt: skip
         report = run(wanted)

@@ -20,9 +20,12 @@ their length. It asks nobody and remembers nothing between calls.
 | `disordered` | the reading from the beginning met offsets that do not rise |
 | `unanswered` | asked for, and neither acknowledged nor refused when the writer ended |
 | `unended` | a client that did not end in order: it died, or had to be killed |
+| `stuck alone` | a client that was told nothing for long while others were (`gaps` says how that is counted) |
 
 What the application was told has failed (`failed`), and what a writer without idempotence has written twice
-(`repeated`), is counted and is no violation.
+(`repeated`), is counted and is no violation. Nor is what such a writer was told has failed, and what stands behind
+later records all the same (`late`): a request may lie in a connection for as long as the network or a node that is
+halted keeps it, and nothing in it tells a broker that its client has given it up.
 """
 
 import heapq
@@ -36,6 +39,7 @@ from tests.faults.history import Event, Place
 VIOLATIONS = (
     "lost", "moved", "doubled", "reordered", "phantom", "aborted", "changed", "vanished", "backwards", "skipped",
     "set back", "unseen", "disordered", "unanswered", "unended",
+    "stuck alone",
 )  # fmt: skip
 EXAMPLES_MAX = 8
 
@@ -162,7 +166,8 @@ def hold_against(written: Mapping[str, Written], partitions: Mapping[Place, Part
                 kind = "doubled" if writer.idempotent else "repeated"
                 findings.add(kind, f"{place} {offset}: {name} {number}, which is at {earlier[0]}")
             elif number < latest.get(name, -1):
-                findings.add("reordered", f"{place} {offset}: {name} {number} after {latest[name]}")
+                kind = "late" if number in writer.failed and not writer.idempotent else "reordered"
+                findings.add(kind, f"{place} {offset}: {name} {number} after {latest[name]}")
             else:
                 latest[name] = number
             there[name].setdefault(number, []).append(offset)

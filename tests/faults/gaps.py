@@ -1,9 +1,17 @@
-"""How long nobody was told anything: gaps between acknowledgements, by kind of fault, and partitions that are stuck
+"""How long nobody was told anything: gaps between acknowledgements, by kind of fault, and who is stuck
 
 A gap belongs to a fault if it overlaps with it, or with the seconds after it in which the next one has not begun. Of
-all partitions the longest counts: it is what some user has seen. A partition is stuck that had no acknowledgement for
-longer than a limit in which nothing was broken; what was broken in between, and put back, is no excuse for what it was
-silent before and after.
+all partitions the longest counts: it is what some user has seen.
+
+A partition is stuck that had no acknowledgement for longer than a limit in which nothing was broken and nodes enough
+were up and had started: a majority of the controllers, and so many of any partition's replicas as acknowledge. A node
+has started when it says that it is ready. Until then its absence is the fault's that took it away, and not longer than
+`START_MAX_S`: who does not come up, or ends by itself again and again, is no excuse. Nor is one node alone that starts.
+What was broken in between, and put back, is no excuse for what a partition was silent before and after: the times in
+which it had no excuse add up.
+
+A client is stuck alone that was told nothing of a partition for longer than its limit, counted in the same way, while
+others were. Its limit is longer, for connections that were cut off take a client as long as it is set to wait.
 """
 
 import statistics
@@ -17,6 +25,8 @@ from tests.faults.history import Place
 
 AFTERWARDS_S = 10.0
 SILENCE_S = 1.0
+START_MAX_S = 60.0
+"""A node may take so long to start, on a machine that is busy with all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +79,37 @@ def well(faults: Sequence[Broken], begin: float, end: float) -> list[tuple[float
         at = max(at, each.end)
     found.append((at, end))
     return [(first, last) for first, last in found if last > first]
+
+
+def starting(starts: Sequence[Broken], spare: int) -> list[Broken]:
+    """The times in which more nodes were starting than can be spared."""
+    moments = sorted([(each.begin, 1) for each in starts] + [(each.end, -1) for each in starts])
+    found: list[Broken] = []
+    count, begin = 0, 0.0
+    for at, change in moments:
+        if count <= spare < count + change:
+            begin = at
+        elif count + change <= spare < count:
+            found.append(Broken(kind="start", nodes=(), begin=begin, end=at))
+        count += change
+    return found
+
+
+def alone(
+    told: Mapping[Place, Sequence[float]],
+    others: Mapping[Place, Sequence[float]],
+    faults: Sequence[Broken],
+    begin: float,
+    end: float,
+    limit_s: float,
+) -> list[str]:
+    """Of which partitions a client was told nothing for too long, and from when on, while others were."""
+    return [
+        f"{place}: nothing for {after - before:.1f} s from {before - begin:.1f} s on, and nothing was broken for "
+        f"{well_s:.1f} s of them"
+        for place, before, after, well_s in silences(told, faults, begin, end)
+        if well_s > limit_s and bisect_left(others[place], after) > bisect_right(others[place], before)
+    ]
 
 
 def stuck(

@@ -1,15 +1,16 @@
 """Carries a plan out: breaks, puts back, and writes down when
 
 One thread does it all, in the order of time. Nothing here waits for a node to be well: a node that was killed is
-started again and left to itself, so that the next fault may meet it half way. Whoever has ended without being told to
-is started again too, and that is written down.
+started again and left to itself, so that the next fault may meet it half way. How long a start took is written down;
+only at the end that is waited for. Whoever has ended without being told to is started again too, and that is written
+down.
 """
 
 import signal
 import time
 from collections.abc import Callable, Sequence
 
-from tests.faults.gaps import Broken
+from tests.faults.gaps import START_MAX_S, Broken
 from tests.faults.hosts import CLIENTS, Hosts
 from tests.faults.nodes import Node, Nodes
 from tests.faults.plan import Fault
@@ -31,16 +32,18 @@ class Nemesis:
         self._nodes = nodes.by_number
         self._say = say
         self._down: set[int] = set()
+        self._starting: dict[int, float] = {}  # since when; not of those that have ended by themselves
+        self.starts: list[Broken] = []
         self.done: list[Broken] = []
         self.ended_by_themselves: list[str] = []
         self.killed_at_stop: list[str] = []
 
     def carry_out(self, plan: Sequence[Fault]) -> None:
-        """All of it; returns when everything is put back."""
+        """All of it; returns when everything is put back and has started, or has had the time for it."""
         began = time.monotonic()
         waiting = sorted(plan, key=lambda each: each.at)
         broken: list[tuple[float, float, Fault, Callable[[], None]]] = []
-        while waiting or broken:
+        while waiting or broken or self._starting:
             now = time.monotonic() - began
             over = min(broken, key=lambda each: each[0], default=None)
             if over is not None and over[0] <= now:
@@ -54,6 +57,7 @@ class Nemesis:
                 broken.append((time.monotonic() - began + fault.seconds, begin, fault, put_back))
             else:
                 self.revive()
+                self._look_at_starts()
                 began += self._rest()
         self.revive()
 
@@ -78,6 +82,17 @@ class Nemesis:
         end = time.monotonic()
         self._say(f"{end - began:7.1f} s: {fault.kind} {fault.nodes} is over")
         self.done.append(Broken(kind=fault.kind, nodes=fault.nodes, begin=begin, end=end))
+
+    def _look_at_starts(self) -> None:
+        for number, begin in list(self._starting.items()):
+            if self._nodes[number].has_started or time.monotonic() - begin >= START_MAX_S:
+                self._end_start(number)
+
+    def _end_start(self, number: int) -> None:
+        """It has started, or is not let: by another fault, or because its time is over."""
+        begin = self._starting.pop(number, None)
+        if begin is not None:
+            self.starts.append(Broken(kind="start", nodes=(number,), begin=begin, end=time.monotonic()))
 
     def revive(self) -> None:
         """Start whoever should live and does not."""
@@ -118,11 +133,13 @@ class Nemesis:
     def _kill(self, victims: Sequence[Node]) -> Callable[[], None]:
         for node in victims:
             self._down.add(node.number)
+            self._end_start(node.number)
             node.kill()
         return lambda: self._start(victims)
 
     def _restart(self, node: Node) -> Callable[[], None]:
         self._down.add(node.number)
+        self._end_start(node.number)
         if not node.stop():
             self.killed_at_stop.append(f"node {node.number}")
         return lambda: self._start([node])
@@ -131,6 +148,7 @@ class Nemesis:
         for node in victims:
             self._down.discard(node.number)
             node.begin()
+            self._starting[node.number] = time.monotonic()
 
     def _step_clock(self, node: Node, fault: Fault) -> Callable[[], None]:
         clock = node.clock

@@ -23,12 +23,20 @@ CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
 END_WITHIN_S = 40.0
 """Whoever is asked to end has so long, like under an init system."""
 HEAP = "600M"
+OURS_READY, KAFKA_READY = b"tidemill broker ready", b"Kafka Server started"
+"""What a node says when it has started."""
+KAFKA_SAYS_SO = """\
+logger.started.name=kafka.server.KafkaRaftServer
+logger.started.level=INFO
+"""
 
 
 class Node:
-    """One process."""
+    """One process, which says `ready` when it has started."""
 
-    def __init__(self, number: int, command: Sequence[str], environ: Mapping[str, str], log: Path, disk: Disk) -> None:
+    def __init__(
+        self, number: int, command: Sequence[str], environ: Mapping[str, str], log: Path, disk: Disk, ready: bytes
+    ) -> None:
         self.number = number
         self.disk = disk
         self.clock: Clock | None = None
@@ -36,6 +44,9 @@ class Node:
         self.log = log
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = ready
+        self._looked_bytes = 0
+        self._has_started = False
 
     def begin(self) -> None:
         """Start it, and do not wait."""
@@ -43,6 +54,8 @@ class Node:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         clock = self.clock.environ if self.clock else {}
+        self._looked_bytes = self.log.stat().st_size if self.log.exists() else 0
+        self._has_started = False
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command,
@@ -51,6 +64,17 @@ class Node:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environ, **clock},
             )
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has said since it began that it is ready."""
+        if not self._has_started:
+            with self.log.open("rb") as lines:
+                lines.seek(self._looked_bytes)
+                new = lines.read()
+            self._has_started = self._ready in new
+            self._looked_bytes += max(len(new) - len(self._ready), 0)  # half of the words may be there
+        return self._has_started
 
     @property
     def running(self) -> bool:
@@ -123,7 +147,7 @@ def ours(hosts: Hosts, folder: Path, disks: Mapping[int, Disk], more: Mapping[st
         start = [sys.executable, "-P", "-m", "tidemill.cli", "broker", "start", "--data", str(disk.data), *options]
         environ = {"PYTHONUNBUFFERED": "1", lifeline.VARIABLE: "1", **code_of(code)}
         log = folder / f"node-{number}.log"
-        nodes[number] = Node(number, [*hosts.inside(number), *start], environ, log, disk)
+        nodes[number] = Node(number, [*hosts.inside(number), *start], environ, log, disk, OURS_READY)
     return Nodes(hosts, nodes)
 
 
@@ -136,7 +160,7 @@ def kafka(hosts: Hosts, folder: Path, disks: Mapping[int, Disk], more: Mapping[s
     """Nodes of Apache Kafka, with their storage formatted."""
     libraries = peers.libraries("kafka", peers.KAFKA)
     logging = folder / "log4j2.properties"
-    logging.write_text(peers.LOGGING)
+    logging.write_text(peers.LOGGING + KAFKA_SAYS_SO)
     cluster_id = peers.cluster_id()
     nodes = {}
     for number, disk in disks.items():
@@ -148,5 +172,6 @@ def kafka(hosts: Hosts, folder: Path, disks: Mapping[int, Disk], more: Mapping[s
             "java", f"-Xms{HEAP}", f"-Xmx{HEAP}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
             f"-Dlog4j2.configurationFile={logging}", "-cp", f"{libraries}/*", "kafka.Kafka", str(file),
         ]  # fmt: skip
-        nodes[number] = Node(number, [*hosts.inside(number), *start], {}, folder / f"node-{number}.log", disk)
+        log = folder / f"node-{number}.log"
+        nodes[number] = Node(number, [*hosts.inside(number), *start], {}, log, disk, KAFKA_READY)
     return Nodes(hosts, nodes)

@@ -28,7 +28,7 @@ from tests.faults.rolling import roll
 
 TOPICS = {"alpha": 3, "beta": 1, "gamma": 2}
 """Name and partitions; three replicas each."""
-REPLICAS = 3
+REPLICAS, MIN_ISR = 3, 2
 START_WITHIN_S = 120.0
 WELL_WITHIN_S = 120.0
 READ_WITHIN_S = 120.0
@@ -51,6 +51,7 @@ class Wanted:
     rate: float = 50
     disk_mb: int = 2048
     stuck_s: float = 20
+    client_stuck_s: float = 90
     code: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -119,7 +120,7 @@ def in_sync(admin: AdminClient) -> bool:
 
 def made(admin: AdminClient) -> bool:
     """Have the topics made; raises KafkaException where that is not done, as nobody may be elected yet who does it."""
-    config = {"min.insync.replicas": "2"}
+    config = {"min.insync.replicas": str(MIN_ISR)}
     asked = admin.create_topics([NewTopic(name, count, REPLICAS, config=config) for name, count in TOPICS.items()])
     for answer in asked.values():
         try:
@@ -168,6 +169,7 @@ class Told:
     ended: float = 0.0
     problems: list[str] = field(default_factory=list)
     faults: list[gaps.Broken] = field(default_factory=list)
+    starts: list[gaps.Broken] = field(default_factory=list)
     ended_by_themselves: list[str] = field(default_factory=list)
     killed_at_stop: list[str] = field(default_factory=list)
 
@@ -211,7 +213,7 @@ def break_it(wanted: Wanted, hosts: Hosts, nodes: Nodes, admin: AdminClient, tol
         else:
             faults = plan.at_random(wanted.seed, wanted.seconds, hosts.nodes, kinds)
         nemesis.carry_out(faults)
-        told.faults = nemesis.done
+        told.faults, told.starts = nemesis.done, nemesis.starts
         told.ended_by_themselves, told.killed_at_stop = nemesis.ended_by_themselves, nemesis.killed_at_stop
     began = time.monotonic()
     if until(lambda: in_sync(admin), WELL_WITHIN_S):
@@ -280,17 +282,19 @@ def told_of(files: Iterable[Path], kind: str = "a") -> dict[Place, list[float]]:
     return found
 
 
-def quiet_of(clients: Clients, told: Told) -> dict[str, float]:
-    """How long each writer and each group has been without news of some partition while nothing was broken.
-
-    No violation: a client has pauses of its own, and connections that were cut off take a while to go on.
-    """
+def told_each(clients: Clients) -> dict[str, dict[Place, list[float]]]:
+    """When each writer was told that a record is stored, and each group was given one, by its name."""
     groups: dict[str, list[Path]] = {}
     for file in clients.readers:
         groups.setdefault(f"group {history.names(file)[1]}", []).append(file)
     found = {history.names(file)[1]: told_of([file]) for file in clients.writers}
-    found |= {name: told_of(files, "r") for name, files in groups.items()}
-    return {name: round(gaps.quiet_s(each, told.faults, told.began, told.ended), 1) for name, each in found.items()}
+    return found | {name: told_of(files, "r") for name, files in groups.items()}
+
+
+def excuses(told: Told, nodes: int) -> list[gaps.Broken]:
+    """The times in which something was broken, or too few nodes had started."""
+    spare = min((nodes - 1) // 2, REPLICAS - MIN_ISR)
+    return [*told.faults, *gaps.starting(told.starts, spare)]
 
 
 def judge(wanted: Wanted, clients: Clients, final: Path, told: Told) -> dict[str, Any]:
@@ -302,7 +306,11 @@ def judge(wanted: Wanted, clients: Clients, final: Path, told: Told) -> dict[str
     findings = checker.check(writers, groups, history.read(final))
     moments = told_of(clients.writers)
     found = gaps.of_faults(moments, told.faults)
-    stuck = gaps.stuck(moments, told.faults, told.began, told.ended, wanted.stuck_s)
+    broken, each_told = excuses(told, wanted.nodes), told_each(clients)
+    stuck = gaps.stuck(moments, broken, told.began, told.ended, wanted.stuck_s)
+    for name, each in each_told.items():
+        for what in gaps.alone(each, moments, broken, told.began, told.ended, wanted.client_stuck_s):
+            findings.add("stuck alone", f"{name} {what}")
     strict = wanted.mode in ("rolling", "upgrade")  # there nothing may reach the application
     if strict and findings.counts["failed"]:
         told.problems.append(f"{findings.counts['failed']} records have failed: {findings.examples['failed']}")
@@ -318,7 +326,10 @@ def judge(wanted: Wanted, clients: Clients, final: Path, told: Told) -> dict[str
         "counts": dict(sorted(findings.counts.items())),
         "faults": len(told.faults),
         "gaps": gaps.by_kind(found),
-        "quiet_s": quiet_of(clients, told),
+        "starts": gaps.by_kind([(each, each.end - each.begin) for each in told.starts]),
+        "quiet_s": {
+            name: round(gaps.quiet_s(each, broken, told.began, told.ended), 1) for name, each in each_told.items()
+        },
         "ended_by_themselves": told.ended_by_themselves,
         "killed_at_stop": told.killed_at_stop,
         "examples": {**findings.examples, **({"stuck": stuck[: checker.EXAMPLES_MAX]} if stuck else {})},

@@ -115,6 +115,22 @@ def test_records_of_one_writer_stand_in_its_order(story: Story) -> None:
     assert story.judged().violations == {"reordered": 1}
 
 
+@pytest.mark.parametrize(("idempotent", "violations"), [(1, {"reordered": 1}), (0, {})])
+def test_without_idempotence_what_has_failed_may_come_late(
+    story: Story, idempotent: int, violations: dict[str, int]
+) -> None:
+    story.replace(story.writer, "writer a 1", f"writer a {idempotent}")
+    for which in (story.final, story.reader):
+        story.replace(which, f"r {T} 3 a 3", f"r {T} 3 a 4")
+        which.remove(f"r {T} 4 a 4")
+        which.insert(which.index(f"r {T} 3 a 4") + 1, f"r {T} 4 a 3")
+    story.replace(story.writer, f"a {T} 3 3", f"x {T} 3 Timeout")
+    story.replace(story.writer, f"a {T} 4 4", f"a {T} 4 3")
+    findings = story.judged()
+    assert findings.violations == violations
+    assert findings.counts["late"] == 1 - idempotent
+
+
 @pytest.mark.parametrize("record", ["a 77", "b 0", "? 0"])
 def test_a_record_that_nobody_wrote_is_a_phantom(story: Story, record: str) -> None:
     story.final.append(f"r {T} 5 {record}")

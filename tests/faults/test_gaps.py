@@ -1,6 +1,6 @@
 """Gaps between acknowledgements, and partitions that are stuck"""
 
-from tests.faults.gaps import Broken, by_kind, longest, of_faults, quiet_s, stuck, well
+from tests.faults.gaps import Broken, alone, by_kind, longest, of_faults, quiet_s, starting, stuck, well
 
 A, B = ("a", 0), ("b", 0)
 EVERY_SECOND = [float(second) for second in range(101)]
@@ -74,3 +74,46 @@ def test_the_longest_silence_is_counted_as_far_as_nothing_was_broken() -> None:
     assert quiet_s({A: without(19, 65), B: EVERY_SECOND}, faults, 0, 100) == 6
     assert quiet_s({A: [at / 2 for at in range(201)]}, [], 0, 100) == 0
     assert quiet_s({A: []}, faults, 0, 100) == 60
+
+
+def started(begin: float, end: float) -> Broken:
+    return broken("start", begin, end)
+
+
+def test_too_few_nodes_are_up_while_more_start_than_can_be_spared() -> None:
+    starts = [started(10, 20), started(12, 25), started(14, 15), started(40, 50), started(50, 60)]
+    assert [(each.begin, each.end) for each in starting(starts, 1)] == [(12, 20)]
+    assert [(each.begin, each.end) for each in starting(starts, 2)] == [(14, 15)]
+    assert [(each.begin, each.end) for each in starting(starts, 0)] == [(10, 25), (40, 50), (50, 60)]
+
+
+def test_a_blackout_is_over_when_nodes_enough_have_started() -> None:
+    faults, starts = [broken("blackout", 20, 22)], [started(22, 50), started(22, 45), started(22, 44)]
+    excuses = [*faults, *starting(starts, 1)]
+    assert stuck({A: without(19, 46)}, excuses, 0, 100, 10) == []
+    assert stuck({A: without(19, 46)}, faults, 0, 100, 10)
+
+
+def test_a_partition_that_is_stuck_after_all_have_started_is_found() -> None:
+    faults, starts = [broken("blackout", 20, 22)], [started(22, 50), started(22, 45), started(22, 44)]
+    assert stuck({A: without(19, 58), B: EVERY_SECOND}, [*faults, *starting(starts, 1)], 0, 100, 10) == [
+        "('a', 0): 39.0 s without an acknowledgement from 19.0 s on, and nothing was broken for 14.0 s of them"
+    ]
+
+
+def test_one_node_that_starts_is_no_excuse() -> None:
+    faults, starts = [broken("kill", 20, 22)], [started(22, 50)]
+    assert stuck({A: without(19, 46)}, [*faults, *starting(starts, 1)], 0, 100, 10)
+
+
+def test_a_client_is_stuck_alone_while_others_are_told_something() -> None:
+    faults = [broken("kill", 20, 30)]
+    assert alone({A: without(15, 60)}, {A: EVERY_SECOND}, faults, 0, 100, 30) == [
+        "('a', 0): nothing for 45.0 s from 15.0 s on, and nothing was broken for 35.0 s of them"
+    ]
+    assert alone({A: without(15, 60)}, {A: EVERY_SECOND}, faults, 0, 100, 40) == []
+    assert alone({A: []}, {A: EVERY_SECOND}, faults, 0, 100, 80)
+
+
+def test_a_client_of_a_partition_that_is_stuck_is_not_stuck_alone() -> None:
+    assert alone({A: without(15, 60)}, {A: without(15, 60)}, [], 0, 100, 30) == []

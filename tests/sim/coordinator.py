@@ -387,7 +387,7 @@ class CoordinatorSimulation:
 
     async def _repair(self, _who: str) -> None:
         """What a job and the coordinator's own task do: make logs that could not be made, take up what has failed."""
-        await self._broker.make_missing_logs()
+        await self._broker.following.make_missing_logs()
         await self._broker.groups.load()
 
     async def _clean(self, _who: str) -> None:

@@ -8,10 +8,12 @@ directory last synced, except that a prefix of the changes since (they are journ
 fsync fail (and with `forgets_after_failed_sync` the sectors that it was to write count as written afterwards, as Linux
 takes them: a later fsync does not write them), `flip_bit` damages a file, `cut_power_in` lets only so many more changes
 happen and then raises PowerCut from within whatever the program is doing, and from everything it tries afterwards.
+With `syncs_everything` it has one sync for all files and folders.
 """
 
 import errno
 import random
+from collections.abc import Callable
 
 from tidemill.core.runtime.disk import ByteBuffer
 
@@ -27,8 +29,9 @@ class PowerCut(BaseException):
 class SimulatedDisk:
     """All files of one machine; `root` is the directory to hand out."""
 
-    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+    def __init__(self, *, capacity_bytes: int | None = None, syncs_everything: bool = False) -> None:
         self.capacity_bytes = capacity_bytes
+        self.syncs_everything = syncs_everything
         self.cut_power_in: int | None = None
         self.written_last: _Inode | None = None
         self.fail_sync: OSError | None = None
@@ -333,5 +336,18 @@ class SimulatedDirectory:
         self._disk.sync()
         self._journal = [dict(self._entries)]
 
-    def file_system_sync(self) -> None:
-        return None
+    def file_system_sync(self) -> Callable[[], None] | None:
+        return self._sync_everything if self._disk.syncs_everything else None
+
+    def _sync_everything(self) -> None:
+        self._disk.sync()
+        self._disk.root.keep()
+
+    def keep(self) -> None:
+        """All that is in it and below survives."""
+        self._journal = [dict(self._entries)]
+        for entry in self._entries.values():
+            if isinstance(entry, SimulatedDirectory):
+                entry.keep()
+            else:
+                entry.sync()

@@ -82,9 +82,9 @@ class EpochSimulation:
         self._background: set[asyncio.Future[Any]] = set(owned)
         self._stopping = False
         try:
-            await self._driven(broker.make_missing_logs())
-            controller.watch(broker.hear)
-            controller.subscribe(broker.follow)
+            await self._driven(broker.following.make_missing_logs())
+            controller.watch(broker.following.hear)
+            controller.subscribe(broker.following.follow)
             await self._driven(controller.register_broker([BrokerEndpoint(name="P", host="h", port=1)], None))
             await self._driven(controller.create_topics([NewTopic(name=name) for name in TOPICS]))
             for _ in range(steps):

@@ -22,6 +22,7 @@ from tests.sim.disk import PowerCut, SimulatedDisk
 from tidemill.broker.folders import set_aside
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.markers import Marker, encode
+from tidemill.broker.log.new_logs import NewLogs
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.partition_folders import KnownFolder
 from tidemill.broker.log.store import LogStore
@@ -507,7 +508,9 @@ class LogSimulation:
 
         async def create() -> None:
             try:
-                await store.create_many(tp.topic, owed.topic_id, [0], self.config)
+                await store.create_many(
+                    [NewLogs(topic=tp.topic, topic_id=owed.topic_id, partitions=[0], config=self.config)]
+                )
             except KafkaStorageError:
                 owed.deleting = True
                 self._removed.add(owed.topic_id)

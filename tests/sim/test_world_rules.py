@@ -14,11 +14,13 @@ from tests.sim.world.events import (
     Assigned,
     CommitAsked,
     Committed,
+    Ended,
     Event,
     Fetched,
     HeardAgain,
     Joined,
     OffsetTold,
+    OutOfOrder,
     OutOfRange,
     Replayed,
     TopicAsked,
@@ -36,9 +38,11 @@ from tests.sim.world.inside import (
 from tests.sim.world.insight import PROMISES_NOTHING
 from tests.sim.world.invariants import (
     Generations,
+    InOrder,
     Invariant,
     MetadataEqualsReplay,
     NothingAcknowledgedIsLost,
+    NothingIsMissed,
     OffsetsAreKept,
     SameOffsetSameBytes,
     StoredOnce,
@@ -114,6 +118,20 @@ def test_what_is_sent_until_it_is_acknowledged_is_there_once() -> None:
     rule = StoredOnce(page_cache=False)
     assert not breaks(rule, fetched(9, (4, b"once-1"), (5, b"twice")), fetched(9, (4, b"once-1"), (6, b"twice")))
     assert breaks(rule, fetched(9, (7, b"once-1")))
+
+
+def test_several_batches_of_a_producer_are_there_in_its_order() -> None:
+    rule = InOrder()
+    assert not breaks(rule, fetched(9, (2, b"once-p.7-1"), (4, b"once-p.7-4"), (5, b"once-p.8-2"), (6, b"once-p.7-5")))
+    assert not breaks(rule, fetched(9, (2, b"once-q-3"), (4, b"once-q-1"))), "it names no id"
+    assert breaks(rule, fetched(9, (2, b"once-p.7-4"), (5, b"once-p.8-2"), (6, b"once-p.7-1")))
+
+
+def test_a_producer_is_told_of_a_gap_only_where_records_may_be_lost() -> None:
+    told = OutOfOrder(9.0, "producer", T, 0)
+    assert breaks(NothingIsMissed(page_cache=False), Ended(4.0, "node-1", 1, "power cut"), told)
+    assert breaks(NothingIsMissed(page_cache=True), Ended(4.0, "node-1", 1, "kill"), told)
+    assert not breaks(NothingIsMissed(page_cache=True), Ended(4.0, "node-1", 1, "power cut"), told)
 
 
 def test_generations_rise_and_partitions_have_one_owner() -> None:
@@ -264,6 +282,14 @@ def test_whoever_lacks_something_may_not_lead(
     inside.isr, inside.eligible, inside.epoch = isr, eligible, epoch
     inside.has(3, leads=leads, epoch=epoch)
     assert breaks(rule, ANY) is is_wrong
+
+
+def test_whoever_lacks_what_a_consumer_was_told_of_may_not_lead(inside: Any) -> None:
+    rule = WhoMayLeadHoldsAll(inside)
+    inside.isr = (1, 2, 3)
+    inside.has(3)
+    assert not breaks(rule, fetched(0))
+    assert breaks(rule, replace(fetched(1, epoch=PROMISES_NOTHING), newest_epoch=3)), "whichever replica has told it"
 
 
 def test_as_many_disks_as_have_to_have_a_record_that_is_acknowledged(inside: Any) -> None:

@@ -7,7 +7,7 @@ place: without those of a majority there may be another one by now, and nobody w
 """
 
 import uuid
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tidemill.broker.quorum.raft.messages import AddVoterRequest, ChangeRequest, FetchRequest, UpdateVoterRequest
@@ -63,6 +63,13 @@ class VoterChange:
         if isinstance(request, AddVoterRequest):
             return not request.ack_when_committed
         return isinstance(request, UpdateVoterRequest)
+
+
+def observers(replicas: Iterable[Progress], voters: VoterSet, since_ms: int = NEVER) -> Iterator[Progress]:
+    """Those who are no voters, by their directory too, and have fetched since: whoever has not is gone."""
+    for each in replicas:
+        if each.fetched_ms >= since_ms and not voters.is_voter(each.node_id, each.directory_id):
+            yield each
 
 
 class Leadership:
@@ -145,8 +152,8 @@ class Leadership:
 
     def forget_silent(self, voters: VoterSet, since_ms: int) -> None:
         """Drop those who are no voters and have not fetched since."""
-        for each in [each for each in self.replicas.values() if each.fetched_ms < since_ms]:
-            if each.node_id not in voters:
+        for each in list(observers(self.replicas.values(), voters)):
+            if each.fetched_ms < since_ms:
                 del self.replicas[each.node_id]
 
     def majority_end(self, voters: VoterSet, durable_end: int) -> int:

@@ -544,7 +544,7 @@ class QuorumMachine(Member):
         elif not self._may_change_voters(leadership):
             self._reply(token, ErrorCode.REQUEST_TIMED_OUT, self._why_no_change(leadership))
         else:
-            changed = changed_voters(self.voters, request)
+            changed = changed_voters(self.voters, request, [each.name for each in self._endpoints])
             if isinstance(changed, Refusal):
                 self._reply(token, changed.error, changed.message)
             elif changed == self.voters:

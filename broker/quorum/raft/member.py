@@ -246,6 +246,8 @@ class Member:
     def _remember(self, state: ElectionState) -> None:
         if state != self.election:
             assert state.may_follow(self.election), (state, self.election)
+            if self._actions and isinstance(self._actions[-1], Persist):
+                self._actions.pop()  # nothing has been said since that rests on it, and each costs an fsync
             self._do(Persist(state=state))
             self.election = state
 

@@ -4,6 +4,7 @@ One voter comes, goes or has moved; which of these may be asked for, and with wh
 When a change may begin at all is the leader's affair.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from tidemill.broker.quorum.raft.leadership import Progress, VoterChange
@@ -40,8 +41,11 @@ def why_late(change: VoterChange, fetched: Progress | None, high_watermark: int)
     return f"node {voter.node_id} with this directory does not answer as a controller at {where}"
 
 
-def changed_voters(voters: VoterSet, request: ChangeRequest) -> VoterSet | Refusal:
-    """The set that is asked for, which may be the same, or why it cannot be."""
+def changed_voters(voters: VoterSet, request: ChangeRequest, listeners: Collection[str] = ()) -> VoterSet | Refusal:
+    """The set that is asked for, which may be the same, or why it cannot be.
+
+    `listeners` are those by which the leader is reached; who comes has to name one of them: the others ask it there.
+    """
     if isinstance(request, RemoveVoterRequest):
         if not voters.is_voter(request.node_id, request.directory_id):
             return Refusal(ErrorCode.VOTER_NOT_FOUND, f"node {request.node_id} with this directory is no voter")
@@ -56,6 +60,13 @@ def changed_voters(voters: VoterSet, request: ChangeRequest) -> VoterSet | Refus
             return Refusal(ErrorCode.INVALID_REQUEST, f"no directory is given of node {voter.node_id}")
         if voter.node_id in voters:
             return Refusal(ErrorCode.DUPLICATE_VOTER, f"node {voter.node_id} is a voter, or one with its id is")
+        named = [each.name for each in voter.endpoints]
+        if listeners and not set(listeners).intersection(named):
+            return Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"node {voter.node_id} is given at listener {', '.join(named)}, and controllers listen for one "
+                f"another at {', '.join(listeners)}: name that",
+            )
         return voters.adding(voter)
     if not voters.is_voter(voter.node_id, voter.directory_id):
         return Refusal(ErrorCode.VOTER_NOT_FOUND, f"node {voter.node_id} with this directory is no voter")

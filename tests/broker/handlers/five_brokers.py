@@ -19,7 +19,7 @@ from tidemill.broker.quorum.metadata import Rules, decide
 from tidemill.broker.quorum.records import BrokerEndpoint
 from tidemill.broker.quorum.shared_map import SharedMap
 
-CONFIG = BrokerConfig.parse({"log.dirs": "nowhere", "broker.rack": "a"})
+CONFIG = BrokerConfig.parse({"log.dirs": "nowhere", "broker.rack": "a", "listeners": "PLAINTEXT://plaintext-1:9001"})
 LISTENERS = {
     1: ("PLAINTEXT", "EXTERNAL"),
     2: ("PLAINTEXT", "EXTERNAL"),

@@ -146,6 +146,22 @@ async def test_a_follower_that_is_not_in_sync_sends_back_to_the_leader(tmp_path:
         assert (await fetch(client, topic, rack_id="a")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+async def test_a_follower_that_is_cut_off_sends_back_to_the_leader(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path, **NEARBY) as (broker, client):
+        topic = await copied(broker, client)
+        replicated(broker, topic, leader=OTHER, leader_epoch=4)
+        now_ms = int(broker.clock.monotonic() * 1000)
+        broker.replicas.heard_ms[OTHER] = now_ms - broker.replicas.lag_max_ms + 10_000
+        assert offsets(await fetch(client, topic, rack_id="a")) == [0, 1]
+        broker.replicas.heard_ms[OTHER] = now_ms - broker.replicas.lag_max_ms - 1
+        cut_off = await fetch(client, topic, rack_id="a")
+        assert (cut_off.error_code, offsets(cut_off)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+        broker.replicas.heard_ms[OTHER] = now_ms
+        assert offsets(await fetch(client, topic, rack_id="a")) == [0, 1]
+        broker.replicas.failing_since_ms = lambda _: now_ms - broker.replicas.lag_max_ms - 1
+        assert (await fetch(client, topic, rack_id="a")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 @pytest.mark.parametrize("version", [12, 15, 16, 18])
 async def test_who_is_sent_away_is_told_who_leads_and_where(tmp_path: Path, version: int) -> None:
     """KIP-951, at a broker where followers are read and at any other."""

@@ -111,7 +111,7 @@ def changed(broker: Broker, topic: str) -> None:
     """The broker hears of another ISR of the first partition of a topic."""
     image = broker.controller.image
     change = PartitionChangeRecord(partition_id=0, topic_id=image.topics[topic].topic_id, isr=(1,))
-    broker.hear(ImageDelta.between(image, apply_batch(image, (change,))))
+    broker.following.hear(ImageDelta.between(image, apply_batch(image, (change,))))
 
 
 async def test_a_change_of_one_partition_lets_nothing_else_be_looked_up_again(

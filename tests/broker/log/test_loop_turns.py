@@ -14,6 +14,7 @@ from tests.broker.log.log_world import NOW_MS
 from tests.loop_watch import LoopWatch, watched_loop
 from tidemill.broker.log.cleaner import CleanerSettings, LogCleaner
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.new_logs import NewLogs
 from tidemill.broker.log.store import LogStore
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.runtime.disk import OsDirectory
@@ -108,7 +109,9 @@ async def test_a_topic_of_many_partitions_is_made(tmp_path: Path) -> None:
     store = LogStore(OsDirectory(tmp_path), clock=SystemClock(), node_id=1)
     store.open_all()
     async with watched_loop() as watch:
-        await store.create_many("new", uuid.UUID(int=7), range(50 * SCALE), KEEP)
+        await store.create_many(
+            [NewLogs(topic="new", topic_id=uuid.UUID(int=7), partitions=range(50 * SCALE), config=KEEP)]
+        )
     told(watch, "a topic made")
     await store.close()
     assert watch.longest_busy_ms < TURN_MS_MAX

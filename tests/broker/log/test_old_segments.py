@@ -13,6 +13,7 @@ from tests.broker.log.log_world import NOW_MS, batch
 from tests.sim.disk import SimulatedDisk
 from tests.sim.log_store import SteppedThread
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.new_logs import NewLogs
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.log.threads import LogThreads
@@ -80,7 +81,7 @@ async def test_a_topic_deleted_meanwhile_is_left_alone() -> None:
     task = await judging(store, reads)
     await store.delete("t")
     assert await finished(task, reads) == 0
-    await store.create_many("t", uuid.UUID(int=2), [0], BY_AGE)
+    await store.create_many([NewLogs(topic="t", topic_id=uuid.UUID(int=2), partitions=[0], config=BY_AGE)])
     new = store.get("t", 0)
     assert new is not None
     assert (new.log_start_offset, new.log_end_offset) == (0, 0)
@@ -165,7 +166,7 @@ async def test_many_logs_share_a_checkpoint() -> None:
     disk = SimulatedDisk()
     store = LogStore(disk.root, clock=ManualClock(NOW_MS), node_id=1)
     config = LogConfig(segment_bytes=150, retention_bytes=0, file_delete_delay_ms=0)
-    await store.create_many("t", uuid.UUID(int=1), range(50), config)
+    await store.create_many([NewLogs(topic="t", topic_id=uuid.UUID(int=1), partitions=range(50), config=config)])
     for log in store:
         for _ in range(3):
             log.append(batch(1), now_ms=NOW_MS)

@@ -14,6 +14,7 @@ from tidemill.core.errors import (
     InvalidProducerEpoch,
     KafkaError,
     KafkaStorageError,
+    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
@@ -60,11 +61,11 @@ def storage_error() -> KafkaStorageError:
 def test_what_comes_behind_a_batch_that_was_refused_is_refused_for_the_same() -> None:
     states = ProducerStates()
     states.update(Sent(base_sequence=0), 10, 0, 0)
-    states.refuse(Sent(base_sequence=1, count=2), storage_error())
+    states.refuse(Sent(base_sequence=1, count=2), storage_error(), now_ms=0)
     for _ in range(2):
         with pytest.raises(KafkaStorageError, match="number 1 of the same producer was refused: no space"):
             states.check(Sent(base_sequence=3))
-        states.refuse(Sent(base_sequence=3), storage_error())  # which says nothing new
+        states.refuse(Sent(base_sequence=3), storage_error(), now_ms=0)  # which says nothing new
     assert states.check(Sent(base_sequence=1, count=2)) is None
     states.update(Sent(base_sequence=1, count=2), 11, 0, 0)
     assert states.check(Sent(base_sequence=3)) is None
@@ -75,7 +76,7 @@ def test_what_comes_behind_a_batch_that_was_refused_is_refused_for_the_same() ->
 def test_so_it_is_for_the_first_batches_of_a_producer_and_of_an_epoch() -> None:
     states = ProducerStates()
     for epoch in (0, 1):
-        states.refuse(Sent(base_sequence=0, producer_epoch=epoch), storage_error())
+        states.refuse(Sent(base_sequence=0, producer_epoch=epoch), storage_error(), now_ms=0)
         with pytest.raises(KafkaStorageError):
             states.check(Sent(base_sequence=1, producer_epoch=epoch))
         assert states.check(Sent(base_sequence=0, producer_epoch=epoch)) is None
@@ -87,21 +88,98 @@ def test_a_refusal_is_nothing_to_others_and_is_no_excuse_in_another_epoch() -> N
     states = ProducerStates()
     for producer in (1, 2):
         states.update(Sent(base_sequence=0, producer_id=producer), producer, 0, 0)
-    states.refuse(Sent(base_sequence=1), storage_error())
+    states.refuse(Sent(base_sequence=1), storage_error(), now_ms=0)
     with pytest.raises(OutOfOrderSequenceNumber):
         states.check(Sent(base_sequence=2, producer_id=2))
     with pytest.raises(OutOfOrderSequenceNumber):
         states.check(Sent(base_sequence=2, producer_epoch=1))
     assert states.check(Sent(base_sequence=0, producer_epoch=1)) is None
-    states.refuse(Sent(base_sequence=0), storage_error())  # a duplicate is stored, whatever became of it this time
-    states.refuse(Sent(producer_id=-1, base_sequence=-1), storage_error())
+    states.refuse(
+        Sent(base_sequence=0), storage_error(), now_ms=0
+    )  # a duplicate is stored, whatever became of it this time
+    states.refuse(Sent(producer_id=-1, base_sequence=-1), storage_error(), now_ms=0)
+
+
+def followed(states: ProducerStates, batch: Sent, *, epoch: int = 3, now_ms: int = 0) -> None:
+    """A follower in that epoch refuses it."""
+    states.refuse(batch, NotLeaderOrFollower("2 does"), followed_epoch=epoch, now_ms=now_ms)
+
+
+def test_a_follower_that_leads_now_knows_what_it_has_refused_before() -> None:
+    states = ProducerStates()
+    for sequence in (0, 1):  # the first is stored by the leader before, and has not come yet
+        followed(states, Sent(base_sequence=sequence))
+    states.update(Sent(base_sequence=0), 10, 0, 0, 3)
+    states.cut(11, ProducerStates())
+    with pytest.raises(NotLeaderOrFollower, match="number 0 of the same producer was refused: 2 does"):
+        states.check(Sent(base_sequence=2))
+    assert states.check(Sent(base_sequence=0)) is not None
+    assert states.check(Sent(base_sequence=1)) is None
+    states.update(Sent(base_sequence=1), 11, 0, 0)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        states.check(Sent(base_sequence=3))
+
+
+def test_what_a_follower_has_refused_is_over_when_another_leader_has_stored_something() -> None:
+    states = ProducerStates()
+    followed(states, Sent(base_sequence=0))
+    states.update(Sent(base_sequence=0), 10, 0, 0, 4)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        states.check(Sent(base_sequence=2))
+
+
+def test_what_a_follower_has_refused_is_over_after_a_while_unless_it_does_so_again() -> None:
+    states = ProducerStates()
+    states.update(Sent(base_sequence=0), 10, 0, 0)
+    followed(states, Sent(base_sequence=1))
+    followed(states, Sent(base_sequence=2), now_ms=1)
+    states.expire(producers.REFUSED_MS, 10**9)
+    with pytest.raises(NotLeaderOrFollower, match="number 1 of"):
+        states.check(Sent(base_sequence=3))
+    states.expire(producers.REFUSED_MS + 1, 10**9)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        states.check(Sent(base_sequence=3))
+
+
+@pytest.mark.parametrize("order", [(3, 4, 0, 1), (0, 1, 3, 4), (4, 3, 1, 0)])
+def test_what_comes_before_all_that_was_refused_is_let_in_whichever_came_first(order: tuple[int, ...]) -> None:
+    """Of a client that has some under way to the leader before as well."""
+    states = ProducerStates()
+    for number in order:
+        followed(states, Sent(base_sequence=(SEQUENCE_END - 2 + number) % SEQUENCE_END))
+    assert states.check(Sent(base_sequence=SEQUENCE_END - 2)) is None
+    for number in (1, 2, 3, 4):
+        with pytest.raises(NotLeaderOrFollower):
+            states.check(Sent(base_sequence=(SEQUENCE_END - 2 + number) % SEQUENCE_END))
+
+
+@pytest.mark.parametrize("by_follower", [True, False])
+def test_what_was_stored_and_is_cut_off_again_is_let_in_before_what_was_refused(by_follower: bool) -> None:
+    states = ProducerStates()
+    states.update(Sent(base_sequence=0), 10, 0, 0)
+    if by_follower:
+        followed(states, Sent(base_sequence=1))
+    else:
+        states.refuse(Sent(base_sequence=1), storage_error(), now_ms=0)
+    states.cut(10, ProducerStates())
+    assert states.check(Sent(base_sequence=0)) is None
+    with pytest.raises(NotLeaderOrFollower if by_follower else KafkaStorageError):
+        states.check(Sent(base_sequence=2))
+
+
+def test_a_straggler_of_an_older_epoch_changes_nothing_of_what_is_known() -> None:
+    states = ProducerStates()
+    followed(states, Sent(base_sequence=0, producer_epoch=1))
+    followed(states, Sent(base_sequence=50))
+    with pytest.raises(NotLeaderOrFollower):
+        states.check(Sent(base_sequence=1, producer_epoch=1))
 
 
 def test_refusals_are_remembered_of_so_many_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers, "REFUSED_MAX", 2)
     states = ProducerStates()
     for producer in range(3):
-        states.refuse(Sent(producer_id=producer), storage_error())
+        states.refuse(Sent(producer_id=producer), storage_error(), now_ms=0)
     assert states.check(Sent(producer_id=0, base_sequence=1)) is None, "the first is forgotten, and so not known"
     for producer in (1, 2):
         with pytest.raises(KafkaStorageError):
@@ -119,7 +197,7 @@ def test_what_is_remembered_of_a_refusal_keeps_nothing_of_the_request() -> None:
         try:
             raise storage_error()
         except KafkaStorageError as error:
-            states.refuse(Sent(), error)
+            states.refuse(Sent(), error, now_ms=0)
         return weakref.ref(request)
 
     request = refuse()

@@ -9,6 +9,7 @@ import pytest
 from tests.broker.log.log_world import NOW_MS, batch, read_all
 from tests.sim.disk import SimulatedDisk
 from tidemill.broker.log.config import LogConfig
+from tidemill.broker.log.new_logs import NewLogs
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.store import LogStore
 from tidemill.core.errors import KafkaStorageError
@@ -40,7 +41,7 @@ async def test_an_old_log_start_hides_nothing_of_the_new_topic(restarted: bool) 
         await store.close()
         store = opened(disk)
     await store.delete("t")
-    await store.create_many("t", uuid.UUID(int=2), [0], CONFIG)
+    await store.create_many([NewLogs(topic="t", topic_id=uuid.UUID(int=2), partitions=[0], config=CONFIG)])
     new = store.get("t", 0)
     assert new is not None
     await fill(new, 3)
@@ -57,7 +58,7 @@ async def test_an_old_recovery_point_passes_nothing_of_the_new_topic_for_durable
     await fill(store.create("t", uuid.UUID(int=1), 0, CONFIG), 10)
     await store.checkpoint()
     await store.delete("t")
-    await store.create_many("t", uuid.UUID(int=2), [0], CONFIG)
+    await store.create_many([NewLogs(topic="t", topic_id=uuid.UUID(int=2), partitions=[0], config=CONFIG)])
     new = store.get("t", 0)
     assert new is not None
     new.append(batch(1, value_bytes=2000), now_ms=NOW_MS)  # nobody waits until it is durable
@@ -92,7 +93,7 @@ async def old_and_new(disk: SimulatedDisk, store: LogStore, *, told: bool) -> No
     else:
         await store.delete("t")
     disk.capacity_bytes = None
-    await store.create_many("t", uuid.UUID(int=2), [0, 1], SMALL)
+    await store.create_many([NewLogs(topic="t", topic_id=uuid.UUID(int=2), partitions=[0, 1], config=SMALL)])
     for number in (0, 1):
         new = store.get("t", number)
         assert new is not None
@@ -152,6 +153,6 @@ async def test_a_folder_in_the_way_of_a_new_log_is_neither_used_nor_removed() ->
     disk.root.subdirectory("t-0").replace("00000000000000000000.log", b"somebody's")
     for _ in range(2):
         with pytest.raises(KafkaStorageError, match="did not make"):
-            await store.create_many("t", uuid.UUID(int=2), [0, 1], CONFIG)
+            await store.create_many([NewLogs(topic="t", topic_id=uuid.UUID(int=2), partitions=[0, 1], config=CONFIG)])
     assert disk.root.subdirectory("t-0").read("00000000000000000000.log") == b"somebody's"
     assert not disk.root.exists("t-1")

@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.sim.log_store import SteppedThread
 from tidemill.broker.log.checkpoints import RECOVERY_POINTS, read_offsets
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.identity import FolderRefused
+from tidemill.broker.log.new_logs import NewLogs
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.partition_folders import DELETE_SUFFIX
 from tidemill.broker.log.segment_files import segment_name
@@ -53,6 +55,10 @@ async def reopened(store: LogStore, clock: ManualClock) -> LogStore:
     return again
 
 
+def logs_of(topic: str, partitions: int, topic_id: uuid.UUID = TOPIC_ID) -> NewLogs:
+    return NewLogs(topic=topic, topic_id=topic_id, partitions=range(partitions), config=SMALL)
+
+
 async def fill(log: PartitionLog, count: int, timestamp: int = NOW_MS) -> None:
     for _ in range(count):
         await log.durable(log.append(batch(1, value_bytes=200, timestamp=timestamp), now_ms=NOW_MS).last_offset)
@@ -76,7 +82,7 @@ async def test_partitions_are_found_again_with_all_they_held(store: LogStore, cl
 
 async def test_many_partitions_are_made_side_by_side(store: LogStore, clock: ManualClock) -> None:
     store.create("t", TOPIC_ID, 3, SMALL)
-    await store.create_many("t", TOPIC_ID, range(20), SMALL)
+    await store.create_many([logs_of("t", 20)])
     assert store.partitions() == [TopicPartition("t", partition) for partition in range(20)]
     again = await reopened(store, clock)
     assert len(again.partitions()) == 20
@@ -84,13 +90,37 @@ async def test_many_partitions_are_made_side_by_side(store: LogStore, clock: Man
     await again.close()
 
 
+async def test_logs_of_many_topics_are_made_at_once(clock: ManualClock) -> None:
+    disk = SimulatedDisk()
+    store = LogStore(disk.root, clock=clock, node_id=1)
+    wanted = [
+        replace(logs_of(f"t{number}", 2, uuid.UUID(int=number + 1)), config=replace(SMALL, segment_bytes=500 + number))
+        for number in range(20)
+    ]
+    gone = replace(logs_of("gone", 2), still_wanted=lambda: False)
+    await store.create_many([*wanted, gone])
+    await store.create_many([*wanted, logs_of("another", 1)])
+    assert {(log.topic_partition.topic, log.topic_id.int, log.config.segment_bytes) for log in store} == {
+        ("another", TOPIC_ID.int, SMALL.segment_bytes),
+        *((f"t{number}", number + 1, 500 + number) for number in range(20)),
+    }
+    disk.capacity_bytes = disk.used_bytes() + 100
+    before = store.partitions()
+    with pytest.raises(KafkaStorageError):
+        await store.create_many([logs_of("x", 1), logs_of("y", 2)])
+    assert store.partitions() == before
+    assert not [name for name in disk.root.list() if name.startswith(("x-", "y-"))]
+    disk.capacity_bytes = None
+    await store.close()
+
+
 async def test_what_is_deleted_while_it_is_being_made_is_not_left_behind(store: LogStore, tmp_path: Path) -> None:
-    making = asyncio.ensure_future(store.create_many("t", TOPIC_ID, range(5), SMALL))
+    making = asyncio.ensure_future(store.create_many([logs_of("t", 5)]))
     await asyncio.sleep(0)
     await store.delete("t")
     await making
     assert store.partitions() == []
-    await store.create_many("t", TOPIC_ID, range(5), SMALL, lambda: False)
+    await store.create_many([replace(logs_of("t", 5), still_wanted=lambda: False)])
     assert store.partitions() == []
     assert not [name for name in os.listdir(tmp_path) if name.startswith("t-") and not name.endswith(DELETE_SUFFIX)]
 
@@ -356,7 +386,7 @@ async def test_a_partition_that_cannot_be_made_leaves_nothing(clock: ManualClock
     with pytest.raises(KafkaStorageError):
         store.create("t", TOPIC_ID, 0, SMALL)
     with pytest.raises(KafkaStorageError):
-        await store.create_many("t", TOPIC_ID, range(2), SMALL)
+        await store.create_many([logs_of("t", 2)])
     assert not disk.root.exists("t-0")
     assert not disk.root.exists("t-1")
     disk.capacity_bytes = None

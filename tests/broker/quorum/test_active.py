@@ -3,21 +3,35 @@
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.broker.quorum.quorum_stage import CLUSTER, Clock, Member, Stage
+from tidemill.broker.forwarding import Forwarder
+from tidemill.broker.principals import ANONYMOUS
 from tidemill.broker.quorum.active import ActiveController
 from tidemill.broker.quorum.brokers import Mended, MendPartitions
+from tidemill.broker.quorum.channel import ControllerChannel
 from tidemill.broker.quorum.delta import ImageDelta
+from tidemill.broker.quorum.grpc_transport import GrpcTransport
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.broker.quorum.lifecycle import Stage as LifeStage
 from tidemill.broker.quorum.metadata import NewTopic, Request, Response
 from tidemill.broker.quorum.vigil import Vigil
+from tidemill.core.client.connection import Address
+from tidemill.core.error_code import ErrorCode
+from tidemill.core.errors import UnknownServerError
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.runtime.net import TcpDialer
 from tidemill.core.runtime.virtual_time import VirtualLoop
+from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.message import Message
+from tidemill.core.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from tidemill.core.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tidemill.core.wire.messages.create_topics import CreateTopicsRequest
+from tidemill.core.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 SEEDS = range(3)
 
@@ -244,3 +258,68 @@ async def test_who_does_not_decide_rests_though_somebody_is_gone() -> None:
     assert not vigil.news.is_set()
     task.cancel()
     await asyncio.wait([task])
+
+
+class Broken(Nobody):
+    """One that decides, and has a bug."""
+
+    leads = True
+
+    async def decide(self, request: Request) -> Response:
+        raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (EnvelopeRequest(request_data=b"", request_principal=b"", client_host_address=b""), EnvelopeResponse),
+        (BrokerHeartbeatRequest(broker_id=1), BrokerHeartbeatResponse),
+        (AlterPartitionRequest(broker_id=1), AlterPartitionResponse),
+    ],
+)
+async def test_a_bug_is_told_to_whoever_has_asked_and_its_log_has_all_of_it(request_: Message, answer: Any) -> None:
+    async def stumble(message: Message) -> Message:
+        raise ZeroDivisionError("a bug")
+
+    active = ActiveController(Broken(), stumble, clock=SystemClock())
+    active.of_clients = stumble
+    with capture_logs() as lines:
+        assert await active.serve(request_) == answer(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert [(each["log_level"], each["exc_info"], each["asked"]) for each in lines] == [
+        ("error", True, type(request_).__name__)
+    ]
+
+
+async def test_a_client_hears_once_of_a_bug_in_the_controller_that_its_request_was_forwarded_to() -> None:
+    asked: list[Message] = []
+
+    async def stumble(message: Message) -> Message:
+        asked.append(message)
+        raise ZeroDivisionError("a bug")
+
+    active = ActiveController(Broken(), stumble, clock=SystemClock())
+    active.of_clients = stumble
+    here, there = GrpcTransport(), GrpcTransport()
+    try:
+        quorum = Followed(Address("127.0.0.1", await there.serve(Address("127.0.0.1", 0), active.serve)))
+        forwarder = Forwarder(ControllerChannel(quorum, here, stumble))
+        with pytest.raises(UnknownServerError, match="see its log"):
+            await forwarder.ask(
+                ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(), client_id="c", principal=ANONYMOUS, host="127.0.0.1"
+            )
+    finally:
+        await here.close()
+        await there.close()
+    assert len(asked) == 1
+
+
+class Followed:
+    """A quorum that another node leads."""
+
+    leads = False
+
+    def __init__(self, leader_address: Address) -> None:
+        self.leader_address: Address | None = leader_address
+
+    async def changed(self) -> None:
+        await asyncio.Event().wait()

@@ -29,6 +29,7 @@ class Nodes:
         self.leader_address = leader
         self.asked: list[str] = []
         self.answers: dict[Address, Message | Exception] = {}
+        self.takes_s = 0.01
         self._changed = asyncio.Event()
 
     def elect(self, leader: Address | None, *, here: bool = False) -> None:
@@ -42,8 +43,8 @@ class Nodes:
     async def call(self, address: Address, request: Message, *, timeout_s: float) -> Message:
         assert request == REQUEST
         assert timeout_s > 0
-        await asyncio.sleep(0.01)
         self.asked.append(address.host)
+        await asyncio.sleep(self.takes_s)
         answer = self.answers[address]
         if isinstance(answer, Exception):
             raise answer
@@ -145,5 +146,73 @@ def test_an_active_controller_here_that_does_not_answer_is_waited_for_no_longer_
             async with asyncio.timeout(100):
                 await ControllerChannel(nodes, nodes, never).ask(REQUEST, timeout_s=5)
         assert asyncio.get_running_loop().time() - began_s == pytest.approx(5)
+
+    play(course)
+
+
+def test_what_may_be_asked_again_is_while_an_answer_is_lost_and_there_is_time() -> None:
+    async def course() -> None:
+        nodes = Nodes(FIRST)
+        nodes.answers = {FIRST: Unreachable(FIRST, "connection reset"), SECOND: GRANTED}
+        asyncio.get_running_loop().call_later(1, nodes.elect, None)
+        asyncio.get_running_loop().call_later(2, nodes.elect, SECOND)
+        assert await channel(nodes).ask(REQUEST, timeout_s=5, again=True) == GRANTED
+        assert 2 <= nodes.asked.count("first") <= 20
+        assert nodes.asked[-1] == "second"
+
+    play(course)
+
+
+@pytest.mark.parametrize("trouble", [Unreachable(FIRST, "too large", lasting=True), ValueError("a bug")])
+def test_trouble_that_would_last_is_told_as_it_is_and_at_once(trouble: Exception) -> None:
+    async def course() -> None:
+        nodes = Nodes(FIRST)
+        nodes.answers = {FIRST: trouble}
+        with pytest.raises(type(trouble), match=str(trouble)):
+            await channel(nodes).ask(REQUEST, timeout_s=5, again=True)
+        assert nodes.asked == ["first"]
+
+    play(course)
+
+
+def test_what_may_be_asked_again_ends_in_time_with_what_is_known() -> None:
+    async def course() -> None:
+        nodes = Nodes(FIRST)
+        nodes.answers = {FIRST: Unreachable(FIRST, "connection reset")}
+        with pytest.raises(Unreachable, match="reset"):
+            await channel(nodes).ask(REQUEST, timeout_s=5, again=True)
+        assert 5 <= asyncio.get_running_loop().time() < 5.2
+
+    play(course)
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_a_node_that_hangs_is_not_waited_for_once_another_decides(here: bool) -> None:
+    async def course() -> None:
+        nodes = Nodes(FIRST)
+        nodes.answers = {FIRST: GRANTED, SECOND: GRANTED}
+        nodes.takes_s = 1000
+
+        def elect() -> None:
+            nodes.takes_s = 0.01
+            nodes.elect(SECOND, here=here)
+
+        loop = asyncio.get_running_loop()
+        loop.call_later(2, elect)
+        assert await channel(nodes).ask(REQUEST, timeout_s=30, again=True) == GRANTED
+        assert nodes.asked == ["first", "here" if here else "second"]
+        assert 3 <= loop.time() < 3.3
+
+    play(course)
+
+
+def test_the_last_word_of_a_node_that_does_not_decide_any_more_is_heard() -> None:
+    async def course() -> None:
+        nodes = Nodes(FIRST)
+        nodes.answers = {FIRST: GRANTED}
+        nodes.takes_s = 2.5
+        asyncio.get_running_loop().call_later(2, nodes.elect, SECOND)
+        assert await channel(nodes).ask(REQUEST, timeout_s=30, again=True) == GRANTED
+        assert nodes.asked == ["first"]
 
     play(course)

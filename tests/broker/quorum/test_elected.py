@@ -333,21 +333,30 @@ async def changed(leader: Node, request: AddVoterRequest | RemoveVoterRequest) -
     return ErrorCode(answer.error_code)
 
 
+async def first_alone(stage: "Stage") -> tuple[Node, VoterSet]:
+    """The first node leads by itself; those who join are told where it is, and find a leader there."""
+    first = next(iter(stage.nodes.values()))
+    formatted(first)
+    await first.start(voters=VoterSet())
+    return await stage.leader([first]), VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])
+
+
+async def become_voter(node: Node, leader: Node, known: VoterSet) -> None:
+    await node.start(voters=known)
+    joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
+    assert await changed(leader, joins) == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("snapshot_bytes", [700, 10**7])
 def test_voters_come_and_the_first_one_goes(snapshot_bytes: int, seed: int) -> None:
     async def course(stage: Stage) -> None:
         first, *others = stage.nodes.values()
-        known = VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])  # where those who join look for a leader
-        formatted(first)
-        await first.start(voters=VoterSet())
-        leader = await stage.leader([first])
+        leader, known = await first_alone(stage)
         await stage.register(leader)
         await leader.create("before")
         for node in others:
-            await node.start(voters=known)
-            joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
-            assert await changed(leader, joins) == ErrorCode.NONE
+            await become_voter(node, leader, known)
         for number in range(8):
             await leader.create(f"t{number}")
         goes = RemoveVoterRequest(cluster_id=CLUSTER, node_id=first.node_id, directory_id=first.directory_id)
@@ -370,16 +379,53 @@ def test_voters_come_and_the_first_one_goes(snapshot_bytes: int, seed: int) -> N
     Stage(seed, snapshot_bytes=snapshot_bytes).run(course)
 
 
+def test_a_voter_that_comes_back_with_another_folder_is_told_as_away_and_as_an_observer() -> None:
+    async def course(stage: Stage) -> None:
+        first, second, third = stage.nodes.values()
+        leader, known = await first_alone(stage)
+        await stage.register(leader)
+        for node in (second, third):
+            await become_voter(node, leader, known)
+        await third.end(power=True)
+        lost, third.directory_id = third.directory_id, uuid.UUID(int=33)
+        third.disk.root.subdirectory(FOLDER).remove(FILE)
+        await third.start(voters=known)
+        await leader.create("t")
+        await asyncio.sleep(2.0)
+        state = leader.member.state()
+        (gone,) = [each for each in state.voters if each.node_id == third.node_id]
+        assert (gone.directory_id, gone.log_end_offset, gone.last_fetch_ms) == (lost, -1, -1)
+        (back,) = state.observers
+        assert (back.node_id, back.directory_id) == (third.node_id, third.directory_id)
+        assert back.log_end_offset == leader.store.offset_end
+
+    Stage(0).run(course)
+
+
+def test_an_observer_that_is_gone_is_told_for_a_while_also_where_nobody_else_follows() -> None:
+    async def course(stage: Stage) -> None:
+        _, second, third = stage.nodes.values()
+        leader, known = await first_alone(stage)
+        await second.start(voters=known)
+        await asyncio.sleep(2.0)
+        await second.end(power=True)
+        await asyncio.sleep(280.0)
+        assert [each.node_id for each in leader.member.state().observers] == [second.node_id]
+        await asyncio.sleep(30.0)
+        assert leader.member.state().observers == ()
+        for node in (second, third):
+            await node.start(voters=known)
+
+    Stage(0).run(course)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_voters_come_and_go_between_decisions_that_count_on_their_offsets(seed: int) -> None:
     """A broker's epoch is the offset of its registration, and one may be decided before another one is written."""
 
     async def course(stage: Stage) -> None:
         first, *others = stage.nodes.values()
-        known = VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])
-        formatted(first)
-        await first.start(voters=VoterSet())
-        leader = await stage.leader([first])
+        leader, known = await first_alone(stage)
         granted: dict[int, int] = {}
 
         async def register(broker_id: int) -> None:
@@ -393,9 +439,7 @@ def test_voters_come_and_go_between_decisions_that_count_on_their_offsets(seed: 
 
         registering = [asyncio.ensure_future(register(100 + each)) for each in range(200)]
         for node in others:
-            await node.start(voters=known)
-            joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
-            assert await changed(leader, joins) == ErrorCode.NONE
+            await become_voter(node, leader, known)
         await asyncio.gather(*registering)
         await stage.agree()
         found = {
@@ -414,15 +458,10 @@ def test_voters_come_and_go_between_decisions_that_count_on_their_offsets(seed: 
 def test_a_leader_is_removed_under_load_and_the_next_goes_on(seed: int) -> None:
     async def course(stage: Stage) -> None:
         first, *others = stage.nodes.values()
-        known = VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])
-        formatted(first)
-        await first.start(voters=VoterSet())
-        leader = await stage.leader([first])
+        leader, known = await first_alone(stage)
         await stage.register(leader)
         for node in others:
-            await node.start(voters=known)
-            joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
-            assert await changed(leader, joins) == ErrorCode.NONE
+            await become_voter(node, leader, known)
         made: list[str] = []
 
         async def make() -> None:
@@ -456,15 +495,10 @@ def test_a_leader_is_removed_under_load_and_the_next_goes_on(seed: int) -> None:
 def test_a_voter_that_comes_back_at_another_address_is_found_there(seed: int) -> None:
     async def course(stage: Stage) -> None:
         first, second, third = stage.nodes.values()
-        known = VoterSet.of([replace(voter(first), directory_id=ZERO_UUID)])
-        formatted(first)
-        await first.start(voters=VoterSet())
-        leader = await stage.leader([first])
+        leader, known = await first_alone(stage)
         await stage.register(leader)
         for node in (second, third):
-            await node.start(voters=known)
-            joins = AddVoterRequest(cluster_id=CLUSTER, voter=voter(node), timeout_ms=5_000)
-            assert await changed(leader, joins) == ErrorCode.NONE
+            await become_voter(node, leader, known)
         for moved in (second, first):  # a follower, and the leader
             await moved.end()
             moved.host += "-moved"

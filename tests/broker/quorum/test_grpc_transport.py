@@ -11,11 +11,12 @@ from structlog.testing import capture_logs
 
 from tidemill.broker.quorum import grpc_transport
 from tidemill.broker.quorum.grpc_transport import SERVICE, GrpcTransport
-from tidemill.broker.quorum.transport import Unreachable, encode_answer
+from tidemill.broker.quorum.transport import MESSAGE_BYTES_MAX, Unreachable, encode_answer
 from tidemill.core.client.connection import Address
 from tidemill.core.errors import InvalidRequest
 from tidemill.core.wire.message import Message
 from tidemill.core.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tidemill.core.wire.messages.envelope import EnvelopeRequest
 from tidemill.core.wire.messages.vote import VoteRequest, VoteResponse
 
 ASK_S = 5.0
@@ -43,6 +44,16 @@ async def test_a_call_is_answered() -> None:
             answer = await here.call(there, BrokerHeartbeatRequest(broker_id=broker), timeout_s=ASK_S)
             assert isinstance(answer, BrokerHeartbeatResponse)
             assert answer.is_caught_up is caught_up
+
+
+async def test_a_request_that_is_too_large_would_be_so_again() -> None:
+    async with serving(heartbeats) as (here, there):
+        large = EnvelopeRequest(
+            request_data=bytes(MESSAGE_BYTES_MAX), request_principal=b"", client_host_address=b"\x7f\0\0\1"
+        )
+        with pytest.raises(Unreachable, match="larger than max") as raised:
+            await here.call(there, large, timeout_s=ASK_S)
+        assert raised.value.lasting
 
 
 async def test_many_calls_share_a_connection_and_none_waits_for_another() -> None:
@@ -108,13 +119,15 @@ async def test_a_caller_that_goes_away_ends_the_work_for_it() -> None:
         await ended.wait()
 
 
-async def test_a_fault_of_the_other_side_is_an_answer_that_did_not_come() -> None:
+async def test_a_fault_of_the_other_side_is_no_trouble_of_the_network_and_its_log_has_all_of_it() -> None:
     async def stumble(_request: Message) -> Message:
         raise ZeroDivisionError("a bug")
 
     async with serving(stumble) as (here, there):
-        with pytest.raises(Unreachable, match="INTERNAL: ZeroDivisionError: a bug"):
+        with capture_logs() as lines, pytest.raises(Unreachable, match="ZeroDivisionError: a bug") as raised:
             await here.call(there, BrokerHeartbeatRequest(), timeout_s=ASK_S)
+    assert raised.value.lasting
+    assert [(each["log_level"], each["exc_info"]) for each in lines] == [("error", True)]
 
 
 async def test_what_makes_no_sense_is_refused_and_told_once_without_a_trace() -> None:

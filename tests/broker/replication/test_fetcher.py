@@ -11,7 +11,7 @@ from tests.broker.replication.cluster_world import Cluster, Member, cluster_of, 
 from tidemill.broker.replication.actions import ProposeIsr
 from tidemill.broker.replication.fetching import Action, LeaderFetches
 from tidemill.broker.replication.replica import Replica
-from tidemill.core.errors import CorruptMessage
+from tidemill.core.errors import CorruptMessage, KafkaStorageError
 from tidemill.core.records.batch import stamp
 from tidemill.core.wire.messages.fetch import FetchResponse
 
@@ -43,6 +43,22 @@ async def test_followers_copy_and_acks_of_all_wait_for_them(tmp_path: Path) -> N
         progress = leader.replica.machine.progress(2)
         assert progress is not None
         assert progress.broker_epoch == cluster.epochs[2]
+
+
+async def test_a_leader_that_is_not_heard_of_any_more_is_known_to_be_away_until_it_answers(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        two.broker.replicas.lag_max_ms = 1_000
+        await asyncio.sleep(1.5)
+        assert not two.broker.replicas.is_cut_off(two.replica), "a leader without news answers all the same"
+        assert not one.broker.replicas.is_cut_off(one.replica)
+        await one.stop()
+        await until(lambda: two.broker.replicas.is_cut_off(two.replica), "nothing heard for long")
+        await one.start()
+        cluster.tell(one)
+        await until(lambda: not two.broker.replicas.is_cut_off(two.replica), "heard again")
 
 
 @pytest.mark.parametrize("sessions", [0, 100])
@@ -238,6 +254,27 @@ async def test_a_follower_of_a_silent_partition_that_is_gone_is_not_asked_in_for
         before = cluster.partition
         await asyncio.sleep(0.6)
         assert cluster.partition is before, "what is refused ends in another record of the metadata each time"
+
+
+async def test_a_follower_that_hears_its_leader_and_cannot_copy_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise KafkaStorageError("no space left")
+
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        replicas = two.broker.replicas
+        await one.produce(b"a")
+        await in_step(cluster)
+        cluster.refusing = True  # it stays in the ISR, as far as it knows
+        with monkeypatch.context() as patched:
+            patched.setattr(two.replica.log, "append_at", full)
+            writing = asyncio.ensure_future(one.produce(b"b"))
+            await until(lambda: replicas.is_cut_off(two.replica), "cut off")
+            assert two.fetchers.now_ms() - replicas.heard_ms[1] < replicas.lag_max_ms
+        await until(lambda: not replicas.is_cut_off(two.replica), "copied again")
+        await writing
 
 
 async def test_a_deleted_topic_is_followed_no_more(tmp_path: Path) -> None:

@@ -316,6 +316,28 @@ def test_what_cannot_be_stored_is_asked_for_again() -> None:
     assert world.machine.refused(A, 6, "of another epoch", world.now_ms) == []
 
 
+def test_how_long_a_partition_is_not_copied_is_known_of_each() -> None:
+    world = World(A, B)
+    world.ask()
+    world.answer({A: row(A, error_code=ErrorCode.KAFKA_STORAGE_ERROR), B: row(B)})
+    began_ms = world.now_ms
+    for _ in range(3):
+        assert A in asked(world.ask(10_000))
+        assert (world.machine.failing_since_ms(A), world.machine.failing_since_ms(B)) == (began_ms, None)
+        world.answer({A: row(A, b"torn"), B: row(B)})
+        world.machine.refused(A, 7, "torn", world.now_ms)
+    world.ask(10_000)
+    world.answer({A: row(A, b"whole")})
+    assert world.machine.failing_since_ms(A) == began_ms, "nothing is held yet"
+    world.held(A, 1, 7)
+    assert world.machine.failing_since_ms(A) is None
+    world.ask()
+    world.answer({A: row(A, error_code=ErrorCode.KAFKA_STORAGE_ERROR)})
+    assert world.machine.failing_since_ms(A) == world.now_ms
+    world.machine.unfollow(A)
+    assert world.machine.failing_since_ms(A) is None
+
+
 def test_a_leader_that_is_gone_is_left_alone_in_longer_and_longer_pauses() -> None:
     world = World(A, B)
     world.ask()

@@ -48,7 +48,7 @@ class Led(NamedTuple):
     epoch: int
 
 
-class _Door:
+class Door:
     """The connection to one broker."""
 
     def __init__(self, connection: Connection) -> None:
@@ -66,7 +66,7 @@ class Client:
         self.topics: dict[str, uuid.UUID] = {}
         self.leaders: dict[tuple[uuid.UUID, int], Led] = {}
         self._epochs: dict[tuple[uuid.UUID, int], int] = {}
-        self._doors: dict[int, _Door] = {}
+        self._doors: dict[int, Door] = {}
         self._asked_first = world.any_broker().node_id
         self._waits_when_told = random.Random(f"{world.plan.seed} {name}").random() < 0.5
 
@@ -110,20 +110,29 @@ class Client:
         """
         to = self._asked_first if node_id is None else node_id
         try:
-            door = await self._door(to)
-            if self._waits_when_told and door.muted_until is not None:
-                await asyncio.sleep(max(door.muted_until - self.now, 0))
+            door = await self.listened_to(to)
             asked_at = self.now
             answer = await door.connection.request(key, request, expect, version=version)
         except (OSError, KafkaError) as error:
-            self.refused(key.name, error)
-            self._leave_alone(to)
+            self.lost(key, to, error)
             await self.pause(0.5)
             return None
-        self._look_whether_muted(door, key, asked_at, getattr(answer, "throttle_time_ms", 0))
+        self.look_whether_muted(door, key, asked_at, getattr(answer, "throttle_time_ms", 0))
         return answer
 
-    async def _door(self, node_id: int) -> _Door:
+    async def listened_to(self, node_id: int) -> Door:
+        """The connection to a broker, at a time when it listens, for a client that waits when it is told to."""
+        door = await self._door(node_id)
+        if self._waits_when_told and door.muted_until is not None:
+            await asyncio.sleep(max(door.muted_until - self.now, 0))
+        return door
+
+    def lost(self, key: ApiKey, node_id: int, error: Exception) -> None:
+        """There is no answer, and none will come."""
+        self.refused(key.name, error)
+        self._leave_alone(node_id)
+
+    async def _door(self, node_id: int) -> Door:
         door = self._doors.get(node_id)
         if door is None or not door.connection.usable:
             connection = await Connection.open(
@@ -133,7 +142,7 @@ class Client:
                 connect_timeout_ms=REQUEST_TIMEOUT_MS,
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
             )
-            door = self._doors[node_id] = _Door(connection)
+            door = self._doors[node_id] = Door(connection)
         return door
 
     def _leave_alone(self, node_id: int) -> None:
@@ -142,7 +151,7 @@ class Client:
         if node_id == self._asked_first:
             self._asked_first = self.world.any_broker().node_id
 
-    def _look_whether_muted(self, door: _Door, key: ApiKey, asked_at: float, wait_ms: int) -> None:
+    def look_whether_muted(self, door: Door, key: ApiKey, asked_at: float, wait_ms: int) -> None:
         """Tell when an answer comes after one that said to wait, and when it says so itself."""
         if door.muted_until is not None:
             self.tell(HeardAgain(self.now, self.name, key.name, door.muted_until))

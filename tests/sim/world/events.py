@@ -85,6 +85,14 @@ class Refused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OutOfOrder(Event):
+    """A producer that has sent all its batches, in order and on one connection, is told that some are missing."""
+
+    topic_id: uuid.UUID
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class Operated(Event):
     """An operator's wish was granted."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.sim.disk import SimulatedDirectory
 from tests.sim.world.clients import TOPICS
-from tests.sim.world.events import Acknowledged, Event
+from tests.sim.world.events import Acknowledged, Event, Fetched
 from tests.sim.world.insight import Insight, Partition
 from tests.sim.world.invariants import Invariant, Violation
 from tests.sim.world.node import SimulatedNode
@@ -113,7 +113,8 @@ class HighWatermarksRise:
 class WhoMayLeadHoldsAll:
     """Whoever is in the ISR or may be elected holds, on its disk, all that was acknowledged; so does whoever leads.
 
-    And as many as min.insync.replicas do when a producer is told.
+    And as many as min.insync.replicas do when a producer is told. What a consumer was told to be committed, by
+    whichever replica, they hold as well.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -121,19 +122,25 @@ class WhoMayLeadHoldsAll:
         self._ends: dict[Partition, tuple[int, int]] = {}  # of what was acknowledged, and the epoch by then
 
     def after(self, event: Event) -> None:
-        if isinstance(event, Acknowledged):
-            key = (event.topic_id, event.partition)
-            self._ends[key] = max(self._ends.get(key, (0, 0)), (event.offset + 1, event.epoch))
-            self._count(event)
+        match event:
+            case Acknowledged():
+                self._promise(event, event.offset + 1, event.epoch)
+                self._count(event)
+            case Fetched():
+                self._promise(event, event.high_watermark, event.newest_epoch)
         for held in self._nodes.held():
             end, epoch = self._ends.get(held.key, (0, 0))
             if held.replica.log.held_offset < end:
                 self._judge(held, end, epoch)
 
+    def _promise(self, event: Acknowledged | Fetched, end: int, epoch: int) -> None:
+        key = (event.topic_id, event.partition)
+        self._ends[key] = max(self._ends.get(key, (0, 0)), (end, epoch))
+
     def _judge(self, held: Held, end: int, epoch: int) -> None:
         """Of somebody who lacks something."""
         image, machine = self._nodes.partition(held.key), held.replica.machine
-        what = f"{held.topic}-{held.key[1]} below {held.replica.log.held_offset} only, and {end} were acknowledged"
+        what = f"{held.topic}-{held.key[1]} below {held.replica.log.held_offset} only, and {end} were promised"
         if machine.leads and machine.leader_epoch >= epoch:
             raise Violation(f"node {held.node.node_id} leads with {what}")
         if image is None or image.leader_epoch < epoch:

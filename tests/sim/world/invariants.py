@@ -20,6 +20,7 @@ from tests.sim.world.events import (
     HeardAgain,
     Joined,
     OffsetTold,
+    OutOfOrder,
     OutOfRange,
     Refused,
     Replayed,
@@ -158,6 +159,39 @@ class StoredOnce:
                     raise Violation(f"{value!r} is at offset {first} and at {offset}")
 
 
+class InOrder:
+    """What a producer sends with one id to one partition is there in the order in which it was sent, gaps or not."""
+
+    def after(self, event: Event) -> None:
+        if not isinstance(event, Fetched):
+            return
+        last: dict[bytes, int] = {}
+        for offset, _, value in event.records:
+            producer, _, number = value.rpartition(b"-")
+            if not (value.startswith(b"once-") and b"." in producer):
+                continue  # not of one that names its id: another id's may come late
+            if int(number) <= last.get(producer, 0):
+                raise Violation(f"{value!r} is at offset {offset}, behind number {last[producer]} of its producer")
+            last[producer] = int(number)
+
+
+class NothingIsMissed:
+    """Whoever sends what was refused for a passing reason again, and what is behind it, is not told of a gap (KIP-98).
+
+    Clients take that for a loss: librdkafka goes on in a new epoch, where what it has in doubt is stored a second time.
+    """
+
+    def __init__(self, *, page_cache: bool) -> None:
+        self._page_cache = page_cache
+        self._lost = False
+
+    def after(self, event: Event) -> None:
+        if isinstance(event, Ended) and event.how == "power cut":
+            self._lost = self._page_cache
+        if isinstance(event, OutOfOrder) and not self._lost:
+            raise Violation(f"{event.place} has left out nothing of partition {event.partition}")
+
+
 class Generations:
     """As long as one broker keeps a group its generations only rise, and one partition has one owner in each."""
 
@@ -282,6 +316,8 @@ def all_invariants(*, page_cache: bool, alone: bool) -> list[Invariant]:
         NothingAcknowledgedIsLost(page_cache=page_cache),
         SameOffsetSameBytes(page_cache=page_cache),
         StoredOnce(page_cache=page_cache),
+        InOrder(),
+        NothingIsMissed(page_cache=page_cache),
         Generations(),
         OffsetsAreKept(page_cache=page_cache),
         TopicsAreKept(alone=alone),

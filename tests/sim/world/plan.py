@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 SECONDS = 25.0
-CLIENTS = ("admin", "producer", "exact", "reader", "member-1", "member-2", "loner", "operator")
+CLIENTS = ("admin", "producer", "exact", "reader", "member-1", "member-2", "loner", "operator", "pipelined", "nearby")
 FAULTS = (
     "kill",
     "power_cut",
@@ -73,7 +73,7 @@ class Plan(NamedTuple):
             yield self._replace(clients=tuple(each for each in self.clients if each != client))
 
 
-def shrunk(plan: Plan, still_fails: Callable[[Plan], bool], tries: int = 120) -> Plan:
+def shrunk(plan: Plan, still_fails: Callable[[Plan], bool], tries: int = 150) -> Plan:
     """A smaller plan that still fails, none smaller by one thing if the tries were enough to find that out."""
     getting_smaller = True
     while getting_smaller:

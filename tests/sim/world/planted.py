@@ -17,9 +17,12 @@ from tidemill.broker.groups.states import GroupState, Move
 from tidemill.broker.groups.table import GroupTable
 from tidemill.broker.input_buffer import InputBuffer
 from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.producers import KeptBatch, ProducerStates
 from tidemill.broker.quorum import controller
 from tidemill.broker.quorum.store import MetadataStore
 from tidemill.broker.replication.replica import Replica
+from tidemill.core.errors import InvalidProducerEpoch, KafkaError
+from tidemill.core.records.batch import BatchHeader
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -125,6 +128,21 @@ def a_bug_is_answered(patch: pytest.MonkeyPatch) -> None:
         return real(admission, *arguments)
 
     patch.setattr(Admission, "admit", admit)
+
+
+def gaps_are_stored(patch: pytest.MonkeyPatch) -> None:
+    """A batch of an idempotent producer is stored whether the ones before it are or not."""
+    real = ProducerStates.check
+
+    def check(producers: ProducerStates, batch: BatchHeader) -> KeptBatch | None:
+        try:
+            return real(producers, batch)
+        except InvalidProducerEpoch:
+            raise
+        except KafkaError:
+            return None
+
+    patch.setattr(ProducerStates, "check", check)
 
 
 PLANTED: dict[str, Plant] = {

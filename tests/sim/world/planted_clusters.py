@@ -11,8 +11,9 @@ import pytest
 
 from tests.sim.world.invariants import Violation
 from tests.sim.world.plan import Plan
-from tests.sim.world.planted import Plant, high_watermark_beyond_durable
+from tests.sim.world.planted import Plant, gaps_are_stored, high_watermark_beyond_durable
 from tests.sim.world.world import run
+from tidemill.broker.handlers.fetch_nearby import NearbyFetch
 from tidemill.broker.node import StartRefused
 from tidemill.broker.quorum import in_sync, incoming, leadership
 from tidemill.broker.quorum.election_state import ElectionStateFile
@@ -136,6 +137,24 @@ def one_in_sync_is_enough(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rules, "min_in_sync_of_new", lambda *_: None)
 
 
+def followers_serve_all_that_they_have(patch: pytest.MonkeyPatch) -> None:
+    """A consumer that reads near by is given what the follower has copied, committed or not."""
+    real = NearbyFetch.read_one
+
+    def read_one(fetch: NearbyFetch, read: Any, number: int, partition: Any, image: Any, may_block: bool) -> Any:
+        found = fetch.broker.replicas.get(image.name, partition.partition)
+        if found is None or found.machine.leads:
+            return real(fetch, read, number, partition, image, may_block)
+        shown = found.visible, found.high_watermark
+        found.visible, found.high_watermark = found.log.held, found.log.held.offset
+        try:
+            return real(fetch, read, number, partition, image, may_block)
+        finally:
+            found.visible, found.high_watermark = shown
+
+    patch.setattr(NearbyFetch, "read_one", read_one)
+
+
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -150,6 +169,8 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         decision_before_majority,
         one_in_sync_is_enough,
         high_watermark_beyond_durable,
+        followers_serve_all_that_they_have,
+        gaps_are_stored,
     )
 }
 

@@ -1,11 +1,12 @@
-"""Readers: they read partitions from anywhere, and all of everything when they are asked to"""
+"""Readers: they read partitions from anywhere, and all of everything when they are asked to; one reads near by"""
 
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.world.clients import PARTITIONS, TOPICS, Client
+from tests.sim.world.clients import PARTITIONS, TOPICS, Client, Led
 from tests.sim.world.events import Fetched, OutOfRange
 from tests.sim.world.insight import PROMISES_NOTHING
+from tests.sim.world.topology import NEAR, reads_nearby
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.record import decode_records
@@ -22,6 +23,8 @@ FETCH_TRIES: Final = 10
 class Reader(Client):
     """Reads partitions from anywhere, mostly where they end, and all of everything when it is asked to."""
 
+    rack = ""
+
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
         self._ends: dict[tuple[uuid.UUID, int], int] = {}
@@ -36,16 +39,25 @@ class Reader(Client):
             await self.fetch(topic_id, partition, offset, self.rng.choice((0, 500)))
 
     async def fetch(self, topic_id: uuid.UUID, partition: int, offset: int, wait_ms: int = 0) -> Fetched | None:
-        """What is there from `offset` on."""
+        """What is there from `offset` on, at the leader."""
         led = await self.leader_of(topic_id, partition)
+        epoch = led.epoch if self.world.is_settled(led.node_id, topic_id, partition) else PROMISES_NOTHING
+        return await self.fetch_at(led, epoch, topic_id, partition, offset, wait_ms)
+
+    async def fetch_at(
+        self, led: Led, epoch: int, topic_id: uuid.UUID, partition: int, offset: int, wait_ms: int
+    ) -> Fetched | None:
+        """The same at that node; the answer has to be as new as all that was promised in `epoch`."""
         wanted = FetchPartition(
             partition=partition, current_leader_epoch=led.epoch, fetch_offset=offset, partition_max_bytes=1 << 20
         )
         request = FetchRequest(
-            max_wait_ms=wait_ms, min_bytes=1, topics=(FetchTopic(topic_id=topic_id, partitions=(wanted,)),)
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            topics=(FetchTopic(topic_id=topic_id, partitions=(wanted,)),),
+            rack_id=self.rack,
         )
         asked_at = self.now
-        epoch = led.epoch if self.world.is_settled(led.node_id, topic_id, partition) else PROMISES_NOTHING
         answer = await self.ask(ApiKey.FETCH, request, FetchResponse, node_id=led.node_id)
         if answer is None:
             return None
@@ -55,8 +67,12 @@ class Reader(Client):
             code = answer.error_code or (found.error_code if found else 0)
             self.refused("fetch", code)
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self.tell(OutOfRange(self.now, self.name, topic_id, partition, asked_at, led.epoch, offset))
+                believed = led.epoch if self.rack != NEAR else epoch  # a follower need not have it yet
+                self.tell(OutOfRange(self.now, self.name, topic_id, partition, asked_at, believed, offset))
             self.wrong(topic_id, partition, code)
+            return None
+        if found.preferred_read_replica >= 0:
+            self.sent_on(topic_id, partition, found.preferred_read_replica)
             return None
         records = []
         for view in iter_batches(found.records or b""):
@@ -79,6 +95,10 @@ class Reader(Client):
         self.tell(event)
         self._ends[topic_id, partition] = found.high_watermark
         return event
+
+    def sent_on(self, topic_id: uuid.UUID, partition: int, node_id: int) -> None:
+        """A leader has said who is nearer."""
+        raise AssertionError(f"{self.name} has named no rack, and is sent on to {node_id}")
 
     async def fetch_on(self, topic_id: uuid.UUID, partition: int, offset: int) -> Fetched | None:
         """The same at last: who is cut off goes on from where it was, and does not begin anew."""
@@ -104,3 +124,39 @@ class Reader(Client):
                 if offset < found.high_watermark:
                     raise AssertionError(f"nothing to read at {offset} below {found.high_watermark}")
         return True
+
+
+class NearbyReader(Reader):
+    """Reads at the replica of its rack that a leader has named, until that one sends it back (KIP-392).
+
+    Such a replica may tell of a record later than the leader does: what it tells of is committed all the same, so a
+    leader has to have it from then on. What it says is held to that, and to nothing else that was promised.
+    """
+
+    rack = NEAR
+
+    def __init__(self, world: "World", name: str) -> None:
+        super().__init__(world, name)
+        self._near: dict[tuple[uuid.UUID, int], int] = {}
+        self.found_near = 0
+
+    @classmethod
+    def is_in(cls, nodes: int, seed: int) -> bool:
+        """Whether a world has one."""
+        return reads_nearby(nodes, seed)
+
+    def sent_on(self, topic_id: uuid.UUID, partition: int, node_id: int) -> None:
+        self._near[topic_id, partition] = node_id
+
+    async def fetch(self, topic_id: uuid.UUID, partition: int, offset: int, wait_ms: int = 0) -> Fetched | None:
+        """What is there from `offset` on, near by if that is known."""
+        if (topic_id, partition) not in self._near or self.rng.random() < 0.05:
+            return await super().fetch(topic_id, partition, offset, wait_ms)
+        led = await self.leader_of(topic_id, partition)
+        near = Led(self._near[topic_id, partition], led.epoch)
+        found = await self.fetch_at(near, PROMISES_NOTHING, topic_id, partition, offset, wait_ms)
+        if found is None:
+            self._near.pop((topic_id, partition), None)
+        else:
+            self.found_near += len(found.records)
+        return found

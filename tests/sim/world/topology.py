@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from tidemill.broker.config import BrokerConfig
+from tidemill.broker.config import RACK_AWARE, BrokerConfig
 from tidemill.core.ids import encode_id
 
 PORT: Final = 9092
@@ -43,6 +43,15 @@ UNHURRIED = {
     "default.replication.factor": str(REPLICAS_MAX),
     "offsets.topic.replication.factor": str(REPLICAS_MAX),
 }
+
+
+NEAR, FAR = "near", "far"
+"""The racks of a world in which consumers read near by."""
+
+
+def reads_nearby(nodes: int, seed: int) -> bool:
+    """Whether followers are read (KIP-392): in one cluster of four."""
+    return nodes > 1 and random.Random(f"{seed} nearby").random() < 0.25
 
 
 class Shape(NamedTuple):
@@ -95,7 +104,12 @@ def node_settings(nodes: int, seed: int) -> dict[int, dict[str, str]]:
         shared["controller.quorum.bootstrap.servers"] = ",".join(addresses.values())
     else:
         shared["controller.quorum.voters"] = ",".join(f"{node}@{address}" for node, address in addresses.items())
-    return {node: {**shared, **_own(node, shape)} for node in range(1, nodes + 1)}
+    if reads_nearby(nodes, seed):
+        shared["replica.selector.class"] = RACK_AWARE
+        racks = {node: {"broker.rack": NEAR if node % 2 else FAR} for node in range(1, nodes + 1)}
+    else:
+        racks = {}
+    return {node: {**shared, **_own(node, shape), **racks.get(node, {})} for node in range(1, nodes + 1)}
 
 
 def _own(node: int, shape: Shape) -> dict[str, str]:

@@ -30,7 +30,7 @@ from tests.sim.world.members import Member
 from tests.sim.world.node import SimulatedNode
 from tests.sim.world.operators import Operator
 from tests.sim.world.plan import Plan, shrunk
-from tests.sim.world.producers import IdempotentProducer, Producer
+from tests.sim.world.producers import IdempotentProducer, PipelinedProducer, Producer
 from tests.sim.world.rare import (
     CrumblingNetwork,
     Rationing,
@@ -39,7 +39,7 @@ from tests.sim.world.rare import (
     settings,
     snapshot_settings,
 )
-from tests.sim.world.readers import Reader
+from tests.sim.world.readers import NearbyReader, Reader
 from tests.sim.world.topology import node_settings, shape_of
 from tidemill.broker.node import Broker
 from tidemill.core.errors import KafkaError
@@ -117,6 +117,10 @@ class World:
         ]
         if plan.nodes > 1:
             clients.append(Operator(self, "operator"))
+        if PipelinedProducer.is_in(seed):
+            clients.append(PipelinedProducer(self, "pipelined"))
+        if NearbyReader.is_in(plan.nodes, seed):
+            clients.append(NearbyReader(self, "nearby"))
         self.clients = [client for client in clients if client.name in plan.clients]
 
     def _delay_s(self, _source: str, _target: str) -> float:

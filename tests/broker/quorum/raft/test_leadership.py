@@ -107,6 +107,9 @@ def test_observers_that_are_gone_are_forgotten() -> None:
     assert set(leadership.replicas) == {2, 8}
     leadership.forget_silent(voters(1, 2), 1_001)
     assert set(leadership.replicas) == {2}
+    leadership.heard_from(2, directory(9), 1_500)  # with another folder it is another member
+    leadership.forget_silent(voters(1, 2), 1_501)
+    assert set(leadership.replicas) == set()
 
 
 def test_successors_are_those_that_hold_most() -> None:

@@ -186,13 +186,68 @@ def test_a_vote_is_given_once_and_on_disk_before_it_is_told() -> None:
     world = Lone(1, 2, 3)
     done = world.tell(Received(token="t", request=vote_request(2, 4)))
     kinds = [type(each) for each in done if isinstance(each, Persist | Reply)]
-    assert kinds == [Persist, Persist, Reply]  # the epoch, the vote, the answer
+    assert kinds == [Persist, Reply]  # the epoch with the vote, the answer
     assert world.replies["t"].granted
     assert not world.ask(vote_request(3, 4)).granted
     assert world.ask(vote_request(2, 4)).granted
     again = Lone(1, 2, 3, election=world.machine.election)
     assert not again.ask(vote_request(3, 4)).granted
     assert again.ask(vote_request(3, 5)).granted
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        vote_request(3, 3),
+        vote_request(3, 4),
+        vote_request(2, 4),
+        vote_request(3, 4, pre_vote=True),
+        vote_request(3, 3, pre_vote=True),
+        vote_request(3, 9, cluster_id="other"),
+        vote_request(3, 9, voter_id=2),
+        vote_request(3, 9, last_epoch=9),
+    ],
+    ids=str,
+)
+def test_a_request_that_changes_nothing_costs_no_write(request_: VoteRequest) -> None:
+    world = Lone(1, 2, 3)
+    assert world.ask(vote_request(2, 4)).granted
+    assert not of(Persist, world.tell(Received(token="t", request=request_)))
+    assert "t" in world.replies
+
+
+def test_a_newer_epoch_costs_one_write_for_whomever_the_vote_is() -> None:
+    world = Lone(1, 2, 3, entries=[Entry(1, 0)])
+    for request in (vote_request(2, 4), vote_request(3, 5, last_epoch=1, end_offset=1)):
+        assert len(of(Persist, world.tell(Received(token="t", request=request)))) == 1
+    assert world.machine.election == ElectionState(epoch=5, voted_id=3, voted_directory_id=directory(3))
+    leader = Lone(1, 2, 3)
+    leader.lead()
+    assert (
+        len(of(Persist, leader.tell(Received(token="t", request=vote_request(3, 9, last_epoch=1, end_offset=9))))) == 1
+    )
+
+
+def test_a_pre_vote_of_before_an_election_undoes_nothing() -> None:
+    """Who asked before it heard of the new epoch is told of it; who has voted for the winner asks nobody for long."""
+    world = Lone(1, 2, 3, election=ElectionState(epoch=4))
+    late = vote_request(3, 4, pre_vote=True)
+    assert world.ask(late).granted
+    assert world.ask(vote_request(2, 5)).granted
+    answer = world.ask(late)
+    assert (answer.error, answer.granted, answer.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, False, 5)
+    world.wait(QuorumSettings().election_timeout_ms - 1)
+    assert world.machine.role is Role.UNATTACHED  # it has voted, and gives the winner the whole time
+    rival = Lone(1, 2, 3, election=ElectionState(epoch=4))
+    rival.wait(1_000)
+    assert rival.machine.role is Role.PROSPECTIVE
+    request_id, _ = rival.sent(VoteRequest)[2]
+    rival.answer(
+        request_id, VoteResponse(epoch=5, leader_id=NOBODY, granted=False, error=ErrorCode.FENCED_LEADER_EPOCH)
+    )
+    assert (rival.machine.epoch, rival.machine.role) == (5, Role.UNATTACHED)
+    rival.wait(QuorumSettings().election_timeout_ms - 1)
+    assert rival.machine.role is Role.UNATTACHED
 
 
 @pytest.mark.parametrize(

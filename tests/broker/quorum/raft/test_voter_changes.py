@@ -34,6 +34,17 @@ def test_one_comes() -> None:
     assert error(add(replace(voter(3), endpoints=()))) == ErrorCode.INVALID_REQUEST
 
 
+def test_one_that_comes_has_the_listener_of_the_others() -> None:
+    request = AddVoterRequest(cluster_id=None, voter=voter(3), timeout_ms=1)
+    (named,) = [each.name for each in voter(3).endpoints]
+    assert changed_voters(voters(1, 2), request, [named, "OTHER"]) == voters(1, 2, 3)
+    refused = changed_voters(voters(1, 2), request, ["THEIRS", "OTHER"])
+    assert error(refused) == ErrorCode.INVALID_REQUEST
+    assert isinstance(refused, Refusal)
+    assert f"at listener {named}" in refused.message
+    assert "at THEIRS, OTHER" in refused.message
+
+
 def test_one_goes() -> None:
     assert remove(2, 2) == voters(1)
     assert error(remove(3, 3)) == ErrorCode.VOTER_NOT_FOUND
