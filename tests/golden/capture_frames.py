@@ -20,6 +20,7 @@ from pathlib import Path
 
 from benchmarks import peers
 from tidemill import services
+from tidemill.free_ports import free_port
 
 FRAMES_FILE = Path(__file__).with_name("client_frames.txt")
 FRAMES_EACH = 2
@@ -81,7 +82,7 @@ def recorded(folder: Path) -> Iterator[tuple[Recorder, str]]:
     server = asyncio.run_coroutine_threadsafe(start, loop).result()
     port = server.sockets[0].getsockname()[1]
     settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    recorder.upstream = peers.free_port()
+    recorder.upstream = free_port()
     listen = f"127.0.0.1:{recorder.upstream}"
     broker = services.broker("captured", folder / "data", listen=listen, settings=settings, log=folder / "log").start()
     try:

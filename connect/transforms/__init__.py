@@ -1,0 +1,1 @@
+"""The transformations and predicates between a plugin and the converters"""

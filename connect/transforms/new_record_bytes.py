@@ -1,0 +1,243 @@
+"""ExtractNewRecordState on changes that their source has serialised
+
+A change of the Postgres capture is compact JSON: perhaps a schema, then `before`, `after`, `source` and the rest, in
+that order (`connect/plugins/postgres/envelope.py`). The row stands in it as it is wanted, so it is cut out, and what is
+added is glued behind its last field; no object is made of a column. A quotation mark within a JSON string is escaped,
+so a name with its marks is a name wherever it is found: the last `,"source":{` is that of the envelope, and an
+`,"after":` that is the only one in front of it is, too.
+
+Whatever is not exactly so is left to the general way (`UNREAD`): other members, an `after` among the columns of an old
+row beside a new one, a column null that has a default, which reading would put in its place, an option that looks into
+rows.
+"""
+
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Protocol
+
+import orjson
+
+from tidemill.connect.api import EncodedBatch, Headers, Json, Record, Schema
+from tidemill.connect.converters.json.schemas import schema_from_json, schema_to_json
+from tidemill.connect.transforms.chain import UNREAD, Encoded, Unread
+from tidemill.connect.transforms.change_event import ENVELOPE_SUFFIX, Reference
+from tidemill.connect.transforms.debezium_options import ExtractNewRecordStateOptions
+from tidemill.connect.transforms.role import SCHEMAS_MAX
+
+_MEMBERS: Final = ("before", "after", "source", "transaction", "op", "ts_ms", "ts_us", "ts_ns")
+_BARE: Final = b'{"before":'
+_WRAPPED: Final = b',"payload":{"before":'
+_CREATED: Final = b'null,"after":'
+_AFTER: Final = b',"after":'
+_DELETED: Final = b',"after":null'
+_SOURCE: Final = b',"source":{'
+_NULL: Final = b"null"
+
+
+class Unwrapping(Protocol):
+    """What the general way knows."""
+
+    options: ExtractNewRecordStateOptions
+    rewrites: bool
+    fields: tuple[Reference, ...]
+    headers: tuple[Reference, ...]
+
+    def row_schema(self, side: str, envelope: Schema) -> Schema:
+        """The schema of rows."""
+
+    def added(self, envelope: dict[str, Json], schema: Schema | None) -> dict[str, Json]:
+        """The fields that rows get of their envelope."""
+
+    def headers_of(self, envelope: dict[str, Json], schema: Schema | None) -> Headers:
+        """The headers that are asked for."""
+
+
+class _Topic(NamedTuple):
+    """How the changes of a topic begin and end, and how their rows are to."""
+
+    head: bytes  # up to the row before
+    end: int  # where the envelope ends, from behind
+    row_head: bytes
+    row_tail: bytes
+    schema: Schema | None
+    defaulted: tuple[bytes, ...]  # how a null in a column that has a default looks
+    deleted: bytes | None  # what a delete becomes that is left as a null with a schema
+
+
+class _Cut(NamedTuple):
+    """What comes of a change: the bytes of its row, or None for a tombstone."""
+
+    value: bytes | None
+    around: dict[str, Json]  # the envelope without its rows, where it was read
+    schema: Schema | None
+
+
+class RowCutter:
+    """Cuts rows out of changes."""
+
+    def __init__(self, unwrapping: Unwrapping) -> None:
+        self._unwrapping = unwrapping
+        options = unwrapping.options
+        self._mode = options.handling
+        self._drop_header = options.drop_header
+        wanted = (*unwrapping.fields, *unwrapping.headers)
+        rows = ("before", "after")
+        self._possible = not options.route_field and not any(
+            each.field in rows or each.struct in rows for each in wanted
+        )
+        self._looks_around = bool(wanted)
+        self._topics: dict[str, _Topic] = {}
+
+    def cut(self, record: Record) -> Record | Unread | None:
+        """What becomes of a record whose value is bytes."""
+        if not self._possible or any(name == self._drop_header for name, _ in record.headers):
+            return UNREAD
+        found = self._cut(record.topic or "", record.value)
+        if found is None or found is UNREAD:
+            return found
+        value, around, schema = found
+        if value is None and schema is not None and self._mode == "tombstone":
+            return UNREAD  # for those behind it, it is no tombstone but has a schema
+        headers = record.headers
+        if self._unwrapping.headers:
+            headers += self._unwrapping.headers_of(around, schema)
+        return Record(
+            topic=record.topic,
+            key=record.key,
+            value=None if value is None else Encoded(value),
+            headers=headers,
+            timestamp_ms=record.timestamp_ms,
+            key_schema=record.key_schema,
+            partition=record.partition,
+            offset=record.offset,
+            kafka_partition=record.kafka_partition,
+            kafka_offset=record.kafka_offset,
+        )
+
+    def cut_all(self, batch: EncodedBatch) -> EncodedBatch | None:
+        """What becomes of a batch, if it can be told of all its records without reading one, and without a header."""
+        if not self._possible or self._unwrapping.headers or (batch.headers and self._drop_header):
+            return None
+        values: list[bytes | None] = []
+        gone: list[int] = []
+        keeps_tombstones = self._mode == "rewrite-with-tombstone"
+        for index, data in enumerate(batch.values):
+            found = None if data is None else self._cut(batch.topic, data)
+            if found is UNREAD:
+                return None
+            if found is None and (data is not None or not keeps_tombstones):
+                gone.append(index)
+            value = None if found is None else found[0]
+            if found is not None and value is None and self._mode == "tombstone":
+                value = self._topics[batch.topic].deleted
+            values.append(value)
+        if not gone:
+            return replace(batch, values=values)
+        return _without(replace(batch, values=values), frozenset(gone))
+
+    def _cut(self, topic: str, data: bytes) -> _Cut | Unread | None:
+        """The row in the place of its change, and what else there was to read for it."""
+        form = self._topics.get(topic)
+        if form is None or not data.startswith(form.head):
+            form = self._learn(topic, data)
+        at = data.rfind(_SOURCE)
+        if form is None or at < 0:
+            return UNREAD
+        before, after = _rows(data[len(form.head) : at])
+        deleted = after == _NULL
+        row = before if deleted else after
+        if row == _NULL:
+            return None  # a truncate
+        if row[:1] != b"{" or row[-1:] != b"}":
+            return UNREAD
+        if deleted and self._mode == "drop":
+            return None
+        around: dict[str, Json] = {}
+        if self._looks_around:
+            around = orjson.loads(b"{" + data[at + 1 : len(data) - form.end])
+        if deleted and not self._unwrapping.rewrites:
+            return _Cut(None, around, form.schema)
+        if len(row) == 2 or any(null in row for null in form.defaulted):
+            return UNREAD
+        pieces = [form.row_head, row[:-1]]
+        if self._unwrapping.rewrites:
+            pieces.append(b',"__deleted":"true"' if deleted else b',"__deleted":"false"')
+        if self._looks_around:
+            added = self._unwrapping.added(around, form.schema)
+            if added:
+                pieces += [b",", orjson.dumps(added)[1:-1]]
+        if form.schema is None and len(pieces) > 2 and self._takes_a_name_of(row):
+            return UNREAD
+        pieces.append(form.row_tail)
+        return _Cut(b"".join(pieces), around, form.schema)
+
+    def _takes_a_name_of(self, row: bytes) -> bool:
+        names = [each.name for each in self._unwrapping.fields] + ["__deleted"]
+        return len(names) > len(set(names)) or any(orjson.dumps(name) + b":" in row for name in names)
+
+    # --------------------------------------------------------------- learning
+
+    def _learn(self, topic: str, data: bytes) -> _Topic | None:
+        self._topics.pop(topic, None)
+        if data.startswith(_BARE):
+            form = _Topic(_BARE, 0, b"", b"}", None, (), None)
+        else:
+            found = self._described(data)
+            if found is None:
+                return None
+            form = found
+        if len(self._topics) >= SCHEMAS_MAX:
+            self._topics.clear()
+        self._topics[topic] = form
+        return form
+
+    def _described(self, data: bytes) -> _Topic | None:
+        at = data.find(_WRAPPED)
+        if at < 0 or not data.startswith(b'{"schema":{') or not data.endswith(b"}}"):
+            return None
+        try:
+            schema = schema_from_json(orjson.loads(data[len(b'{"schema":') : at]), _as_it_is)
+        except ValueError:
+            return None
+        if schema is None or schema.name is None or not schema.name.endswith(ENVELOPE_SUFFIX):
+            return None
+        if tuple(each.name for each in schema.fields) != _MEMBERS or schema.fields[0].schema != schema.fields[1].schema:
+            return None
+        row = self._unwrapping.row_schema("after", schema)
+        row_head = b'{"schema":' + orjson.dumps(schema_to_json(row, _as_it_is)) + b',"payload":'
+        defaulted = tuple(
+            orjson.dumps(each.name) + b":null"
+            for each in row.fields
+            if each.schema.optional and each.schema.default is not None
+        )
+        after = schema_to_json(schema.fields[1].schema, _as_it_is)
+        deleted = b'{"schema":' + orjson.dumps(after) + b',"payload":null}'
+        return _Topic(bytes(data[: at + len(_WRAPPED)]), 1, row_head, b"}}", schema, defaulted, deleted)
+
+
+def _without(batch: EncodedBatch, gone: frozenset[int]) -> EncodedBatch:
+    """The batch without some of its records; where it ends stays the same."""
+    kept = [index for index in range(len(batch.values)) if index not in gone]
+    return replace(
+        batch,
+        keys=[batch.keys[index] for index in kept],
+        values=[batch.values[index] for index in kept],
+        headers=[batch.headers[index] for index in kept] if batch.headers else (),
+        timestamps_ms=[batch.timestamps_ms[index] for index in kept] if batch.timestamps_ms else (),
+    )
+
+
+def _rows(images: bytes) -> tuple[bytes, bytes]:
+    """The old and the new row; what cannot be told apart has no form of a row."""
+    if images.startswith(_CREATED):
+        return _NULL, images[len(_CREATED) :]
+    if images.endswith(_DELETED):
+        return images[: -len(_DELETED)], _NULL
+    at = images.find(_AFTER)
+    if at < 0 or images.find(_AFTER, at + 1) >= 0:
+        return b"", b""
+    return images[:at], images[at + len(_AFTER) :]
+
+
+def _as_it_is(schema: Schema, default: Any) -> Any:
+    """Defaults go from one schema into the other unread."""
+    return default

@@ -1,0 +1,288 @@
+"""Records through stages: order, predicates, failures, and what is read of bytes"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.connect.api import Fatal, Json, NotConnected, Predicate, Record, Schema, Transform
+from tidemill.connect.transforms.chain import UNREAD, Chain, Encoded, Failure, OfBytes, Stage, Unread
+
+read: list[bytes] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_read() -> None:
+    read.clear()
+
+
+def decode(data: bytes | None) -> tuple[Json, Schema | None]:
+    assert data is not None
+    read.append(data)
+    return orjson.loads(data), None
+
+
+class Each(Transform):
+    """Calls a function per record."""
+
+    def __init__(self, function: Callable[[Record], Record | None], *, uses_key: bool = True, uses_value: bool = True):
+        self.function, self.uses_key, self.uses_value = function, uses_key, uses_value
+        self.batches: list[int] = []
+        self.closed = False
+
+    def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
+        self.batches.append(len(records))
+        return [self.function(record) for record in records]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class When(Predicate):
+    """Asks a function."""
+
+    def __init__(self, function: Callable[[Record], bool], *, uses_value: bool = False) -> None:
+        self.function, self.uses_key, self.uses_value = function, False, uses_value
+
+    def test(self, record: Record) -> bool:
+        return self.function(record)
+
+
+def stage(transform: Transform, predicate: Predicate | None = None, *, negate: bool = False) -> Stage:
+    return Stage(alias="a", name="A", transform=transform, predicate=predicate, negate=negate)
+
+
+def chain(*stages: Stage) -> Chain:
+    return Chain(stages, decode, decode)
+
+
+def adding(text: str) -> Transform:
+    return Each(lambda record: replace(record, value=f"{record.value}{text}"))
+
+
+def records(*values: Json) -> list[Record]:
+    return [Record(topic="t", value=value) for value in values]
+
+
+def test_stages_follow_one_another() -> None:
+    out = chain(stage(adding("1")), stage(adding("2"))).apply(records("a", "b"))
+    assert [each.value for each in out if isinstance(each, Record)] == ["a12", "b12"]
+
+
+@pytest.mark.parametrize(("negate", "expected"), [(False, ["a!", "b", "a!"]), (True, ["a", "b!", "a"])])
+def test_a_predicate_picks_and_places_are_kept(negate: bool, expected: list[str]) -> None:
+    picked = stage(adding("!"), When(lambda record: record.value == "a"), negate=negate)
+    out = chain(picked).apply(records("a", "b", "a"))
+    assert [each.value for each in out if isinstance(each, Record)] == expected
+
+
+def test_what_is_left_out_meets_no_further_stage() -> None:
+    last = Each(lambda record: record)
+    out = chain(stage(Each(lambda record: None if record.value == "b" else record)), stage(last)).apply(
+        records("a", "b", "c")
+    )
+    assert [isinstance(each, Record) for each in out] == [True, False, True] and out[1] is None
+    assert last.batches == [2]
+
+
+def test_a_failure_is_told_of_its_record_alone() -> None:
+    def half(record: Record) -> Record:
+        return replace(record, value=1 / record.value)
+
+    failing, last = Each(half), Each(lambda record: record)
+    out = chain(stage(failing), stage(last)).apply(records(1, 0, 2))
+    assert [each.value for each in out if isinstance(each, Record)] == [1.0, 0.5]
+    failure = out[1]
+    assert isinstance(failure, Failure) and isinstance(failure.error, ZeroDivisionError) and failure.stage.name == "A"
+    assert failing.batches == [3, 1, 1, 1] and last.batches == [2]
+
+
+def test_a_predicate_that_raises_fails_the_record() -> None:
+    def odd(record: Record) -> bool:
+        return bool(record.value["odd"])
+
+    out = chain(stage(adding("!"), When(odd))).apply(records({"odd": False}, {}))
+    assert isinstance(out[0], Record) and isinstance(out[1], Failure)
+
+
+@pytest.mark.parametrize("error", [Fatal("no"), NotConnected("away")])
+def test_what_speaks_of_the_task_is_raised(error: Exception) -> None:
+    def broken(record: Record) -> Record:
+        raise error
+
+    for stages in ([stage(Each(broken))], [stage(adding("x"), When(lambda record: bool(broken(record))))]):
+        with pytest.raises(type(error)):
+            chain(*stages).apply(records(1, 2))
+
+
+class Odd(Transform):
+    """Returns what it should not."""
+
+    def __init__(self, result: Sequence[object]) -> None:
+        self.result = result
+
+    def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
+        return self.result  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("result", [[], ["text"], records(1, 2)])
+def test_rubbish_from_a_transform_is_a_failure(result: Sequence[object]) -> None:
+    [out] = chain(stage(Odd(result))).apply(records(1))
+    assert isinstance(out, Failure) and isinstance(out.error, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"topic": b"x"}, "topic is a bytes, not a string"),
+        ({"topic": ""}, "topic is empty"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms is a float, not an integer"),
+        ({"kafka_partition": "1"}, "kafka_partition is a str, not an integer"),
+        ({"headers": [("a", b"b")]}, "a list of headers"),
+        ({"headers": (("a", "text"),)}, "header a is a str"),
+        ({"headers": (("a", 1),)}, "header a is a int"),
+        ({"headers": (("a",),)}, "the header ('a',)"),
+        ({"headers": ((b"a", b"b"),)}, "the header (b'a', b'b')"),
+        ({"headers": ("ab",)}, "the header 'ab'"),
+    ],
+)
+def test_a_record_that_could_not_go_out_is_the_failure_of_its_stage(changed: dict[str, object], words: str) -> None:
+    def rubbish(record: Record) -> Record:
+        return replace(record, **changed) if record.value == 2 else record  # type: ignore[arg-type]
+
+    last = Each(lambda record: record)
+    out = chain(stage(Each(rubbish)), stage(last)).apply(records(1, 2, 3))
+    failure = out[1]
+    assert isinstance(failure, Failure) and words in str(failure.error) and str(failure.error).startswith("A returned")
+    assert [isinstance(out[0], Record), isinstance(out[2], Record)] == [True, True] and last.batches == [2]
+
+
+def test_what_may_go_out_passes() -> None:
+    good = Each(lambda record: replace(record, topic=None, headers=(("a", None), ("b", b""))))
+    [out] = chain(stage(good)).apply(records(1))
+    assert isinstance(out, Record) and out.headers == (("a", None), ("b", b""))
+
+
+# ----------------------------------------------------------------------- bytes
+
+ROUTE = Each(lambda record: replace(record, topic="x"), uses_key=False, uses_value=False)
+CHANGE = Each(lambda record: replace(record, value={**record.value, "b": 2}), uses_key=False)
+
+
+def encoded(*values: bytes) -> list[Record]:
+    return [Record(topic="t", key=Encoded(b"1"), value=Encoded(value)) for value in values]
+
+
+def test_bytes_are_not_read_for_a_stage_that_has_no_use_for_them() -> None:
+    out = chain(stage(ROUTE)).apply(encoded(b'{"a":1}', b"not json"))
+    assert all(isinstance(each, Record) and type(each.value) is Encoded and each.topic == "x" for each in out)
+    assert not read
+
+
+def test_bytes_are_read_once_and_only_of_records_that_are_picked() -> None:
+    first = When(lambda record: record.headers == ())
+    given = encoded(b'{"a":1}', b'{"a":2}')
+    given[1] = replace(given[1], headers=(("h", b""),))
+    out = chain(stage(CHANGE, first), stage(CHANGE, first)).apply(given)
+    assert isinstance(out[0], Record) and out[0].value == {"a": 1, "b": 2} and type(out[0].key) is Encoded
+    assert isinstance(out[1], Record) and type(out[1].value) is Encoded
+    assert read == [b'{"a":1}']
+
+
+def test_a_predicate_may_look_at_values_too() -> None:
+    large = When(lambda record: record.value["a"] > 1, uses_value=True)
+    out = chain(stage(ROUTE, large)).apply(encoded(b'{"a":1}', b'{"a":2}'))
+    assert [each.topic for each in out if isinstance(each, Record)] == ["t", "x"]
+
+
+def test_bytes_that_cannot_be_read_fail_their_record() -> None:
+    out = chain(stage(CHANGE)).apply(encoded(b"{}", b"rubbish"))
+    assert isinstance(out[0], Record) and isinstance(out[1], Failure)
+
+
+class Knowing(Each, OfBytes):
+    """Knows its way in bytes that begin with a bracket."""
+
+    def of_bytes(self, record: Record) -> Record | Unread | None:
+        if record.value == b"[1]":
+            return None
+        if record.value == b"[2]":
+            raise ValueError("no")
+        return replace(record, value=Encoded(b"[]")) if record.value.startswith(b"[") else UNREAD
+
+
+def test_who_knows_its_way_in_bytes_is_asked_before_they_are_read() -> None:
+    knowing = Knowing(lambda record: replace(record, value=len(record.value)))
+    out = chain(stage(knowing)).apply(encoded(b"[0]", b"[1]", b"[2]", b'{"a":1}'))
+    assert isinstance(out[0], Record) and out[0].value == b"[]" and type(out[0].value) is Encoded
+    assert out[1] is None and isinstance(out[2], Failure)
+    assert isinstance(out[3], Record) and out[3].value == 1
+    assert knowing.batches == [1] and b"[0]" not in read
+
+
+def test_bytes_its_predicate_keeps_away_are_not_shown_to_it() -> None:
+    knowing = Knowing(lambda record: record)
+    [out] = chain(stage(knowing, When(lambda record: False))).apply(encoded(b"[1]"))
+    assert isinstance(out, Record) and out.value == b"[1]"
+
+
+def test_every_stage_is_closed_although_one_fails() -> None:
+    class Stubborn(Each):
+        def close(self) -> None:
+            raise RuntimeError("no")
+
+    last = Each(lambda record: record)
+    with pytest.raises(RuntimeError):
+        chain(stage(Stubborn(lambda record: record)), stage(last)).close()
+    assert last.closed
+
+
+# ------------------------------------------------- the same, one record at a time
+
+OPERATIONS: list[Callable[[Record], Record | None]] = [
+    lambda record: replace(record, value=record.value + 1),
+    lambda record: None if record.value % 3 == 0 else record,
+    lambda record: replace(record, value=12 // record.value),
+    lambda record: replace(record, value=-record.value),
+]
+CONDITIONS: list[Callable[[Record], bool]] = [
+    lambda record: record.value % 2 == 0,
+    lambda record: 6 % record.value == 0,
+]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(OPERATIONS), st.one_of(st.none(), st.sampled_from(CONDITIONS)), st.booleans()),
+        max_size=4,
+    ),
+    st.lists(st.integers(-5, 5), max_size=8),
+)
+def test_a_batch_is_what_its_records_are_alone(
+    plan: list[tuple[Callable[[Record], Record | None], Callable[[Record], bool] | None, bool]], values: list[int]
+) -> None:
+    def alone(value: int) -> object:
+        record: Record | None = Record(value=value)
+        try:
+            for operation, condition, negate in plan:
+                assert record is not None
+                if condition is None or condition(record) != negate:
+                    record = operation(record)
+                    if record is None:
+                        return None
+        except ZeroDivisionError:
+            return ZeroDivisionError
+        return record
+
+    stages = [
+        stage(Each(operation), None if condition is None else When(condition), negate=negate)
+        for operation, condition, negate in plan
+    ]
+    out = chain(*stages).apply(records(*values))
+    shown = [type(each.error) if isinstance(each, Failure) else each for each in out]
+    assert [replace(each, topic=None) if isinstance(each, Record) else each for each in shown] == [
+        alone(value) for value in values
+    ]
