@@ -8,6 +8,9 @@ function that takes a batch). The long one subclasses `SourceTask`, `SinkTask` o
 own its loop: change capture, bulk copies, a supervised program. The decorators compile to those classes, so the
 runtime knows only tasks.
 
+What lies between a plugin and the converters is a `Transform`, by `@transform` or by subclassing, and a `Predicate`
+says which records it applies to.
+
 Delivery. A source's offset is stored only after every record at or before it was acknowledged by the broker:
 at-least-once, resumed from the last stored offset. A sink's `put` that returns means the batch is in the target; its
 consumer offsets are committed after that.
@@ -261,11 +264,50 @@ class JobTask(ABC):
         """Ask `run` to return; called from another thread."""
 
 
+class Transform(ABC):
+    """Changes records on their way between the plugin and the converters.
+
+    Nothing is kept from one record to the next: a batch for which `apply` raises is given again record by record, and
+    the record for which it raises alone is for the connector's error policy. Only `Fatal` and `NotConnected` speak of
+    the task, as everywhere. Values are plain Python with their schemas beside them; what is given is not changed in
+    place, and a new schema is made once per old one, since converters remember what they know of a schema.
+
+    A source such as change capture serialises its records itself. Where a transform says that it has no use for keys or
+    values (`uses_key`, `uses_value`), it finds those as they are, in bytes, and nothing is read and written again.
+    """
+
+    uses_key: bool = True
+    uses_value: bool = True
+
+    @abstractmethod
+    def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
+        """Return as many as were given, None for one that is left out."""
+
+    def close(self) -> None:
+        """Release everything; called once."""
+
+
+class Predicate(ABC):
+    """Tells which records a transform applies to."""
+
+    uses_key: bool = True
+    uses_value: bool = True
+
+    @abstractmethod
+    def test(self, record: Record) -> bool:
+        """Whether it holds for the record."""
+
+    def close(self) -> None:
+        """Release everything; called once."""
+
+
 class PluginKind(enum.StrEnum):
     """What the REST API calls a plugin's type."""
 
     SOURCE = "source"
     SINK = "sink"
+    TRANSFORMATION = "transformation"
+    PREDICATE = "predicate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,18 +334,18 @@ class Unsupported:
         return f"{name} is not supported{scope}: {self.why}"
 
 
-TaskFactory: TypeAlias = Callable[[Any], SourceTask | SinkTask | JobTask]
-"""Makes a task from the parsed configuration model."""
+TaskFactory: TypeAlias = Callable[[Any], SourceTask | SinkTask | JobTask | Transform | Predicate]
+"""Makes what does the work from the parsed configuration model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """A connector class: everything the runtime needs to list, validate and run it.
+    """A connector class, a transformation or a predicate: everything the runtime needs to list, validate and run it.
 
-    `name` is its `connector.class`; `aliases` are other spellings that reach it, such as the Java class it replaces.
-    `config` is a pydantic model whose field aliases are the dotted setting names; a field's `json_schema_extra` may
-    carry `importance`, `group`, `width` and `display_name`. Settings of Connect itself (`topics`, `key.converter`, …)
-    are not in the model.
+    `name` is its `connector.class`, or its `type` in a chain of transformations; `aliases` are other spellings that
+    reach it, such as the Java class it replaces. `config` is a pydantic model whose field aliases are the dotted
+    setting names; a field's `json_schema_extra` may carry `importance`, `group`, `width` and `display_name`. Settings
+    of Connect itself (`topics`, `key.converter`, …) are not in the model.
     """
 
     name: str

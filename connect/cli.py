@@ -134,7 +134,7 @@ def run(config: WorkerConfig) -> int:
 
 
 async def _serve(config: WorkerConfig) -> int:
-    from tidemill.connect.herder.service import Superseded
+    from tidemill.connect.group.seat import GroupRefused
     from tidemill.connect.topic_log import TopicLogError
     from tidemill.connect.worker import StartRefused
 
@@ -150,7 +150,7 @@ async def _serve(config: WorkerConfig) -> int:
             stopper.cancel()
             if not ready.is_set():
                 worker.cancel()  # stopped while it was still starting
-    except* (StartRefused, Superseded, TopicLogError) as group:
+    except* (StartRefused, GroupRefused, TopicLogError) as group:
         for reason in sorted({str(error) for error in _leaves(group)}):
             typer.echo(f"tidemill connect: {reason}", err=True)
         status = 1

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
+from tidemill.connect import inter_worker
 from tidemill.connect.api import ConverterSpec
 from tidemill.connect.client_settings import (
     RENAMED,
@@ -28,6 +29,7 @@ from tidemill.connect.client_settings import (
     translate,
     with_prefix,
 )
+from tidemill.connect.inter_worker import InterWorker
 from tidemill.connect.references import references
 from tidemill.connect.topic_log import TopicSpec
 from tidemill.core.config import (
@@ -163,6 +165,34 @@ WORKER: Final = ConfigTable(
             in_range(0),
         ),
         _key("request.timeout.ms", ConfigType.INT, 40_000, "How long to wait for the Kafka cluster", LOW, in_range(1)),
+        _key(
+            "session.timeout.ms",
+            ConfigType.INT,
+            6_000,
+            "How long after its last sign of life a worker's tasks are its own; then it has killed them, and 5 s later "
+            "others have them",
+            LOW,
+            in_range(1_000),
+        ),
+        _key(
+            "heartbeat.interval.ms", ConfigType.INT, 500, "Time between signs of life to the group", LOW, in_range(10)
+        ),
+        _key(
+            "rebalance.timeout.ms",
+            ConfigType.INT,
+            60_000,
+            "How long a worker may take to join a new round of its group",
+            LOW,
+            in_range(1_000),
+        ),
+        _key(
+            "scheduled.rebalance.max.delay.ms",
+            ConfigType.INT,
+            30_000,
+            "How long the tasks of a worker that was stopped in order wait for its return",
+            LOW,
+            in_range(0),
+        ),
         _key("topic.creation.enable", ConfigType.BOOLEAN, True, "Whether sources may create topics by their own rules"),
         _key("topic.tracking.enable", ConfigType.BOOLEAN, True, "Whether topics a connector used are recorded"),
         _key("topic.tracking.allow.reset", ConfigType.BOOLEAN, True, "Whether that record may be emptied by REST"),
@@ -174,6 +204,7 @@ WORKER: Final = ConfigTable(
             LOW,
             _policy,
         ),
+        *inter_worker.KEYS,
     ]
 )
 """Every key with an effect."""
@@ -185,13 +216,12 @@ def _names(text: str) -> frozenset[str]:
 
 WORKER_WITHOUT_EFFECT: Final = _names(
     """
-    auto.include.jmx.reporter client.dns.lookup connect.protocol connections.max.idle.ms heartbeat.interval.ms
-    inter.worker.key.generation.algorithm inter.worker.key.size inter.worker.key.ttl.ms
-    inter.worker.signature.algorithm inter.worker.verification.algorithms internal.key.converter
-    internal.value.converter metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+    auto.include.jmx.reporter client.dns.lookup connect.protocol connections.max.idle.ms
+    internal.key.converter internal.value.converter metadata.max.age.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
     metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms plugin.discovery plugin.path
-    rebalance.timeout.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
-    retry.backoff.max.ms retry.backoff.ms scheduled.rebalance.max.delay.ms send.buffer.bytes session.timeout.ms
+    receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+    retry.backoff.max.ms retry.backoff.ms send.buffer.bytes
     socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms worker.sync.timeout.ms
     worker.unsync.backoff.ms
     """
@@ -282,10 +312,15 @@ class WorkerConfig:
     offset_flush_timeout_ms: int
     task_shutdown_ms: int
     request_timeout_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    rebalance_timeout_ms: int
+    return_ms: int
     topic_creation: bool
     topic_tracking: bool
     topic_tracking_reset: bool
     override_policy: str
+    inter_worker: InterWorker
     notes: tuple[str, ...]  # what was accepted but does nothing, for the log
 
 
@@ -300,6 +335,12 @@ def parse_worker(raw: Mapping[str, str]) -> WorkerConfig:
         values = WORKER.parse(known)
     except ConfigError as error:
         problems.extend(error.problems)
+    problems += inter_worker.problems(values)
+    beats_ms, session_ms = (
+        cast(int, values.get(f"{name}.ms", 0)) for name in ("heartbeat.interval", "session.timeout")
+    )
+    if values and beats_ms >= session_ms:
+        problems.append(f"heartbeat.interval.ms={beats_ms} must be below session.timeout.ms={session_ms}")
     if problems:
         raise ConfigError(problems)
     client = translate(security_settings(rest))
@@ -401,10 +442,15 @@ def _worker_config(
         offset_flush_timeout_ms=number("offset.flush.timeout.ms"),
         task_shutdown_ms=number("task.shutdown.graceful.timeout.ms"),
         request_timeout_ms=number("request.timeout.ms"),
+        session_timeout_ms=number("session.timeout.ms"),
+        heartbeat_interval_ms=number("heartbeat.interval.ms"),
+        rebalance_timeout_ms=number("rebalance.timeout.ms"),
+        return_ms=number("scheduled.rebalance.max.delay.ms"),
         topic_creation=bool(values["topic.creation.enable"]),
         topic_tracking=bool(values["topic.tracking.enable"]),
         topic_tracking_reset=bool(values["topic.tracking.allow.reset"]),
         override_policy=override_policy(text("connector.client.config.override.policy")),
+        inter_worker=inter_worker.parsed(values),
         notes=notes,
     )
 

@@ -34,6 +34,11 @@ def body(entity: Entity) -> dict[str, Any]:
     return entity.model_dump(mode="json", by_alias=True)
 
 
+API_VERSION = "4.3.1"
+"""The release of Apache Connect whose API this is. Tools read it as the version of the worker and refuse commands that
+came in a later one, so it is no place for a version of our own: `commit` has that."""
+
+
 class ServerInfo(Entity):
     """GET /"""
 
@@ -95,14 +100,34 @@ class ProblemInfo(_Sparse):
     next_try: str | None = None
 
 
+class GroupWorker(Entity):
+    """A worker of GET /tidemill/group, and how much it is to do."""
+
+    url: str
+    connectors: int
+    tasks: int
+
+
+class GroupInfo(_Sparse):
+    """GET /tidemill/group: the workers that share the work, as this one knows them. Times are ISO 8601, UTC."""
+
+    group: str
+    url: str
+    leader: str | None  # null while none is known
+    generation: int
+    phase: str  # stable, rebalancing, joining
+    since: str
+    workers: tuple[GroupWorker, ...]
+    problem: ProblemInfo | None = None
+
+
 class ConnectorState(_Sparse):
-    """Whether the connector itself runs, where, and why not."""
+    """Whether the connector itself runs, where, and why not; only strings, for so do programs in Go read it."""
 
     state: str
     worker_id: str
     trace: str | None = None
     version: str | None = None
-    problem: ProblemInfo | None = None
 
 
 class TaskState(_Sparse):
@@ -124,6 +149,7 @@ class ConnectorStateInfo(_Sparse):
     connector: ConnectorState
     tasks: tuple[TaskState, ...]
     type: str
+    problem: ProblemInfo | None = None  # not Apache's: the problems of its tasks
     warnings: tuple[str, ...] | None = None  # not Apache's: settings without effect
 
 

@@ -9,18 +9,25 @@ An entry point that cannot be loaded (a missing library, a bug at import) is log
 broken plugin must never take the worker or the other plugins with it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
 import structlog
 
-from tidemill.connect.api import Plugin
+from tidemill.connect.api import Plugin, PluginKind
 
 log = structlog.get_logger("tidemill.connect.loader")
 
 GROUP = "tidemill.plugins"
 """The entry point group."""
+
+TRANSFORMS_GROUP = "tidemill.transforms"
+"""The entry point group of transformations and predicates."""
+
+CONNECTORS = (PluginKind.SOURCE, PluginKind.SINK)
+TRANSFORMS = (PluginKind.TRANSFORMATION, PluginKind.PREDICATE)
 
 SUFFIX = "Connector"
 """What Java's connector classes end with and people leave out."""
@@ -45,7 +52,7 @@ class Plugins:
     @classmethod
     def installed(cls) -> Self:
         """Load every entry point of the group."""
-        loaded = list(_load(entry_points(group=GROUP)))
+        loaded = list(load(entry_points(group=GROUP)))
         return cls([plugin for _, plugin in loaded], {plugin.name: target for target, plugin in loaded})
 
     def __iter__(self) -> Iterator[Plugin]:
@@ -62,26 +69,37 @@ class Plugins:
             known = ", ".join(sorted(plugin.name for plugin in self._plugins)) or "none"
             raise UnknownPlugin(
                 f"Failed to find any class that implements Connector and which name matches {name}, "
-                f"available connectors are: {known}"
+                f"available connectors are: {known}. A worker finds what is installed when it starts: install it "
+                "beside every worker of the group, then start the workers again"
             )
         return plugin
 
 
-def _load(points: Iterable[EntryPoint]) -> Iterator[tuple[str, Plugin]]:
+@functools.cache
+def installed_transforms() -> tuple[Plugin, ...]:
+    """Every usable entry point of the group of transformations and predicates, loaded once."""
+    return tuple(plugin for _, plugin in load(entry_points(group=TRANSFORMS_GROUP), TRANSFORMS))
+
+
+def load(points: Iterable[EntryPoint], kinds: Collection[PluginKind] = CONNECTORS) -> Iterator[tuple[str, Plugin]]:
+    """The plugins of entry points, by target; what is none, or of another kind, is logged and left out."""
     for point in sorted(points, key=lambda point: point.name):
         try:
             plugin = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.warning("plugin left out", entry_point=point.name, target=point.value, reason=_reason(error))
             continue
-        if isinstance(plugin, Plugin):
+        if isinstance(plugin, Plugin) and plugin.kind in kinds:
             yield point.value, plugin
-        else:
-            kind = type(plugin).__name__
-            log.warning("plugin left out", entry_point=point.name, target=point.value, reason=f"a {kind}, not a Plugin")
+            continue
+        reason = f"a {type(plugin).__name__}, not a Plugin"
+        if isinstance(plugin, Plugin):
+            other = TRANSFORMS_GROUP if point.group == GROUP else GROUP
+            reason = f"a {plugin.kind} belongs into the entry point group {other}"
+        log.warning("plugin left out", entry_point=point.name, target=point.value, reason=reason)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"needs the Python package {error.name!r}"
     return f"{type(error).__name__}: {error}"

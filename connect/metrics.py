@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from tidemill.connect.api import Json
+from tidemill.connect.group.alone import Alone
+from tidemill.connect.group.seat import Seat
 from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.loader import Plugins, UnknownPlugin
 from tidemill.connect.stores import State
@@ -75,11 +77,18 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 class WorkerMetrics:
     """The metrics of one worker."""
 
-    def __init__(self, machine: HerderMachine, plugins: Plugins) -> None:
+    def __init__(self, machine: HerderMachine, plugins: Plugins, seat: Seat | Alone | None = None) -> None:
+        self._seat = seat
         self._machine = machine
         self._plugins = plugins
         self._parts = CollectedParts(
-            {"worker": self._worker, "connectors": self._connectors, "tasks": self._tasks, "facts": self._facts}
+            {
+                "worker": self._worker,
+                "group": self._group,
+                "connectors": self._connectors,
+                "tasks": self._tasks,
+                "facts": self._facts,
+            }
         )
 
     def text(self) -> str:
@@ -87,19 +96,40 @@ class WorkerMetrics:
         return self._parts.text().decode()
 
     def _worker(self) -> Iterator[Metric]:
-        names = self._machine.state.names()
-        tasks = sum(len(self._machine.state.tasks(name)) for name in names)
+        connectors, tasks = self._machine.assigned
         for name, doc, value in (
-            ("kafka_connect_worker_connector_count", "Connectors of this worker", len(names)),
+            ("kafka_connect_worker_connector_count", "Connectors of this worker", connectors),
             ("kafka_connect_worker_task_count", "Tasks of this worker", len(self._machine.alive())),
-            ("kafka_connect_coordinator_assigned_connectors", "Connectors assigned to this worker", len(names)),
+            ("kafka_connect_coordinator_assigned_connectors", "Connectors assigned to this worker", connectors),
             ("kafka_connect_coordinator_assigned_tasks", "Tasks assigned to this worker", tasks),
-            ("kafka_connect_worker_rebalance_rebalancing", "Whether work is being redistributed", 0),
         ):
             yield GaugeMetricFamily(name, doc, value=value)
         for name in STARTUPS:
             spelled = "kafka_connect_worker_" + name.replace("-", "_")
             yield CounterMetricFamily(spelled, f"Kafka Connect's {name}", value=self._machine.startups[name])
+
+    def _group(self) -> Iterator[Metric]:
+        seat = self._seat
+        if seat is None:
+            return
+        rounds, prefix = seat.rounds, "kafka_connect_worker_rebalance"
+        average_ms = rounds.total_ms / rounds.completed if rounds.completed else 0.0
+        for name, doc, value in (
+            (f"{prefix}_rebalancing", "Whether work is being redistributed", seat.phase != "stable"),
+            (f"{prefix}_rebalance_avg_time_ms", "Time of a round, on average", average_ms),
+            (f"{prefix}_rebalance_max_time_ms", "Time of the longest round", rounds.longest_ms),
+            (f"{prefix}_time_since_last_rebalance_ms", "Since the last round ended", seat.settled_ms or 0),
+            (f"{prefix}_epoch", "Generation of the group", seat.generation),
+            ("tidemill_connect_group_workers", "Workers of the group", len(seat.workers)),
+            ("tidemill_connect_group_leads", "Whether this worker leads the group", seat.is_leader),
+            ("tidemill_connect_group_lease", "Whether this worker may run its tasks", seat.holds_lease),
+            ("tidemill_connect_group_trouble_seconds", "Since when the coordinator is missed", seat.trouble[1] / 1000),
+        ):
+            yield GaugeMetricFamily(name, doc, value=float(value))
+        yield CounterMetricFamily(f"{prefix}_completed_rebalances", "Rounds of the group", value=rounds.completed)
+        leader = GaugeMetricFamily(f"{prefix}_leader_name", "Who leads the group, as a label", labels=["leader_name"])
+        leader.add_metric([seat.leader_url or ""], 1)
+        yield leader
 
     def _connectors(self) -> Iterator[Metric]:
         board, state = self._machine.board, self._machine.state

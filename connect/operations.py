@@ -23,6 +23,8 @@ from tidemill.connect.entities import (
     ConnectorOffsets,
     ConnectorState,
     ConnectorStateInfo,
+    GroupInfo,
+    GroupWorker,
     PluginInfo,
     ProblemInfo,
     TaskInfo,
@@ -41,19 +43,24 @@ from tidemill.connect.herder.commands import (
     RestartPlan,
     SetLogLevel,
     SetTarget,
+    SubmitTasks,
     patched,
     plan_restart,
 )
 from tidemill.connect.herder.events import ForgetTopics, RestartConnector, RestartTask
+from tidemill.connect.herder.office import NotInOffice
 from tidemill.connect.herder.offsets import flat
+from tidemill.connect.herder.placement import CONNECTOR
 from tidemill.connect.herder.service import Herder
 from tidemill.connect.herder.state import Submitted
 from tidemill.connect.loader import Plugins, UnknownPlugin
-from tidemill.connect.problem import Problem, joined, sentence, to_json
+from tidemill.connect.problem import Problem, iso, joined, sentence, shortened, to_json
+from tidemill.connect.request_target import NO_LEADER
 from tidemill.connect.settings import parse_settings
 from tidemill.connect.stores import InstanceStatus, RestartRequest, State, TargetState
 from tidemill.connect.task_spec import TaskId
 from tidemill.connect.topic_log import RecordTooLarge, TopicLogError
+from tidemill.connect.transforms import registry
 from tidemill.connect.validation import Submitted as Candidate
 from tidemill.connect.validation import Validator, key_infos
 
@@ -79,6 +86,8 @@ WRITE_FAILED = (
 )
 
 
+REBALANCE = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+
 TOO_LARGE = "This does not fit into a record of the worker's topic"
 
 TARGET_ACTS = {
@@ -96,6 +105,10 @@ class RestError(Exception):
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+class OfficeLost(RestError):
+    """This worker leads its group no more, and has changed nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +130,32 @@ class Operations:
         self._doubts: dict[str, tuple[int, tuple[str, ...] | None]] = {}  # by connector: version, its warnings
 
     # ------------------------------------------------------------------- reads
+
+    def group(self) -> GroupInfo:
+        """The workers that share the work, as this one knows them."""
+        seat = self._herder.seat
+        since_ms = seat.unsettled_ms if seat.unsettled_ms is not None else seat.settled_ms
+        reason, for_ms = seat.trouble
+        trouble = Problem(message=reason, since_ms=self._herder.now_ms() - for_ms) if reason else None
+        urls = sorted(seat.workers.values())
+        plan = seat.assigned
+        return GroupInfo(
+            group=self._config.group_id,
+            url=seat.url,
+            leader=seat.leader_url,
+            generation=seat.generation,
+            phase=seat.phase,
+            since=iso(self._herder.now_ms() - (since_ms or 0)),
+            workers=tuple(
+                GroupWorker(
+                    url=url,
+                    connectors=sum(holder == url and each.task == CONNECTOR for each, holder in plan.items()),
+                    tasks=sum(holder == url and each.task != CONNECTOR for each, holder in plan.items()),
+                )
+                for url in urls
+            ),
+            problem=None if trouble is None else ProblemInfo(**to_json(trouble)),
+        )
 
     def names(self) -> list[str]:
         """Every connector."""
@@ -161,11 +200,13 @@ class Operations:
                 if problem is not None:
                     problems[task] = problem
         submitted = self._herder.machine.state.submitted(name)
+        problem = _of_tasks(problems)
         return ConnectorStateInfo(
             name=name,
-            connector=ConnectorState(**_state(status, _of_tasks(problems), restarts=connector_restarts)),
+            connector=self._connector_state(status, submitted, problem, restarts=connector_restarts),
             tasks=tuple(tasks),
             type="unknown" if submitted is None else self._type(submitted.config),
+            problem=_problem_info(problem),
             warnings=None if submitted is None else self._warnings(name, submitted),
         )
 
@@ -190,15 +231,41 @@ class Operations:
         assert status.task is not None
         facts = self._herder.machine.facts.get(TaskId(status.connector, status.task), {})
         shown = {name: value for name, value in facts.items() if value is not None and name not in UNSHOWN_FACTS}
-        state = _state(status, self._problem(status), restarts=restarts)
-        return TaskState(id=status.task, facts=shown or None, **state)
+        problem = self._problem(status)
+        state = _state(status, problem, restarts=restarts)
+        return TaskState(id=status.task, problem=_problem_info(problem), facts=shown or None, **state)
+
+    def _connector_state(
+        self, status: InstanceStatus, submitted: Submitted | None, problem: Problem | None, *, restarts: bool
+    ) -> ConnectorState:
+        state = _state(status, problem, restarts=restarts)
+        if status.version is None and submitted is not None:  # it was created stopped and has never run
+            plugin = self._find(submitted.config.get("connector.class", ""))
+            state["version"] = None if plugin is None else plugin.version
+        return ConnectorState(**state)
 
     def _problem(self, status: InstanceStatus) -> Problem | None:
         """What keeps a task from its work: as it says itself if it runs here, else as the status topic has it."""
         assert status.task is not None
         task = TaskId(status.connector, status.task)
         machine = self._herder.machine
+        if status.state is State.RUNNING and status.worker_id == machine.worker_id:
+            placeless = self._placeless()
+            if placeless is not None:
+                return placeless
         return machine.problems.get(task) if task in machine.runs else status.problem
+
+    def _placeless(self) -> Problem | None:
+        """What keeps all tasks of a worker from their work that has no place in its group: others may do it."""
+        seat = self._herder.seat
+        if seat.holds_lease:
+            return None
+        reason, for_ms = seat.trouble
+        message = f"this worker has no place in group {self._config.group_id!r}; the task runs when it has one"
+        return Problem(
+            message=shortened(f"{message}: {reason}" if reason else message),
+            since_ms=self._herder.now_ms() - (for_ms or seat.unsettled_ms or 0),
+        )
 
     def topics(self, name: str) -> list[str]:
         """Topics the connector has used."""
@@ -287,7 +354,7 @@ class Operations:
         """POST …/restart; None when only the connector itself was asked for."""
         if self._herder.machine.state.submitted(name) is None:
             raise RestError(404, f"Unknown connector: {name}")
-        if not include_tasks and not only_failed:
+        if not include_tasks and not only_failed and self._herder.has(name):
             self._herder.tell(RestartConnector(connector=name))
             log.info("connector restarted", connector=name, include_tasks=False, only_failed=False)
             return None
@@ -296,7 +363,7 @@ class Operations:
         answer = self.status(name, plan_restart(machine.state, machine.board, request))
         await self._command(Restart(connector=name, include_tasks=include_tasks, only_failed=only_failed))
         log.info("connector restarted", connector=name, include_tasks=include_tasks, only_failed=only_failed)
-        return answer
+        return answer if include_tasks or only_failed else None
 
     def restart_task(self, name: str, task: int) -> None:
         """POST …/tasks/{n}/restart."""
@@ -304,8 +371,21 @@ class Operations:
             raise RestError(404, f"Unknown connector: {name}")
         if task >= self._task_count(name):
             raise RestError(404, f"Unknown task: {name}-{task}")
+        if not self._herder.has(name, task):
+            raise RestError(409, self._elsewhere(name, task))
         self._herder.tell(RestartTask(task=TaskId(name, task)))
         log.info("task restarted", task=str(TaskId(name, task)))
+
+    async def submit_tasks(self, name: str, tasks: tuple[Mapping[str, str], ...], made_from: int | None) -> None:
+        """POST …/tasks: what another worker's plugin made of the connector's configuration."""
+        await self._command(SubmitTasks(connector=name, tasks=tasks, seen_offset=made_from))
+
+    def _elsewhere(self, name: str, task: int) -> str:
+        """Why this worker cannot do something with a task."""
+        url = self._herder.seat.holder_url(name, task)
+        if url is None or url == self._herder.seat.url:
+            return REBALANCE
+        return f"Task {name}-{task} runs on another worker of the group: send the request to {url}"
 
     async def set_cluster_level(self, logger: str, level: str) -> None:
         """Set a log level on every worker."""
@@ -319,6 +399,8 @@ class Operations:
             raise RestError(404, str(error)) from error
         except Conflict as error:
             raise RestError(409, str(error)) from error
+        except NotInOffice as error:
+            raise OfficeLost(409, NO_LEADER) from error
         except RecordTooLarge as error:
             raise RestError(413, f"{TOO_LARGE}: {error}") from error
         except TopicLogError as error:
@@ -341,19 +423,18 @@ class Operations:
     # ----------------------------------------------------------------- plugins
 
     def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
-        """What can be run; with `connectors_only` off, converters too."""
-        infos = [
-            PluginInfo(plugin_class=plugin.name, type=plugin.kind.value, version=plugin.version)
-            for plugin in self._plugins
-        ]
-        return infos if connectors_only else infos + [*CONVERTER_PLUGINS]
+        """What can be run; with `connectors_only` off, converters, transformations and predicates too."""
+        infos = [_plugin_info(plugin) for plugin in self._plugins]
+        if connectors_only:
+            return infos
+        return [*infos, *CONVERTER_PLUGINS, *map(_plugin_info, registry.available())]
 
     def plugin_config(self, name: str) -> list[ConfigKeyInfo]:
         """The plugin's own settings."""
-        try:
-            return key_infos(self._plugins.find(name))
-        except UnknownPlugin:
-            raise RestError(404, f"Unknown plugin {name}.") from None
+        plugin = self._find(name) or registry.find(name)
+        if plugin is None:
+            raise RestError(404, f"Unknown plugin {name}.")
+        return key_infos(plugin)
 
     async def validate(self, plugin_name: str, config: Candidate) -> ConfigInfos:
         """PUT /connector-plugins/{p}/config/validate."""
@@ -448,6 +529,8 @@ class Operations:
             await self._herder.write_offsets(name, records)
         except Conflict as error:
             raise RestError(409, str(error)) from error
+        except NotInOffice as error:
+            raise OfficeLost(409, NO_LEADER) from error
         except RecordTooLarge as error:
             raise RestError(413, f"{TOO_LARGE}: {error}") from error
         except TopicLogError as error:
@@ -458,7 +541,11 @@ class Operations:
         submitted = self._submitted(name)
         if self._herder.machine.state.target(name) is not TargetState.STOPPED:
             raise RestError(400, MISSING_STOPPED.format(name=name))
-        if not await self._herder.quiet(name, STOP_WAIT_S):
+        try:
+            ended = await self._herder.quiet(name, STOP_WAIT_S)
+        except NotInOffice as error:
+            raise OfficeLost(409, NO_LEADER) from error
+        if not ended:
             raise RestError(500, f"The tasks of connector {name} have not ended yet; try again in a moment.")
         return submitted
 
@@ -487,6 +574,10 @@ CONVERTER_PLUGINS: tuple[PluginInfo, ...] = tuple(
 )
 
 
+def _plugin_info(plugin: Plugin) -> PluginInfo:
+    return PluginInfo(plugin_class=plugin.name, type=plugin.kind.value, version=plugin.version)
+
+
 def _named(name: str, config: Candidate) -> dict[str, str | None]:
     """The configuration with the name of the URL in it; refuses another name."""
     given = config.get("name", name)
@@ -508,8 +599,11 @@ def _state(status: InstanceStatus, problem: Problem | None, *, restarts: bool) -
         "worker_id": status.worker_id,
         "trace": trace,
         "version": status.version,
-        "problem": None if problem is None else ProblemInfo(**to_json(problem)),
     }
+
+
+def _problem_info(problem: Problem | None) -> ProblemInfo | None:
+    return None if problem is None else ProblemInfo(**to_json(problem))
 
 
 def _of_tasks(problems: Mapping[int, Problem]) -> Problem | None:

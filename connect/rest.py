@@ -14,7 +14,7 @@ Where Apache answers 500 to a body it cannot read, the answer here is 400: the m
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias
@@ -29,7 +29,7 @@ from starlette.exceptions import HTTPException
 
 from tidemill.connect.entities import ConnectorOffsets, Entity, ErrorMessage, Health, Message, ServerInfo, body
 from tidemill.connect.loggers import LEVELS, LoggerLevels
-from tidemill.connect.operations import Operations, RestError, Written
+from tidemill.connect.operations import OfficeLost, Operations, RestError, Written
 from tidemill.connect.stores import TargetState
 
 log = structlog.get_logger("tidemill.connect.rest")
@@ -43,6 +43,16 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+OFFICE_LOST = "x-tidemill-office-lost"
+"""Header of the answer of a worker that has just ceased to lead; `forwarding` asks the next leader instead."""
+
+
+def encoded_path(scope: Scope) -> str:
+    """The path as it was sent, without its trailing slash."""
+    raw = scope.get("raw_path") or quote(scope["path"]).encode()
+    return raw.partition(b"?")[0].decode("ascii", "replace").rstrip("/") or "/"
+
+
 class EncodedPaths:
     """Routes on the path as it was sent, without its trailing slash."""
 
@@ -52,9 +62,7 @@ class EncodedPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on under its encoded path."""
         if scope["type"] == "http":
-            raw = scope.get("raw_path") or quote(scope["path"]).encode()
-            path = raw.partition(b"?")[0].decode("ascii", "replace")
-            scope = {**scope, "path": path.rstrip("/") or "/"}
+            scope = {**scope, "path": encoded_path(scope)}
         await self._app(scope, receive, send)
 
 
@@ -62,14 +70,15 @@ def _answer(entity: Entity, status: int = 200, headers: Mapping[str, str] | None
     return JSONResponse(body(entity), status_code=status, headers=headers)
 
 
-def _failure(status: int, message: str) -> JSONResponse:
+def failure(status: int, message: str) -> JSONResponse:
+    """An answer of 400 or above."""
     return _answer(ErrorMessage(error_code=status, message=message), status)
 
 
 # ---------------------------------------------------------------- what is sent
 
 
-async def _body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """The request's body; refused as soon as it is known to be too large, before the rest of it is read."""
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdigit() and len(announced) < 20 and int(announced) > BODY_BYTES_MAX:
@@ -93,7 +102,7 @@ async def _json(request: Request, *, as_written: bool = False) -> Any:
     """
     number = str if as_written else None
     try:
-        content = json.loads(await _body(request), parse_int=number, parse_float=number, parse_constant=number)
+        content = json.loads(await read_body(request), parse_int=number, parse_float=number, parse_constant=number)
         json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise RestError(400, f"The body is not JSON: {error}") from None
@@ -125,8 +134,13 @@ def _initial_state(value: Any) -> TargetState | None:
     return state
 
 
-def _flag(value: str | None) -> bool:
-    return value is not None and value.strip().lower() == "true"
+def _first(values: Sequence[str] | None) -> str | None:
+    """Of a parameter that is given twice the first counts, as for JAX-RS, and for whoever passes the request on."""
+    return values[0] if values else None
+
+
+def _flag(values: Sequence[str] | None) -> bool:
+    return (_first(values) or "").strip().lower() == "true"
 
 
 def _task_number(text: str) -> int:
@@ -264,8 +278,8 @@ async def restart_task(name: Name, task: Task, api: Api) -> Response:
 async def restart_connector(
     name: Name,
     api: Api,
-    include_tasks: Annotated[str | None, Query(alias="includeTasks")] = None,
-    only_failed: Annotated[str | None, Query(alias="onlyFailed")] = None,
+    include_tasks: Annotated[list[str] | None, Query(alias="includeTasks")] = None,
+    only_failed: Annotated[list[str] | None, Query(alias="onlyFailed")] = None,
 ) -> Response:
     """Restart the connector and, if asked, its tasks or those of both that have failed."""
     state = await api.restart(name, include_tasks=_flag(include_tasks), only_failed=_flag(only_failed))
@@ -340,10 +354,11 @@ plugins = APIRouter(prefix="/connector-plugins", tags=["plugins"])
 
 @plugins.get("")
 async def list_plugins(
-    api: Api, connectors_only: Annotated[str | None, Query(alias="connectorsOnly")] = "true"
+    api: Api, connectors_only: Annotated[list[str] | None, Query(alias="connectorsOnly")] = None
 ) -> Response:
     """What can be run here."""
-    return JSONResponse([body(each) for each in api.plugins(connectors_only=_flag(connectors_only))])
+    only = connectors_only is None or _flag(connectors_only)
+    return JSONResponse([body(each) for each in api.plugins(connectors_only=only)])
 
 
 @plugins.get("/{plugin}/config")
@@ -397,9 +412,16 @@ async def ready(request: Request) -> Response:
         return JSONResponse({"status": "ready"})
     why = {
         "starting": "it is reading connectors, offsets and statuses from its topics",
-        "unhealthy": "it cannot write its topics: see whether the Kafka cluster answers",
+        "unhealthy": "it cannot write its topics, or has lost its place in its group: see /tidemill/group, and whether "
+        "the Kafka cluster answers",
     }[status]
     return JSONResponse({"status": "not ready", "reasons": [{"what": "worker", "why": why}]}, 503)
+
+
+@worker.get("/tidemill/group")
+async def group(api: Api) -> Response:
+    """The workers that share the work, who leads, and what keeps them from it. Not in Apache's API."""
+    return _answer(api.group())
 
 
 @worker.get("/admin/loggers")
@@ -418,13 +440,15 @@ async def get_logger(logger: str, request: Request) -> Response:
 
 
 @worker.put("/admin/loggers/{logger}")
-async def set_logger(logger: str, request: Request, api: Api, scope: str | None = None) -> Response:
+async def set_logger(
+    logger: str, request: Request, api: Api, scopes: Annotated[list[str] | None, Query(alias="scope")] = None
+) -> Response:
     """Change the level of a logger and those below it, on this worker or on all."""
     content = await _json(request, as_written=True)
     level = content.get("level") if isinstance(content, dict) else None
     if level is None:
         raise RestError(400, "Desired 'level' parameter was not specified in request.")
-    name, wanted = unquote(logger), str(level).upper()
+    name, wanted, scope = unquote(logger), str(level).upper(), _first(scopes)
     if wanted not in LEVELS:
         raise RestError(404, f"invalid log level '{level}'.")
     if scope is not None and scope.lower() == "cluster":
@@ -459,10 +483,12 @@ class Parts:
     loggers: LoggerLevels
     health: Callable[[], str]  # healthy, starting, unhealthy
     metrics: Callable[[], str]
+    session_key: Callable[[], bytes | None] = lambda: None  # of the group, None until it is known
+    verification: Sequence[str] = ("HmacSHA256",)  # algorithms that other workers may sign with
 
 
-def create_app(parts: Parts) -> Asgi:
-    """The API as an ASGI application."""
+def create_app(parts: Parts, more: Sequence[APIRouter] = ()) -> Asgi:
+    """The API as an ASGI application, with further routes."""
     app = FastAPI(
         title="Tidemill Connect",
         version=parts.server_info.version,
@@ -470,9 +496,10 @@ def create_app(parts: Parts) -> Asgi:
         redirect_slashes=False,
         redoc_url=None,
     )
+    app.state.parts = parts
     for field in fields(parts):
         setattr(app.state, field.name, getattr(parts, field.name))
-    for router in (worker, connectors, plugins):
+    for router in (worker, connectors, plugins, *more):
         app.include_router(router)
     app.add_exception_handler(RestError, _refused)
     app.add_exception_handler(HTTPException, _http_failure)
@@ -483,21 +510,24 @@ def create_app(parts: Parts) -> Asgi:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RestError)
-    return _failure(error.status, error.message)
+    answer = failure(error.status, error.message)
+    if isinstance(error, OfficeLost):
+        answer.headers[OFFICE_LOST] = "true"
+    return answer
 
 
 async def _http_failure(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _failure(error.status_code, f"HTTP {error.status_code} {HTTPStatus(error.status_code).phrase}")
+    return failure(error.status_code, f"HTTP {error.status_code} {HTTPStatus(error.status_code).phrase}")
 
 
 async def _not_understood(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return _failure(400, f"{where}: {first['msg']}")
+    return failure(400, f"{where}: {first['msg']}")
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     # Starlette logs nothing for handled exceptions of this kind and raises them again for the server to log.
-    return _failure(500, f"{type(error).__name__}: {error}")
+    return failure(500, f"{type(error).__name__}: {error}")

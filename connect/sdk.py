@@ -7,8 +7,12 @@
 The function's annotations say what it gets: the parameter annotated with a pydantic model receives the settings, one
 annotated `Pos` the stored offsets, one annotated `TaskContext` everything the runtime knows; a sink's list of
 `Record` is its batch. A source is a generator of records, a sink a function that returns when its batch is in the
-target; either may be asynchronous. What the decorator leaves under the function's name is a `Plugin`, ready for an
-entry point, and still the function when it is called; `@task_split` and `@check` complete it.
+target; either may be asynchronous. A transform is a function of a `Record`. What the decorator leaves under the
+function's name is a `Plugin`, ready for an entry point, and still the function when it is called; `@task_split`,
+`@check` and `@flush` complete it.
+
+What a function works with, such as a connection, is opened by a `setup` (see `held`), once for a sink's task and for
+each call of a source, and arrives in the parameter annotated with its type.
 
 A generator runs on a thread of its own behind a small buffer, so one that waits for its next record holds up neither
 the sending of those before nor the storing of offsets. `RetryAfter` from a generator calls the function again, with a
@@ -16,30 +20,36 @@ the sending of those before nor the storing of offsets. `RetryAfter` from a gene
 """
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import threading
 import typing
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
 from tidemill.connect.api import (
     EncodedBatch,
     EndOfInput,
+    Headers,
     Json,
     Plugin,
     PluginKind,
     Record,
     RetryAfter,
+    Schema,
     SinkTask,
     SourceOffset,
     SourceOutput,
     SourcePartition,
     SourceTask,
     TaskContext,
+    Transform,
 )
+from tidemill.connect.held import Setup, held, held_async, setup_of
 
 BUFFERED_MAX = 2_000  # outputs between the generator and the producer: one batch as FileStream hands it over
 BUFFERED_BYTES_MAX = 8 << 20  # of these outputs: a quarter of what a task may have in flight behind them
@@ -59,6 +69,8 @@ class FunctionPlugin(Plugin, Generic[ParametersT, ResultT]):
     """A plugin made of a function; called, it is that function, so that a unit test needs nothing else."""
 
     function: Callable[ParametersT, ResultT]
+    setup: Setup | None = None
+    flush: "_Call | None" = None
 
     def __call__(self, *arguments: ParametersT.args, **named: ParametersT.kwargs) -> ResultT:
         """Call the function."""
@@ -85,6 +97,10 @@ class Pos:
         found = self._yielded.get(_identity(partition))
         return self._stored(partition) if found is None else found
 
+    def source_partition(self, partition: SourcePartition | None = None, /, **more: Json) -> "PartitionPos":
+        """Where one partition stands, and records of it: `pos.source_partition(file=settings.file)`."""
+        return PartitionPos(self, {**(partition or {}), **more})
+
     def advance(self, output: SourceOutput) -> None:
         """Remember where a yielded output stands."""
         partition, offset = output.partition, output.offset
@@ -93,6 +109,43 @@ class Pos:
         if self._last is None or self._last[0] is not partition:
             self._last = (partition, _identity(partition))
         self._yielded[self._last[1]] = offset
+
+
+class PartitionPos:
+    """One source partition: where it stands, and how its records say so."""
+
+    def __init__(self, pos: Pos, partition: SourcePartition) -> None:
+        self._pos = pos
+        self.partition = partition
+
+    def get(self, name: str, default: Json = None) -> Json:
+        """A member of the offset to go on after; `default` at the very beginning."""
+        return (self._pos.get(self.partition) or {}).get(name, default)
+
+    def record(
+        self,
+        *,
+        offset: SourceOffset,
+        topic: str,
+        key: Json = None,
+        value: Json = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        key_schema: Schema | None = None,
+        value_schema: Schema | None = None,
+    ) -> Record:
+        """A record of this partition; `offset` is where the partition stands after it."""
+        return Record(
+            topic=topic,
+            key=key,
+            value=value,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            key_schema=key_schema,
+            value_schema=value_schema,
+            partition=self.partition,
+            offset=offset,
+        )
 
 
 def _identity(partition: SourcePartition) -> Hashable:
@@ -104,13 +157,21 @@ def _identity(partition: SourcePartition) -> Hashable:
 
 
 def source(
-    name: str, *, version: str, aliases: Sequence[str] = (), ignored: Sequence[str] = ()
+    name: str,
+    *,
+    version: str,
+    aliases: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    setup: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[ParametersT, ResultT]], FunctionPlugin[ParametersT, ResultT]]:
     """Make a source plugin of a generator of records."""
 
     def decorate(function: Callable[ParametersT, ResultT]) -> FunctionPlugin[ParametersT, ResultT]:
-        signature = _Signature(function)
+        call = _call(f"source {name!r}", function, setup)
+        signature = call.signature
         generates: bool = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        if signature.record is not None:
+            raise TypeError(f"source {name!r}: {function.__name__} yields records, it takes none")
         if not generates:
             raise TypeError(f"source {name!r}: {function.__name__} must be a generator: it has to yield records")
         return FunctionPlugin(
@@ -119,7 +180,7 @@ def source(
             kind=PluginKind.SOURCE,
             version=version,
             config=signature.model,
-            task=lambda settings: GeneratorSource(function, signature, settings),
+            task=lambda settings: GeneratorSource(call, settings),
             doc=inspect.getdoc(function) or "",
             aliases=tuple(aliases),
             ignored=tuple(ignored),
@@ -129,24 +190,64 @@ def source(
 
 
 def sink(
-    name: str, *, version: str, aliases: Sequence[str] = (), ignored: Sequence[str] = ()
+    name: str,
+    *,
+    version: str,
+    aliases: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    setup: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[ParametersT, ResultT]], FunctionPlugin[ParametersT, ResultT]]:
     """Make a sink plugin of a function that takes a batch."""
 
     def decorate(function: Callable[ParametersT, ResultT]) -> FunctionPlugin[ParametersT, ResultT]:
-        signature = _Signature(function)
-        if signature.batch is None:
+        call = _call(f"sink {name!r}", function, setup)
+        if call.signature.batch is None:
             raise TypeError(f"sink {name!r}: {function.__name__} needs a parameter annotated list[Record]")
-        return FunctionPlugin(
+        if call.signature.pos or call.signature.record:
+            raise TypeError(f"sink {name!r}: {function.__name__} takes batches: it has no Pos and no single Record")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"sink {name!r}: {function.__name__} must not yield: what it opens belongs into a setup")
+        made = FunctionPlugin(
             function=function,
             name=name,
             kind=PluginKind.SINK,
             version=version,
-            config=signature.model,
-            task=lambda settings: FunctionSink(function, signature, settings),
+            config=call.signature.model,
+            task=lambda settings: FunctionSink(call, settings, made.flush),
             doc=inspect.getdoc(function) or "",
             aliases=tuple(aliases),
             ignored=tuple(ignored),
+            setup=call.setup,
+        )
+        return made
+
+    return decorate
+
+
+def transform(
+    name: str, *, version: str, aliases: Sequence[str] = (), uses: Collection[str] = ("key", "value")
+) -> Callable[[Callable[ParametersT, ResultT]], FunctionPlugin[ParametersT, ResultT]]:
+    """Make a transformation of a function of a `Record`, which returns what becomes of it: a record, or None.
+
+    A function of a `list[Record]` returns a list of as many. `uses` says what of a record is looked at beside topic,
+    headers and timestamp: what is not used is not read, and may be bytes.
+    """
+
+    def decorate(function: Callable[ParametersT, ResultT]) -> FunctionPlugin[ParametersT, ResultT]:
+        signature = _Signature(function)
+        if (signature.batch is None) == (signature.record is None) or signature.pos or signature.context:
+            raise TypeError(f"transform {name!r}: {function.__name__} takes settings and a Record or a list[Record]")
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TypeError(f"transform {name!r}: {function.__name__} must be a plain function")
+        return FunctionPlugin(
+            function=function,
+            name=name,
+            kind=PluginKind.TRANSFORMATION,
+            version=version,
+            config=signature.model,
+            task=lambda settings: FunctionTransform(function, signature, settings, uses),
+            doc=inspect.getdoc(function) or "",
+            aliases=tuple(aliases),
         )
 
     return decorate
@@ -180,7 +281,30 @@ def check(plugin: Plugin) -> Callable[[FunctionT], FunctionT]:
     return decorate
 
 
-def _complete(plugin: Plugin, hook: str, function: Callable[..., Any]) -> None:
+def flush(plugin: Plugin) -> Callable[[FunctionT], FunctionT]:
+    """Have a function make durable what a sink took in: the consumer's offsets are committed after it returns.
+
+    It takes what the sink takes, apart from the batch. A sink without it has written a batch when it returns.
+    """
+
+    def decorate(function: FunctionT) -> FunctionT:
+        if not isinstance(plugin, FunctionPlugin) or plugin.kind is not PluginKind.SINK:
+            raise TypeError(f"flush is for what @sink has made, and {plugin.name!r} is not")
+        call = _Call(function, _Signature(function, plugin.setup), plugin.setup)
+        signature = call.signature
+        if signature.batch or signature.record or signature.pos:
+            raise TypeError(f"flush of {plugin.name!r}: {function.__name__} takes neither records nor a Pos")
+        if signature.settings and signature.model is not plugin.config:
+            raise TypeError(f"flush of {plugin.name!r}: its settings are {plugin.config.__name__}")
+        if call.asynchronous and not inspect.iscoroutinefunction(plugin.function):
+            raise TypeError(f"flush of {plugin.name!r}: an asynchronous flush belongs to an asynchronous sink")
+        _complete(plugin, "flush", call)
+        return function
+
+    return decorate
+
+
+def _complete(plugin: Plugin, hook: str, function: Any) -> None:
     """Set a hook while the plugin's module is being loaded; after that a plugin never changes."""
     if getattr(plugin, hook) is not None:
         raise TypeError(f"plugin {plugin.name!r} has a {hook} already")
@@ -210,35 +334,93 @@ def _text(value: Any) -> str:
 class _Signature:
     """Which parameter of a plugin function is which, by their annotations."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], setup: Setup | None = None) -> None:
         hints = typing.get_type_hints(function)
+        self.resource: str | None = None
         self.model: type[BaseModel] = NoSettings
         self.settings: str | None = None
         self.pos: str | None = None
         self.context: str | None = None
         self.batch: str | None = None
+        self.record: str | None = None
         for name in inspect.signature(function).parameters:
             hint = hints.get(name)
-            if isinstance(hint, type) and issubclass(hint, BaseModel):
+            if setup is not None and hint == setup.yields:
+                self.resource = name
+            elif isinstance(hint, type) and issubclass(hint, BaseModel):
                 self.settings, self.model = name, hint
             elif hint is Pos:
                 self.pos = name
             elif hint is TaskContext:
                 self.context = name
+            elif hint is Record:
+                self.record = name
             elif typing.get_args(hint) == (Record,):
                 self.batch = name
             else:
+                more = "" if setup is None else f", or {_spelled(setup.yields)}, which the setup yields"
                 raise TypeError(
                     f"{function.__name__}: parameter {name!r} must be annotated with a settings model, "
-                    "Pos, TaskContext or list[Record]"
+                    f"Pos, TaskContext, Record or list[Record]{more}"
                 )
 
     def arguments(
-        self, settings: BaseModel, context: TaskContext, pos: Pos | None = None, batch: Sequence[Record] | None = None
+        self,
+        settings: BaseModel,
+        context: TaskContext,
+        pos: Pos | None = None,
+        batch: Sequence[Record] | None = None,
+        resource: Any = None,
     ) -> dict[str, Any]:
         """The arguments of one call."""
-        given = ((self.settings, settings), (self.context, context), (self.pos, pos), (self.batch, batch))
+        given = (
+            (self.settings, settings),
+            (self.context, context),
+            (self.pos, pos),
+            (self.batch, batch),
+            (self.resource, resource),
+        )
         return {name: value for name, value in given if name is not None}
+
+
+def _spelled(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+class _Call:
+    """A function of a plugin, which parameter of it is which, and its setup."""
+
+    def __init__(self, function: Callable[..., Any], signature: _Signature, setup: Setup | None) -> None:
+        self.function = function
+        self.signature = signature
+        self.setup = setup
+        self.asynchronous = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        self._setup_signature = None if setup is None else _Signature(setup.function)
+
+    def setup_arguments(self, settings: BaseModel, context: TaskContext) -> dict[str, Any]:
+        """The arguments of the setup."""
+        return {} if self._setup_signature is None else self._setup_signature.arguments(settings, context)
+
+
+def _call(of: str, function: Callable[..., Any], setup_function: Callable[..., Any] | None) -> _Call:
+    """Look at a plugin's function and its setup; raises TypeError for two that do not fit together."""
+    if setup_function is None:
+        return _Call(function, _Signature(function), None)
+    setup = setup_of(setup_function)
+    named = f"{of}: setup {setup.function.__name__}"
+    own, signature = _Signature(setup.function), _Signature(function, setup)
+    call = _Call(function, signature, setup)
+    if own.pos or own.batch or own.record:
+        raise TypeError(f"{named} takes settings and a TaskContext, nothing else")
+    if own.settings and signature.settings and own.model is not signature.model:
+        raise TypeError(f"{named} takes {own.model.__name__}, {function.__name__} takes {signature.model.__name__}")
+    if own.settings:
+        signature.model = own.model
+    if signature.resource is None and setup.yields is not type(None):
+        raise TypeError(f"{named}: {function.__name__} has no parameter annotated {_spelled(setup.yields)}")
+    if setup.asynchronous and not call.asynchronous:
+        raise TypeError(f"{named} is asynchronous: {function.__name__} must be, too")
+    return call
 
 
 # --------------------------------------------------------------------- sources
@@ -247,9 +429,8 @@ class _Signature:
 class GeneratorSource(SourceTask):
     """Runs a generator behind a buffer."""
 
-    def __init__(self, function: Callable[..., Any], signature: _Signature, settings: BaseModel) -> None:
-        self._function = function
-        self._signature = signature
+    def __init__(self, call: _Call, settings: BaseModel) -> None:
+        self._call = call
         self._settings = settings
         self._buffer = _Buffer()
         self._thread: threading.Thread | None = None
@@ -283,30 +464,53 @@ class GeneratorSource(SourceTask):
     def _run(self, buffer: "_Buffer") -> None:
         failure: Exception = EndOfInput("the source has yielded everything")
         try:
-            produced = self._function(**self._signature.arguments(self._settings, self._context, self._pos))
-            if inspect.isasyncgen(produced):
-                asyncio.run(self._drive_async(cast("AsyncIterator[SourceOutput]", produced), buffer))
+            if self._call.asynchronous:
+                asyncio.run(self._drive_async(buffer))
             else:
-                self._drive(produced, buffer)
+                self._drive(buffer)
         except Exception as error:
             failure = error
         except BaseException as error:  # sys.exit(), which ends a thread without a word: poll would wait for ever
             failure = RuntimeError(f"the source ended its thread: {error!r}")
         buffer.end(failure)
 
-    def _drive(self, outputs: Iterator[SourceOutput], buffer: "_Buffer") -> None:
-        for output in outputs:
-            if not self._accept(output, buffer):
-                return  # leaving the loop closes the generator: its `finally` runs here
+    def _begin(self, resource: Any) -> Any:
+        """Call the function: a generator that has not run yet."""
+        given = self._call.signature.arguments(self._settings, self._context, self._pos, resource=resource)
+        return self._call.function(**given)
 
-    async def _drive_async(self, outputs: AsyncIterator[SourceOutput], buffer: "_Buffer") -> None:
+    def _held(self) -> dict[str, Any]:
+        return self._call.setup_arguments(self._settings, self._context)
+
+    def _drive(self, buffer: "_Buffer") -> None:
+        with held(self._call.setup, self._held()) as resource, contextlib.closing(self._begin(resource)) as outputs:
+            for output in outputs:
+                if not self._accept(output, buffer):
+                    return  # the generator is closed, its `finally` runs, then what was set up is closed
+
+    async def _drive_async(self, buffer: "_Buffer") -> None:
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
         assert this is not None
-        buffer.on_close(lambda: loop.call_soon_threadsafe(this.cancel))
+        ending = False  # once, and not while it is being closed: that would not be done to its end
+
+        def end() -> None:
+            nonlocal ending
+            if not ending:
+                ending = True
+                this.cancel()
+
+        buffer.on_close(lambda: loop.call_soon_threadsafe(end))
         try:
-            async for output in outputs:
-                if not self._accept(output, buffer):
-                    return
+            async with (
+                held_async(self._call.setup, self._held()) as resource,
+                contextlib.aclosing(self._begin(resource)) as outputs,
+            ):
+                try:
+                    async for output in outputs:
+                        if not self._accept(output, buffer):
+                            return
+                finally:
+                    ending = True
         except asyncio.CancelledError:
             if not buffer.closed:
                 raise RuntimeError("the source cancelled itself") from None
@@ -412,28 +616,76 @@ class _Buffer:
 
 
 class FunctionSink(SinkTask):
-    """Calls a function with every batch; its return means the batch is in the target."""
+    """Calls a function with every batch; its return means the batch is in the target, or in the hands of `flush`."""
 
-    def __init__(self, function: Callable[..., Any], signature: _Signature, settings: BaseModel) -> None:
-        self._function = function
-        self._signature = signature
+    def __init__(self, call: _Call, settings: BaseModel, flush: _Call | None = None) -> None:
+        self._call = call
+        self._flush = flush
         self._settings = settings
         self._runner: asyncio.Runner | None = None
+        self._held = contextlib.ExitStack()
+        self._held_async = contextlib.AsyncExitStack()
+        self._resource: Any = None
 
     def start(self, context: TaskContext) -> None:
-        """Remember what the function may ask for."""
+        """Open what the function works with."""
         self._context = context
-        if inspect.iscoroutinefunction(self._function):
-            self._runner = asyncio.Runner()  # one loop for all batches, so that clients can be kept open
+        given = self._call.setup_arguments(self._settings, context)
+        if self._call.asynchronous:
+            self._runner = (
+                self._runner or asyncio.Runner()
+            )  # one loop for all batches, so that clients can be kept open
+            entering = self._held_async.enter_async_context(held_async(self._call.setup, given))
+            self._resource = self._runner.run(entering)
+        else:
+            self._resource = self._held.enter_context(held(self._call.setup, given))
 
     def put(self, records: Sequence[Record]) -> None:
         """Hand a batch over."""
-        result = self._function(**self._signature.arguments(self._settings, self._context, batch=list(records)))
-        if self._runner is not None:
+        self._run(self._call, list(records))
+
+    def flush(self) -> None:
+        """Have what was handed over made durable."""
+        if self._flush is not None:
+            self._run(self._flush)
+
+    def _run(self, call: _Call, batch: list[Record] | None = None) -> None:
+        signature = call.signature
+        given = signature.arguments(self._settings, self._context, batch=batch, resource=self._resource)
+        result = call.function(**given)
+        if call.asynchronous:
+            assert self._runner is not None, "an asynchronous function has a loop from the start on"
             self._runner.run(result)
 
     def stop(self) -> None:
-        """End the event loop."""
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
+        """Close what was opened, and the event loop."""
+        try:
+            self._held.close()
+            if self._runner is not None:
+                self._runner.run(self._held_async.aclose())
+        finally:
+            if self._runner is not None:
+                self._runner.close()
+                self._runner = None
+
+
+# ------------------------------------------------------------------ transforms
+
+
+class FunctionTransform(Transform):
+    """Calls a function with every record, or with every batch."""
+
+    def __init__(
+        self, function: Callable[..., Any], signature: _Signature, settings: BaseModel, uses: Collection[str]
+    ) -> None:
+        self.uses_key, self.uses_value = "key" in uses, "value" in uses
+        given = {} if signature.settings is None else {signature.settings: settings}
+        self._call = functools.partial(function, **given)
+        self._batch, self._record = signature.batch, signature.record
+
+    def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
+        """Hand the records over."""
+        if self._record is not None:
+            return [self._call(**{self._record: record}) for record in records]
+        assert self._batch is not None, "it takes a record or a batch"
+        return list(self._call(**{self._batch: list(records)}))

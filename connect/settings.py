@@ -13,10 +13,14 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Union, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel
+from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-from tidemill.connect.api import Plugin
+from tidemill.connect.api import InvalidConfig, Plugin
+
+HIDDEN = "[hidden]"
+"""What is shown of a secret."""
 
 
 def parse_settings(plugin: Plugin, config: Mapping[str, str]) -> BaseModel:
@@ -39,6 +43,46 @@ def model_input(model: type[BaseModel], config: Mapping[str, str]) -> dict[str, 
 def setting_names(model: type[BaseModel]) -> list[str]:
     """Every setting the model reads, in the order its author wrote them."""
     return [name for names, _ in _fields(model) for name in names]
+
+
+def model_problems(plugin: Plugin, config: Mapping[str, str], prefix: str = "") -> dict[str, list[str]]:
+    """What the plugin's model refuses, by setting; the empty name stands for the whole.
+
+    `prefix` stands before the names in the sentences, where the settings come from a family of that prefix.
+    """
+    try:
+        parse_settings(plugin, config)
+    except InvalidConfig as error:
+        return {error.field_name: [str(error)]}
+    except ValidationError as error:
+        found: dict[str, list[str]] = {}
+        secrets = {name for names, info in _fields(plugin.config) if is_secret(info) for name in names}
+        for problem in error.errors(include_url=False, include_context=False):
+            name = str(problem["loc"][0]) if problem["loc"] else ""
+            raw = HIDDEN if name in secrets else config.get(name)
+            found.setdefault(name, []).append(_sentence(prefix + name if name else "", raw, problem))
+        return found
+    except Exception as error:  # a bug in the plugin's own validators
+        return {"": [f"{plugin.name} could not read its configuration: {type(error).__name__}: {error}"]}
+    return {}
+
+
+def is_secret(info: FieldInfo) -> bool:
+    """Whether a setting is shown to nobody."""
+    kinds = [get_origin(each) or each for each in _alternatives(info.annotation)]
+    return any(isinstance(kind, type) and issubclass(kind, (SecretStr, SecretBytes)) for kind in kinds)
+
+
+def _sentence(name: str, raw: str | None, problem: ErrorDetails) -> str:
+    if problem["type"] == "missing":
+        return f'Missing required configuration "{name}" which has no default value.'
+    message = problem["msg"].removeprefix("Value error, ")
+    return invalid_value(raw, name, message) if name else message
+
+
+def invalid_value(raw: str | None, name: str, message: str) -> str:
+    """Connect's sentence about a value."""
+    return f"Invalid value {raw} for configuration {name}: {message}"
 
 
 def _fields(model: type[BaseModel]) -> Iterator[tuple[list[str], FieldInfo]]:

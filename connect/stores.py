@@ -11,9 +11,11 @@ newer worker's records pass through an older one unharmed.
 Reading and writing topics is `topic_log`'s business; what the records mean is the herder's.
 """
 
+import base64
+import binascii
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -109,12 +111,30 @@ class LoggerLevel:
     level: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionKey:
+    """`session-key`: with this secret workers sign what they ask of each other, until there is another one."""
+
+    key: bytes = field(repr=False)
+    algorithm: str
+    created_ms: int
+
+
 ConfigRecord: TypeAlias = (
-    ConnectorConfig | TaskConfig | TasksCommit | TargetStateChange | RestartRequest | TasksFencing | LoggerLevel
+    ConnectorConfig
+    | TaskConfig
+    | TasksCommit
+    | TargetStateChange
+    | RestartRequest
+    | TasksFencing
+    | LoggerLevel
+    | SessionKey
 )
 
 SESSION_KEY = "session-key"
-"""Key of the record that signs calls between Apache's workers; left alone."""
+
+SESSION_KEY_BYTES_MAX = 8_192
+"""A longer one is not understood: HMAC uses 128 bytes at most and would hash the rest with every request."""
 
 
 def encode_config(record: ConfigRecord) -> KeyValue:
@@ -139,6 +159,9 @@ def encode_config(record: ConfigRecord) -> KeyValue:
             return _keyed(f"tasks-fencing-{name}", {"task-count": tasks})
         case LoggerLevel(logger=logger, level=level):
             return _keyed(f"logger-cluster-{logger}", {"level": level})
+        case SessionKey(key=key, algorithm=algorithm, created_ms=created_ms):
+            encoded = base64.b64encode(key).decode()
+            return _keyed(SESSION_KEY, {"key": encoded, "algorithm": algorithm, "creation-timestamp": created_ms})
 
 
 def _target_state_value(state: TargetState) -> dict[str, str]:
@@ -153,6 +176,8 @@ def decode_config(key: bytes | None, value: bytes | None) -> ConfigRecord | None
     content = _json_object(value)
     if name is None or (value is not None and content is None):
         return None
+    if name == SESSION_KEY:
+        return _decode_session_key(content)
     # "task-" and "tasks-fencing-" differ in their fifth letter, so the order of Apache's reader is kept.
     for prefix, decoder in _CONFIG_DECODERS:
         if name.startswith(prefix):
@@ -205,6 +230,21 @@ def _decode_fencing(connector: str, content: dict[str, Any] | None) -> ConfigRec
 def _decode_logger(logger: str, content: dict[str, Any] | None) -> ConfigRecord | None:
     level = None if content is None else content.get("level")
     return LoggerLevel(logger=logger, level=level) if isinstance(level, str) else None
+
+
+def _decode_session_key(content: dict[str, Any] | None) -> ConfigRecord | None:
+    if content is None:
+        return None
+    encoded, algorithm, created_ms = content.get("key"), content.get("algorithm"), content.get("creation-timestamp")
+    if not isinstance(encoded, str) or not isinstance(algorithm, str) or type(created_ms) is not int:
+        return None
+    try:
+        key = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if not 0 < len(key) <= SESSION_KEY_BYTES_MAX:  # Java makes no empty ones
+        return None
+    return SessionKey(key=key, algorithm=algorithm, created_ms=created_ms)
 
 
 _CONFIG_DECODERS = (

@@ -32,6 +32,7 @@ HEADER_PREFIX = "__connect.errors."
 RETRY_FIRST_MS = 300  # as Kafka Connect
 RETRY_DELAY_MAX_MS = 60_000
 DEAD_LETTER_REPLICATION_FACTOR = 3  # Kafka's default
+STORY_MAX = 8_000  # characters of a dead letter's header: an error may quote the whole record
 
 
 class Stage(enum.StrEnum):
@@ -141,7 +142,13 @@ def dead_letter_headers(failed: FailedRecord, connector: str, task: int) -> Head
         "exception.message": str(failed.error),
         "exception.stacktrace": trace,
     }
-    return tuple((HEADER_PREFIX + name, text.encode()) for name, text in story.items())
+    return tuple((HEADER_PREFIX + name, _told(text)) for name, text in story.items())
+
+
+def _told(text: str) -> bytes:
+    """The text, cut where it is too long for a header; what UTF-8 cannot carry is replaced."""
+    cut = text if len(text) <= STORY_MAX else text[: STORY_MAX - 1] + "…"
+    return cut.encode("utf-8", "replace")
 
 
 def _flag(config: Mapping[str, str], name: str) -> bool:

@@ -75,6 +75,9 @@ class RecordTooLarge(TopicLogError):
         self.key = key
 
 
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+
 class LogRecord(NamedTuple):
     """One record as it was read."""
 
@@ -82,6 +85,11 @@ class LogRecord(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of this name, as Kafka's clients take it."""
+        return next((value for key, value in reversed(self.headers) if key == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,38 +290,52 @@ class TopicLog:
         assert self._failure is not None
         return self._failure
 
-    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+    @property
+    def applied(self) -> Mapping[int, int]:
+        """By partition, the last offset that was handed to `on_records`."""
+        return dict(self._applied)
+
+    async def reached(self, offsets: Mapping[int, int]) -> None:
+        """Return when everything up to these offsets, by partition, has been handed to `on_records`."""
+        await self._handed_over(offsets)
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]], headers: Headers = ()) -> Mapping[int, int]:
         """Write `records` in order; returns once all are acknowledged and have been handed to `on_records`.
+
+        Each gets the same headers. The answer is the highest offset that they got in each partition.
 
         Raises TopicLogError for whatever keeps the records out of the topic. RecordTooLarge names the one that no
         repetition gets in; if the client's own limit says so, nothing was written at all.
         """
         if not records:
-            return
-        self._refuse_large(records)
+            return {}
+        self._refuse_large(records, headers)
         try:
-            await self._write(records)
+            return await self._write(records, headers)
         except RecordTooLarge:
             if len(records) == 1:
                 raise
             # What the broker measures is the batch. One by one everything gets in that can; to write a record of a
             # dictionary twice does no harm.
+            offsets: dict[int, int] = {}
             for record in records:
-                await self._write([record])
+                offsets |= await self._write([record], headers)
+            return offsets
 
-    def _refuse_large(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def _refuse_large(self, records: Sequence[tuple[bytes, bytes | None]], headers: Headers) -> None:
         limit = int(self._client.get("message.max.bytes", MESSAGE_BYTES_MAX))
+        overhead = SIZE_OVERHEAD + sum(len(name) + len(value or b"") for name, value in headers)
         for key, value in records:
-            size = len(key) + len(value or b"") + SIZE_OVERHEAD
+            size = len(key) + len(value or b"") + overhead
             if size > limit:
                 raise RecordTooLarge(f"a record of {size} bytes is too large for topic {self.topic!r}", key)
 
-    async def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+    async def _write(self, records: Sequence[tuple[bytes, bytes | None]], headers: Headers) -> Mapping[int, int]:
         delivery = _Delivery(len(records), self._loop.create_future())
 
         def send() -> None:
             for key, value in records:
-                self._produce(key, value, delivery)
+                self._produce(key, value, headers, delivery)
             while self._open_producer().flush(POLL_S):
                 pass
 
@@ -324,6 +346,7 @@ class TopicLog:
             raise
         await delivery.done
         await self._handed_over(delivery.offsets)
+        return delivery.offsets
 
     def _open_producer(self) -> Producer:
         """The producer; nobody may keep it beyond a call, or closing would wait for them."""
@@ -333,7 +356,7 @@ class TopicLog:
             raise TopicLogError(f"topic {self.topic!r} is closed")
         return self._producer
 
-    def _produce(self, key: bytes, value: bytes | None, delivery: "_Delivery") -> None:
+    def _produce(self, key: bytes, value: bytes | None, headers: Headers, delivery: "_Delivery") -> None:
         # Whichever thread flushes gets to hear of everybody's records, so all counting is left to the event loop.
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
@@ -343,7 +366,9 @@ class TopicLog:
 
         while True:
             try:
-                self._open_producer().produce(self.topic, key=key, value=value, on_delivery=delivered)
+                self._open_producer().produce(
+                    self.topic, key=key, value=value, headers=list(headers), on_delivery=delivered
+                )
                 return
             except BufferError:  # more records than the client queues: let some leave first
                 self._open_producer().poll(POLL_S)
@@ -488,7 +513,8 @@ def _read_message(message: Message) -> LogRecord:
     partition, offset = message.partition(), message.offset()
     assert partition is not None and offset is not None  # both are known of a delivered message
     key, value = message.key(), message.value()
-    return LogRecord(partition, offset, _as_bytes(key), _as_bytes(value))
+    headers = tuple((str(header[0]), _as_bytes(header[1])) for header in message.headers() or ())
+    return LogRecord(partition, offset, _as_bytes(key), _as_bytes(value), headers)
 
 
 def _as_bytes(content: bytes | str | None) -> bytes | None:

@@ -12,6 +12,7 @@ from tidemill.connect.client_settings import with_prefix
 from tidemill.connect.config import CONVERTERS
 from tidemill.connect.converters.registry import OPTIONS
 from tidemill.connect.references import Problem, references
+from tidemill.connect.transforms import stages
 
 HEADER_CONVERTERS = {"org.apache.kafka.connect.storage.SimpleHeaderConverter", "SimpleHeaderConverter", *CONVERTERS}
 
@@ -25,10 +26,7 @@ class CannotRun(Exception):
 def not_built(config: Mapping[str, str]) -> Iterator[Problem]:
     """Settings of a connector that ask for something that does not exist here."""
     yield from references(config)
-    for name in ("transforms", "predicates"):
-        if config.get(name, "").strip():
-            text = f"'{name}' is not supported yet: remove the setting, this worker passes records on unchanged."
-            yield Problem(name, text)
+    yield from stages.problems(config)
     if config.get("exactly.once.support", "").strip().lower() == "required":
         yield Problem("exactly.once.support", "Exactly-once sources are not supported yet: use 'requested'.")
     if config.get("transaction.boundary", "poll").strip().lower() == "connector":

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import structlog
-from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, PydanticUndefined
+from pydantic_core import PydanticUndefined
 
-from tidemill.connect.api import InvalidConfig, Plugin, PluginKind
+from tidemill.connect.api import Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
 from tidemill.connect.config import (
     CONNECTOR,
@@ -41,8 +41,9 @@ from tidemill.connect.config import (
 from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.entities import ConfigInfo, ConfigInfos, ConfigKeyInfo, ConfigValueInfo
 from tidemill.connect.references import Problem
-from tidemill.connect.settings import parse_settings, setting_names
+from tidemill.connect.settings import HIDDEN, model_problems, setting_names
 from tidemill.connect.task_spec import SettingProblem
+from tidemill.connect.transforms import registry, stages
 from tidemill.connect.unsupported import not_built, without_effect
 from tidemill.core.config import REQUIRED, ConfigError, ConfigType, Value, nearest
 
@@ -54,7 +55,6 @@ Submitted: TypeAlias = Mapping[str, str | None]
 Check: TypeAlias = Callable[[Plugin, Mapping[str, str]], Awaitable[Sequence[SettingProblem]]]
 """Runs a plugin's preflight somewhere it can do no harm."""
 
-HIDDEN = "[hidden]"
 NULL_VALUE = "Null value can not be supplied as the configuration value."
 OVERRIDES = ("producer.override.", "consumer.override.", "admin.override.")
 HINTS_MAX = 50
@@ -103,11 +103,12 @@ class Validator:
                 self._complained.add((plugin.name, name))
                 log.warning("setting in doubt", connector_class=plugin.name, setting=name, warning=warning)
         shown = str(submitted.get("connector.class") or plugin.name)
-        return sheet.infos(shown, _group_names(plugin))
+        return sheet.infos(shown, _group_names(plugin, config))
 
     def warnings(self, plugin: Plugin, config: Mapping[str, str]) -> list[Problem]:
         """Settings of `config` that do nothing, each with a sentence that says so."""
         found = [*_in_vain(plugin, config), *without_effect(config, _converter_kinds(config))]
+        found += stages.without_effect(config)
         for prefix in OVERRIDES:
             for name in translate(with_prefix(config, prefix)).unknown:
                 text = f"'{prefix}{name}' has no effect: librdkafka has no such setting"
@@ -221,14 +222,16 @@ def _rows(plugin: Plugin) -> tuple[ConnectorKey, ...]:
     return CONNECTOR + (SOURCE if plugin.kind is PluginKind.SOURCE else SINK)
 
 
-def _group_names(plugin: Plugin) -> list[str]:
+def _group_names(plugin: Plugin, config: Mapping[str, str]) -> list[str]:
     own = (_extra(info).get("group") for _, info in _model_fields(plugin.config))
-    return list(dict.fromkeys([*groups(_rows(plugin)), *(str(group) for group in own if group)]))
+    chain = (_part_group(part) for part in stages.parts(config))
+    return list(dict.fromkeys([*groups(_rows(plugin)), *chain, *(str(group) for group in own if group)]))
 
 
 def _entries(plugin: Plugin, config: Mapping[str, str]) -> list[_Entry]:
     entries = [_table_entry(row, config.get(row.key.name)) for row in _rows(plugin)]
-    problems = _model_problems(plugin, config)
+    entries += [entry for part in stages.parts(config) for entry in _part_entries(part, config)]
+    problems = model_problems(plugin, config)
     own = {name for name, _ in _model_fields(plugin.config)}
     for name, info in _model_fields(plugin.config):
         entries.append(_model_entry(plugin, name, info, config, problems.pop(name, [])))
@@ -392,30 +395,57 @@ def _choices(info: FieldInfo) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _model_problems(plugin: Plugin, config: Mapping[str, str]) -> dict[str, list[str]]:
-    """What the plugin's model refuses, by setting; the empty name stands for the whole."""
-    try:
-        parse_settings(plugin, config)
-    except InvalidConfig as error:
-        return {error.field_name: [str(error)]}
-    except ValidationError as error:
-        found: dict[str, list[str]] = {}
-        secrets = {name for name, info in _model_fields(plugin.config) if _config_type(info) is ConfigType.PASSWORD}
-        for problem in error.errors(include_url=False, include_context=False):
-            name = str(problem["loc"][0]) if problem["loc"] else ""
-            raw = HIDDEN if name in secrets else config.get(name)
-            found.setdefault(name, []).append(_sentence(name, raw, problem))
-        return found
-    except Exception as error:  # a bug in the plugin's own validators
-        return {"": [f"{plugin.name} could not read its configuration: {type(error).__name__}: {error}"]}
-    return {}
+# ------------------------------------------------------------------ transforms
 
 
-def _sentence(name: str, raw: str | None, problem: ErrorDetails) -> str:
-    if problem["type"] == "missing":
-        return f'Missing required configuration "{name}" which has no default value.'
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"Invalid value {raw} for configuration {name}: {message}" if name else message
+def _part_group(part: stages.Part) -> str:
+    return f"{stages.LISTS[part.kind].capitalize()}: {part.alias}"
+
+
+def _part_entries(part: stages.Part, config: Mapping[str, str]) -> list[_Entry]:
+    """The settings of one transformation or predicate, as Connect lists them: its own among those of all."""
+    alias, kind, plugin = part.alias, part.kind.value, part.plugin
+    entries: list[_Entry] = []
+
+    def add(name: str, definition: ConfigKeyInfo, value: str | None, recommended: tuple[str, ...] = ()) -> None:
+        place = {"name": part.prefix + name, "group": _part_group(part), "order_in_group": len(entries)}
+        entries.append(_Entry(definition.model_copy(update=place), part.prefix + name, value, recommended, []))
+
+    def add_of_all(
+        name: str, type_: ConfigType, default: str | None, doc: str, recommended: tuple[str, ...] = ()
+    ) -> None:
+        first = name in stages.OF_ANY
+        definition = ConfigKeyInfo(
+            name=name,
+            type=type_.value,
+            required=name == "type",
+            default_value=default,
+            importance="HIGH" if first else "MEDIUM",
+            documentation=doc,
+            group=None,
+            order_in_group=-1,
+            width="LONG" if first else "NONE",
+            display_name=f"{kind.capitalize()} {name.rpartition('.')[2]} for {alias}" if first else name,
+        )
+        add(name, definition, config.get(part.prefix + name, default), recommended)
+
+    classes = tuple(each.name for each in registry.available() if each.kind is part.kind)
+    version = None if plugin is None else plugin.version
+    add_of_all("type", ConfigType.CLASS, None, f"Class for the '{alias}' {kind}.", classes)
+    versions = () if version is None else (version,)
+    add_of_all("plugin.version", ConfigType.STRING, version, f"Version of the '{alias}' {kind}.", versions)
+    if plugin is None:
+        return entries
+    for name, info in _model_fields(plugin.config):
+        entry = _model_entry(plugin, name, info, part.options(config), [])
+        assert entry.definition is not None, "every field has one"
+        add(name, entry.definition, entry.value, entry.recommended)
+    if part.kind is PluginKind.TRANSFORMATION:
+        add_of_all("negate", ConfigType.BOOLEAN, "false", "Whether it applies where the predicate does not hold.")
+        add_of_all(
+            "predicate", ConfigType.STRING, None, "Alias of the predicate of records it applies to; all if absent."
+        )
+    return entries
 
 
 # ------------------------------------------------------------------ more rules

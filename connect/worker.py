@@ -10,6 +10,7 @@ The Kafka cluster may come up after the worker: it is waited for, for as long as
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -24,18 +25,27 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.connect.config import WorkerConfig
-from tidemill.connect.entities import ServerInfo
+from tidemill.connect.entities import API_VERSION, ServerInfo
+from tidemill.connect.forwarding import Forwarding
+from tidemill.connect.group.lives import Life, LifeFacts, Lives, is_running
+from tidemill.connect.group.seat import GroupRefused, GroupSettings
 from tidemill.connect.herder.service import Alarm, Herder, Surroundings
+from tidemill.connect.internal_rest import internal
 from tidemill.connect.loader import Plugins
 from tidemill.connect.loggers import LoggerLevels
 from tidemill.connect.metrics import WorkerMetrics
 from tidemill.connect.operations import Operations
 from tidemill.connect.remote.host import TaskHost
+from tidemill.connect.remote.process_ties import end_marked
 from tidemill.connect.rest import Asgi, Parts, create_app
 from tidemill.connect.topic_log import TopicLogError, admin_client, ensure_topic
 from tidemill.connect.validation import Surroundings as ValidationSurroundings
 from tidemill.connect.validation import Validator
+from tidemill.core.client.cluster import ClusterClient
+from tidemill.core.client.security import dialer_of
+from tidemill.core.config import ConfigError
 from tidemill.core.runtime.clock import Clock, SystemClock
+from tidemill.core.security.client_tls import is_security
 
 log = structlog.get_logger("tidemill.connect.worker")
 
@@ -46,6 +56,11 @@ TICK_S = 1.0
 """How often the herder is told the time even if nothing happens."""
 
 CLUSTER_RETRY_S = 2.0
+
+DYING_S = 5.0
+"""How long the end of a life before this one is waited for, which was killed a moment ago."""
+
+DYING_PAUSE_S = 0.02
 
 
 class StartRefused(Exception):
@@ -91,7 +106,12 @@ async def open_worker(
             scheduler.start()
             stack.callback(scheduler.shutdown, wait=False)
             levels = LoggerLevels(clock)
-            task_host = await stack.enter_async_context(TaskHost(clock=clock))
+            lives, life, over = await _begin_life(config, cluster_id, worker_id, clock)
+            inherited = () if life is None else (life.descriptor,)
+            environ = os.environ if life is None else {**os.environ, **life.environ}
+            if life is not None:
+                stack.callback(life.close)
+            task_host = await stack.enter_async_context(TaskHost(clock=clock, inherited=inherited, environ=environ))
             surroundings = Surroundings(
                 config=config,
                 worker_id=worker_id,
@@ -100,13 +120,20 @@ async def open_worker(
                 clock=clock,
                 alarm=_alarm(scheduler),
                 set_level=levels.set_level,
+                group=group_settings(config, worker_id),
+                life=life,
+                over=over,
             )
             try:
                 herder = await stack.enter_async_context(Herder(surroundings))
-            except* TopicLogError as group:
-                raise StartRefused("; ".join(str(error) for error in group.exceptions)) from group
-            scheduler.add_job(_on_loop(herder.tick), "interval", seconds=TICK_S, id="herder tick", name="herder tick")
-            app = _app(config, plugins, herder, levels, cluster_id)
+            except* (TopicLogError, GroupRefused) as group:
+                raise StartRefused("; ".join(sorted({str(error) for error in group.exceptions}))) from group
+            for each in over:
+                lives.forget(each)  # the group knows
+            scheduler.add_job(
+                _on_loop(herder.look_around), "interval", seconds=TICK_S, id="herder tick", name="herder tick"
+            )
+            app = _app(config, plugins, herder, levels, cluster_id, clock)
             await stack.enter_async_context(_serving(app, listener))
             yield Worker(
                 host=host,
@@ -118,7 +145,9 @@ async def open_worker(
             )
 
 
-def _app(config: WorkerConfig, plugins: Plugins, herder: Herder, levels: LoggerLevels, cluster_id: str) -> Asgi:
+def _app(
+    config: WorkerConfig, plugins: Plugins, herder: Herder, levels: LoggerLevels, cluster_id: str, clock: Clock
+) -> Asgi:
     validator = Validator(
         ValidationSurroundings(
             group_id=config.group_id,
@@ -128,15 +157,81 @@ def _app(config: WorkerConfig, plugins: Plugins, herder: Herder, levels: LoggerL
         )
     )
     own_version = version("tidemill")
-    return create_app(
+    api = create_app(
         Parts(
             operations=Operations(herder, plugins, validator, config),
-            server_info=ServerInfo(version=own_version, commit=f"tidemill-{own_version}", kafka_cluster_id=cluster_id),
+            server_info=ServerInfo(version=API_VERSION, commit=f"tidemill-{own_version}", kafka_cluster_id=cluster_id),
             loggers=levels,
             health=lambda: herder.health,
-            metrics=WorkerMetrics(herder.machine, plugins).text,
-        )
+            metrics=WorkerMetrics(herder.machine, plugins, herder.seat).text,
+            session_key=lambda: herder.session_key,
+            verification=config.inter_worker.verification,
+        ),
+        [internal],
     )
+    return Forwarding(
+        api,
+        group=herder.whereabouts,
+        exists=herder.knows,
+        reads=herder.positions,
+        peers=herder.peers,
+        clock=clock,
+    )
+
+
+# -------------------------------------------------------------------- the group
+
+
+def group_settings(config: WorkerConfig, worker_id: str) -> GroupSettings:
+    """The group as the worker's settings have it."""
+    client = {name: str(value) for name, value in config.client.items() if is_security(name)}
+    dialer, alone_because = None, ""
+    try:
+        dialer = dialer_of(client)
+    except ConfigError as error:
+        alone_because = str(error)
+    return GroupSettings(
+        group=config.group_id,
+        worker_id=worker_id,
+        client=lambda: ClusterClient(config.bootstrap_servers, client_id=config.client_id, dialer=dialer),
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        rebalance_timeout_ms=config.rebalance_timeout_ms,
+        return_ms=config.return_ms,
+        topics=tuple(topic.name for topic in (config.config_topic, config.offset_topic, config.status_topic)),
+        alone_because=alone_because,
+    )
+
+
+async def _begin_life(
+    config: WorkerConfig, cluster_id: str, worker_id: str, clock: Clock
+) -> tuple[Lives, Life | None, tuple[LifeFacts, ...]]:
+    """This worker's life, and those on this machine that are over; nothing where lives cannot be kept."""
+    lives = Lives.of_group(cluster_id, config.group_id)
+    try:
+        life = lives.begin(worker_id)
+    except OSError as error:
+        log.warning(
+            "the next worker here will wait for the session of this one, should it be killed", reason=str(error)
+        )
+        return lives, None, ()
+    until = clock.monotonic() + DYING_S
+    while True:
+        over, going_on = lives.look(but=life)
+        own = [each for each in going_on if each.worker_id == worker_id]
+        dying = [each for each in going_on if each in own or not is_running(each.process)]
+        if not dying or clock.monotonic() >= until:
+            break
+        await asyncio.sleep(DYING_PAUSE_S)
+    for each in own:
+        if is_running(each.process):
+            life.close()
+            raise StartRefused(
+                f"another worker of group {config.group_id!r} has the address {worker_id}: process {each.process}; "
+                "give this one another (listeners, rest.advertised.host.name, rest.advertised.port)"
+            )
+    # Programs of tasks whose guardian was killed, too; a life of which something cannot be killed is not over.
+    return lives, life, tuple(each for each in over if end_marked(each.mark))
 
 
 # ------------------------------------------------------------------ the address

@@ -53,7 +53,10 @@ def _text(value: Json) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, list, tuple)):
-        return orjson.dumps(value, default=str).decode()
+        try:
+            return orjson.dumps(value, default=str).decode()
+        except TypeError as error:
+            raise ValueError(f"no text form: {error}") from None
     if isinstance(value, (bytes, bytearray, memoryview)):
         raise ValueError("bytes have no text form: use ByteArrayConverter, or decode them in the source")
     return str(value)

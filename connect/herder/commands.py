@@ -20,6 +20,7 @@ from tidemill.connect.stores import (
     State,
     TargetState,
     TargetStateChange,
+    TaskConfig,
     TasksCommit,
 )
 
@@ -91,7 +92,16 @@ class SetLogLevel:
     level: str
 
 
-Command: TypeAlias = Create | Configure | SetTarget | Delete | Restart | SetLogLevel
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitTasks:
+    """POST …/tasks from another worker: what a plugin made of the configuration at `seen_offset`, if that is known."""
+
+    connector: str
+    tasks: tuple[Config, ...]
+    seen_offset: int | None = None
+
+
+Command: TypeAlias = Create | Configure | SetTarget | Delete | Restart | SetLogLevel | SubmitTasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +139,12 @@ def decide(state: ConfigState, command: Command) -> Decision:
                 raise NotFound(f"Connector {name} not found")
             gone = ConnectorConfig(connector=name, properties=None)
             return Decision(records=(gone, TargetStateChange(connector=name, state=None)))
+        case SubmitTasks(connector=name):
+            if exists is None:
+                raise NotFound(f"Connector {name} not found")
+            if command.seen_offset not in (None, exists.offset) or state.target(name) is TargetState.STOPPED:
+                raise Conflict(STALE)
+            return Decision(records=_tasks(state, name, command.tasks))
         case Restart(connector=name, include_tasks=include_tasks, only_failed=only_failed):
             if exists is None:
                 raise NotFound(f"Unknown connector: {name}")
@@ -146,6 +162,15 @@ def _new(state: ConfigState, name: str, config: Config, initial: TargetState | N
     left = state.target(name) is not TargetState.STARTED
     first = () if initial is None and not left else (TargetStateChange(connector=name, state=initial),)
     return (*first, ConnectorConfig(connector=name, properties=config))
+
+
+def _tasks(state: ConfigState, name: str, tasks: tuple[Config, ...]) -> tuple[ConfigRecord, ...]:
+    """The records of a connector's tasks, none if they are what the topic holds."""
+    stored = state.task_set(name)
+    if stored is not None and stored.consistent and list(stored.configs) == list(tasks):
+        return ()
+    configs = (TaskConfig(connector=name, task=number, properties=config) for number, config in enumerate(tasks))
+    return (*configs, TasksCommit(connector=name, tasks=len(tasks)))
 
 
 def patched(config: Config, patch: Mapping[str, str | None]) -> dict[str, str]:

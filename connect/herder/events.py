@@ -38,12 +38,16 @@ class StatusSeen:
 class Assigned:
     """From now on these instances are this worker's; None means all there are, now and later.
 
-    The first one also ends the replay: before it nothing is started and no request is acted on.
+    The first one also ends the replay: before it nothing is started and no request is acted on. `generation` orders
+    all assignments of an instance, to whomever. Who leads clears the statuses of what no longer exists, but for what
+    others may still be doing (`busy`; None as its task is the connector itself).
     """
 
     generation: int
     connectors: frozenset[str] | None = None
     tasks: frozenset[TaskId] | None = None
+    leads: bool = True
+    busy: frozenset[tuple[str, int | None]] = frozenset()
 
     def owns(self, connector: str, task: int | None = None) -> bool:
         """Whether the instance is this worker's."""
@@ -199,14 +203,6 @@ class SetLevel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Superseded:
-    """Another worker has taken over this group: stop, and write nothing."""
-
-    worker_id: str
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """A line for the log; a trace among its facts is shown as one."""
 
@@ -216,15 +212,5 @@ class Note:
 
 
 Action: TypeAlias = (
-    SplitConnector
-    | StartTask
-    | StopTask
-    | PauseTask
-    | ResumeTask
-    | WriteTasks
-    | WriteStatus
-    | WakeAt
-    | SetLevel
-    | Superseded
-    | Note
+    SplitConnector | StartTask | StopTask | PauseTask | ResumeTask | WriteTasks | WriteStatus | WakeAt | SetLevel | Note
 )

@@ -11,17 +11,17 @@ Everything else only changes one side of that comparison and calls it. Rules it 
 - Every start has a new incarnation; events of an older one are ignored.
 - FAILED stays FAILED until somebody restarts it. A process that was killed from outside did not fail: it is started
   again, after a back-off that doubles with every death and is forgotten after a quiet spell.
-- Two workers on the same topics must not both run the tasks. A worker claims them before it begins: the last claim in
-  the status topic is right, whoever finds another one behind its own says `Superseded` and nothing more. Apache's
-  workers make no claims; of theirs and ours the higher generation is right (of equal ones, the greater name).
 - A connector's tasks come from its plugin. They are computed when the connector is new here, was changed or restarted,
-  and written only if they differ from what the topic holds.
+  and written only if they differ from what the topic holds; also if it comes to hold others later, which a worker that
+  had the connector before may have written late.
+- A status is written by the worker that has the instance, and its last word when it ends. What nobody does any more is
+  cleared by the leader.
 
-Which instances are this worker's is told by `Assigned`; a single worker is assigned everything.
+Which instances are this worker's is told by `Assigned`; nobody else does them meanwhile, which is the group's business.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -47,7 +47,6 @@ from tidemill.connect.herder.events import (
     StartTask,
     StatusSeen,
     StopTask,
-    Superseded,
     TasksRefused,
     Tick,
     WakeAt,
@@ -72,7 +71,6 @@ from tidemill.connect.stores import (
     TasksFencing,
     TopicUnused,
     TopicUse,
-    WorkerClaim,
 )
 from tidemill.connect.task_spec import (
     InitialState,
@@ -137,9 +135,7 @@ class RestartPolicy:
 class HerderMachine:
     """State and rules of one worker."""
 
-    def __init__(
-        self, worker_id: str, policy: RestartPolicy | None = None, *, track_topics: bool = True, life: str = ""
-    ) -> None:
+    def __init__(self, worker_id: str, policy: RestartPolicy | None = None, *, track_topics: bool = True) -> None:
         self.state = ConfigState()
         self.board = StatusBoard()
         self.runs: dict[TaskId, TaskRun] = {}
@@ -148,17 +144,16 @@ class HerderMachine:
         self.restarts: dict[TaskId, int] = {}  # starts after a kill, since this worker began
         self.startups: Counter[str] = Counter()  # of connectors and tasks, under Kafka Connect's metric names
         self._worker_id = worker_id
-        self._life = life
         self._track_topics = track_topics
         self._policy = policy or RestartPolicy()
         self._assigned: Assigned | None = None
-        self.superseded = False
-        self._heard = 0  # the highest generation of others before this worker began
+        self._first_generation = 0  # of this life
         self._now_ms = 0
         self._incarnation = 0
         self._split_at: dict[str, int] = {}  # config offset a connector was last split for
         self._splitting: dict[str, int] = {}  # config offset of the split that is under way
         self._unwritten: dict[str, WriteTasks] = {}  # tasks a plugin gave last, until the topic has them
+        self._given: dict[str, tuple[Config, ...]] = {}  # tasks a plugin gave last
         self._versions: dict[str, str | None] = {}  # of connectors' plugins
         self._failures: dict[str, str] = {}  # connectors whose split failed, with the trace
         self._told = StatusBoard()  # what this worker said last, whether it has come back yet or not
@@ -174,8 +169,6 @@ class HerderMachine:
                 self._on_config(record, offset)
             case StatusSeen(record=record):
                 self.board.apply(record)
-                self._listen(record)
-                self._check_rivals(record)
                 self._correct(record)
             case Assigned():
                 self._on_assigned(event)
@@ -193,74 +186,64 @@ class HerderMachine:
                 self._forget_topics(connector)
             case _:
                 self._on_task(event)
-        if self.superseded:
-            return [action for action in self._actions if isinstance(action, Superseded | StopTask | Note)]
         return self._actions
+
+    @property
+    def worker_id(self) -> str:
+        """What statuses call this worker."""
+        return self._worker_id
+
+    def owns(self, connector: str, task: int | None = None) -> bool:
+        """Whether the connector itself, or one of its tasks, is this worker's."""
+        return self._assigned is not None and self._assigned.owns(connector, task)
+
+    @property
+    def assigned(self) -> tuple[int, int]:
+        """How many connectors and tasks are this worker's."""
+        names = self.state.names()
+        connectors = sum(self.owns(name) for name in names)
+        return connectors, sum(self.owns(name, task) for name in names for task in range(len(self.state.tasks(name))))
 
     def alive(self, connector: str | None = None) -> list[TaskId]:
         """Tasks that have a process, of one connector or of all."""
         return [run.task for run in self.runs.values() if run.alive and connector in (None, run.task.connector)]
 
-    def claim(self, group: str) -> WorkerClaim:
-        """The record to write before the first `Assigned`, whose generation it names; see `holds`."""
-        generation = max(self._heard, self.board.generation()) + 1
-        return WorkerClaim(worker_id=self._worker_id, generation=generation, life=self._life, group=group)
-
-    def holds(self, claim: WorkerClaim) -> bool:
-        """Whether a claim that has come back is good; if not, it has to be made again.
-
-        It is to be above everything others wrote before it: of two workers that start at the same moment the words of
-        the earlier one would count as much as its own. Who finds another claim behind its own does not claim again,
-        or the two would go on like that; `Assigned` tells it that it is superseded.
-        """
-        last = self.board.claim
-        overtaken = last is not None and last.life != self._life
-        return overtaken or self._heard < claim.generation
-
-    def _listen(self, record: StatusRecord | None) -> None:
-        if self._assigned is not None:
-            return
-        match record:
-            case InstanceStatus(generation=generation):
-                self._heard = max(self._heard, generation)
-            case WorkerClaim(generation=generation, life=life) if life != self._life:
-                self._heard = max(self._heard, generation)
-
-    def _check_rivals(self, record: StatusRecord | None) -> None:
-        if self._assigned is None or self.superseded:
-            return
-        match record:
-            case WorkerClaim() if record.life != self._life:
-                self._yield_to(record)
-            case InstanceStatus(generation=generation, worker_id=worker_id):
-                if (generation, worker_id) > (self._assigned.generation, self._worker_id):
-                    self._yield_to(record)
-
-    def _yield_to(self, rival: WorkerClaim | InstanceStatus) -> None:
-        self.superseded = True
-        self._actions.append(Superseded(worker_id=rival.worker_id, generation=rival.generation))
-
     def _correct(self, record: StatusRecord | None) -> None:
-        """Put right what somebody else says about an instance of this worker.
+        """Put right what somebody else says of an instance of this worker, or of one that there no longer is.
 
-        The last words of a worker that was killed or overtaken may come after the first ones of this one, and about
-        tasks that there no longer are. A tombstone does not say whose it is: what it took away is said again.
+        The last words of a worker that was killed or lost its assignment may come after the first ones of this one. A
+        tombstone does not say whose it is: what it took away is said again.
         """
-        if self._assigned is None or not isinstance(record, InstanceStatus | InstanceGone):
+        match record:
+            case TopicUnused(connector=connector, topic=topic):
+                self._used.get(connector, set()).discard(topic)
+            case InstanceStatus() | InstanceGone():
+                self._correct_status(record)
+            case _:
+                pass
+
+    def _correct_status(self, record: InstanceStatus | InstanceGone) -> None:
+        assigned, connector, task = self._assigned, record.connector, record.task
+        if assigned is None:
             return
-        mine = isinstance(record, InstanceStatus) and self._is_mine(record)
-        connector, task = record.connector, record.task
-        if mine or not self._assigned.owns(connector, task):
+        status = record if isinstance(record, InstanceStatus) else None
+        if status is not None and (self._is_mine(status) or status.generation > assigned.generation):
             return
-        told = self._told.instance(connector, task)
-        if told is not None:
-            self._write(told)
-        elif isinstance(record, InstanceStatus) and not self._exists(connector, task):
+        exists = self._exists(connector, task)
+        told = self._told.instance(connector, task) if assigned.owns(connector, task) else None
+        if exists and told is not None:
+            self._write(replace(told, generation=assigned.generation))
+        elif status is not None and assigned.leads and not exists and not self._is_done(connector, task):
             self._write(InstanceGone(connector=connector, task=task))
 
     def _is_mine(self, status: InstanceStatus) -> bool:
+        return status.worker_id == self._worker_id and status.generation >= self._first_generation
+
+    def _is_done(self, connector: str, task: int | None) -> bool:
+        """Whether a worker may be doing this, or have its last words to say."""
         assert self._assigned is not None
-        return (status.worker_id, status.generation) == (self._worker_id, self._assigned.generation)
+        here = task is not None and TaskId(connector, task) in self.runs
+        return here or (connector, task) in self._assigned.busy
 
     def _exists(self, connector: str, task: int | None) -> bool:
         if task is None:
@@ -281,11 +264,13 @@ class HerderMachine:
                 if properties is None:
                     self._forget(connector)
                 self._reconcile(connector)
-            case TasksCommit(connector=connector):
+            case TasksCommit(connector=connector, tasks=tasks):
                 task_set = self.state.task_set(connector)
                 if task_set is not None and not task_set.consistent:
                     self._split_at.pop(connector, None)
                 self._settle_write(connector)
+                if tasks:  # a commit of none is the first half of a stop
+                    self._keep_tasks(connector)
                 self._reconcile(connector)
             case TargetStateChange(connector=connector):
                 self._reconcile(connector)
@@ -296,13 +281,11 @@ class HerderMachine:
 
     def _on_assigned(self, assigned: Assigned) -> None:
         known = {*self.state.names(), *(task.connector for task in self.runs)}
-        first = self._assigned is None
-        if first:
+        if self._assigned is None:
+            self._first_generation = assigned.generation
+        if assigned.leads:
             known |= self._abandoned()
         self._assigned = assigned
-        self._check_rivals(self.board.claim)
-        if first and self.superseded:
-            return
         for connector in sorted(known):
             self._reconcile(connector)
 
@@ -319,7 +302,13 @@ class HerderMachine:
                 self._say_problem(run)
 
     def _forget(self, connector: str) -> None:
-        for memory in (self._split_at, self._splitting, self._unwritten, self._versions, self._failures):
+        self._drop_split(connector)
+        for memory in (self._unwritten, self._versions):
+            memory.pop(connector, None)
+
+    def _drop_split(self, connector: str) -> None:
+        """Forget what the plugin has said: it is to be asked anew."""
+        for memory in (self._split_at, self._splitting, self._failures, self._given):
             memory.pop(connector, None)
 
     # ----------------------------------------------------- closing the gap
@@ -330,22 +319,28 @@ class HerderMachine:
         assert assigned is not None
         if submitted is not None and assigned.owns(connector):
             self._reconcile_connector(connector, submitted.config, submitted.offset)
-        elif submitted is not None and self._told.instance(connector) is not None:
-            self._say_once(connector, None, State.UNASSIGNED)
+        elif self._told.instance(connector) is not None:
+            self._let_go(connector, exists=submitted is not None)
         self._reconcile_tasks(connector, assigned)
-        if submitted is None:
-            if not self.alive(connector):
-                self._bury(connector)
-            return
-        self._clear_leftovers(connector)
+        if submitted is None and assigned.leads and not self.alive(connector):
+            self._forget_topics(connector)
+        if assigned.leads:
+            self._clear_leftovers(connector)
+
+    def _let_go(self, connector: str, *, exists: bool) -> None:
+        """It is somebody else's, or nobody's: its tasks are computed anew should it come back."""
+        self._drop_split(connector)
+        self._unwritten.pop(connector, None)
+        if exists:
+            self._say_once(connector, None, State.UNASSIGNED)
+        elif not self.alive(connector):
+            self._tell_gone(connector, None)
 
     def _reconcile_connector(self, connector: str, config: Config, offset: int) -> None:
         target = self.state.target(connector)
         if target is TargetState.STOPPED:
             # What it computes before it is started again would be thrown away.
-            self._split_at.pop(connector, None)
-            self._splitting.pop(connector, None)
-            self._failures.pop(connector, None)
+            self._drop_split(connector)
             self._say_once(connector, None, State.STOPPED)
             return
         if self._split_at.get(connector) != offset:
@@ -363,7 +358,7 @@ class HerderMachine:
     def _on_split(self, split: Split) -> None:
         connector = split.connector
         if self._splitting.get(connector) != split.config_offset:
-            return  # overtaken by a change, a stop or a deletion
+            return  # overtaken by a change, a stop, a deletion or another assignment
         del self._splitting[connector]
         self._split_at[connector] = split.config_offset
         self._versions[connector] = split.version
@@ -373,7 +368,8 @@ class HerderMachine:
             self._fail_connector(connector, split.trace)
         else:
             self._failures.pop(connector, None)
-            self._write_tasks(connector, split.tasks, split.config_offset)
+            self._given[connector] = split.tasks
+            self._write_tasks(connector, split.config_offset)
         self._reconcile(connector)
 
     def _fail_connector(self, connector: str, trace: str) -> None:
@@ -385,7 +381,8 @@ class HerderMachine:
             self._fail_connector(refused.connector, refused.trace)
             self._reconcile(refused.connector)
 
-    def _write_tasks(self, connector: str, tasks: Sequence[Config], config_offset: int) -> None:
+    def _write_tasks(self, connector: str, config_offset: int) -> None:
+        tasks = self._given[connector]
         task_set = self.state.task_set(connector)
         stored = task_set is not None and task_set.consistent and list(task_set.configs) == list(tasks)
         if stored and connector not in self._unwritten:
@@ -406,9 +403,18 @@ class HerderMachine:
         if wanted == list(self.state.tasks(connector)):
             del self._unwritten[connector]
 
+    def _keep_tasks(self, connector: str) -> None:
+        """Write the plugin's tasks again that somebody else has replaced, who had the connector before."""
+        submitted, given = self.state.submitted(connector), self._given.get(connector)
+        if submitted is None or given is None or connector in self._unwritten:
+            return
+        current = self._split_at.get(connector) == submitted.offset
+        if current and self.owns(connector) and list(given) != list(self.state.tasks(connector)):
+            self._write_tasks(connector, submitted.offset)
+
     def wants(self, action: "WriteTasks") -> bool:
         """Whether writing these tasks still makes sense; asked while nobody else may write the config topic."""
-        if self.superseded or self._unwritten.get(action.connector) is not action:
+        if self._unwritten.get(action.connector) is not action:
             return False  # the plugin has been asked again since, and has said something else
         submitted = self.state.submitted(action.connector)
         current = submitted is not None and submitted.offset == action.config_offset
@@ -494,16 +500,11 @@ class HerderMachine:
             self.restarts.pop(task, None)
             self._tell_gone(task.connector, task.task)
 
-    def _bury(self, connector: str) -> None:
-        """Clear what the status topic says about a connector that is deleted and has no process left."""
-        for task in self._shown(connector):
-            self._tell_gone(connector, task)
-        self._forget_topics(connector)
-
     def _clear_leftovers(self, connector: str) -> None:
-        """Clear the statuses of tasks that no longer exist and have no run here that would clear its own."""
+        """Clear the statuses of what does not exist and nobody does any more; whoever does it clears its own."""
         for task in self._shown(connector):
-            if task is not None and TaskId(connector, task) not in self.runs and not self._exists(connector, task):
+            ends = task is not None or not self.alive(connector)
+            if ends and not self._exists(connector, task) and not self._is_done(connector, task):
                 self._tell_gone(connector, task)
 
     def _shown(self, connector: str) -> list[int | None]:
@@ -656,7 +657,8 @@ class HerderMachine:
     # --------------------------------------------------------------- restarts
 
     def _on_restart(self, plan: RestartPlan, connector: str) -> None:
-        if plan.connector:
+        assert self._assigned is not None
+        if plan.connector and self._assigned.owns(connector):
             self._say(connector, None, State.RESTARTING)
             self._restart_connector(connector)
         for number in sorted(plan.tasks):
@@ -666,9 +668,7 @@ class HerderMachine:
         assert self._assigned is not None
         if self.state.submitted(connector) is None or not self._assigned.owns(connector):
             return
-        self._split_at.pop(connector, None)
-        self._splitting.pop(connector, None)
-        self._failures.pop(connector, None)
+        self._drop_split(connector)
         self._reconcile(connector)
 
     def _restart_task(self, task: TaskId) -> None:
@@ -715,8 +715,6 @@ class HerderMachine:
                 self.runs[run.task] = replace(run, topics_closed=True)
 
     def _write(self, record: StatusRecord) -> None:
-        if self.superseded:
-            return
         self._actions.append(WriteStatus(record=record))
 
     def _note(self, level: int, message: str, **facts: Json) -> None:

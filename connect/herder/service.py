@@ -5,8 +5,8 @@ says is carried out here: processes through the task host, records through the t
 a deadline. One event is one `step`, taken on the event loop without a pause in between, so the machine's state can be
 read at any time and is never half changed; the REST API reads it directly and never waits for a slow connector.
 
-Writes of the REST API are serialised by one lock around *decide, append, applied*: a decision is made on the state it
-will be appended to. The lock is held for one round trip to the broker, never while a plugin is asked something.
+Writes of the REST API are serialised by the office around *decide, append, applied*: a decision is made in office, on
+the state it will be appended to. It is held for one round trip to the broker, never while a plugin is asked something.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import traceback
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
@@ -24,21 +24,30 @@ import structlog
 from tidemill.connect.api import Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
 from tidemill.connect.config import WorkerConfig, converter
+from tidemill.connect.group.alone import Alone
+from tidemill.connect.group.claim import GroupClaim
+from tidemill.connect.group.lives import Life, LifeFacts
+from tidemill.connect.group.machine import Allow
+from tidemill.connect.group.seat import GroupRefused, GroupSettings, Seat
 from tidemill.connect.herder import events as e
 from tidemill.connect.herder.commands import STALE, Command, Conflict, Decision, decide
 from tidemill.connect.herder.lanes import Lanes, Work
 from tidemill.connect.herder.machine import HerderMachine, Phase
+from tidemill.connect.herder.office import NotInOffice, Office, OfficeSettings
 from tidemill.connect.herder.offsets import OffsetBook
-from tidemill.connect.loader import Plugins
+from tidemill.connect.herder.placement import CONNECTOR, Instance
+from tidemill.connect.loader import Plugins, UnknownPlugin
+from tidemill.connect.peer_client import PeerClient
 from tidemill.connect.settings import parse_settings
 from tidemill.connect.stores import (
     InstanceStatus,
     KeyValue,
+    State,
     StatusRecord,
+    TargetState,
+    TaskConfig,
     WorkerClaim,
-    decode_config,
     decode_status,
-    encode_config,
     encode_status,
 )
 from tidemill.connect.task_spec import (
@@ -50,8 +59,11 @@ from tidemill.connect.task_spec import (
     TaskSpec,
     TaskStarted,
 )
+from tidemill.connect.task_submission import NeverTaken, NotTaken, TaskSubmission
 from tidemill.connect.topic_log import LogRecord, RecordTooLarge, TopicLog, TopicLogError
+from tidemill.connect.topic_positions import TopicPositions
 from tidemill.connect.unsupported import CannotRun, refuse_unsupported
+from tidemill.connect.whereabouts import Whereabouts
 from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.herder")
@@ -61,6 +73,9 @@ SPLIT_TIMEOUT_S = 60.0
 
 START_TIMEOUT_S = 60.0
 """How long reading the three topics may take at the start."""
+
+JOIN_TIMEOUT_S = 60.0
+"""How long it may take at the start to become a member of the group; a member that has died is waited for meanwhile."""
 
 STARTS_MAX = 8
 """Processes that start at the same time: each costs most of a second of processor time, and hundreds at once would all
@@ -79,14 +94,16 @@ NO_ROOM = (
     "The error text is too long for the status topic; the worker's log has it. Raise the topic's max.message.bytes."
 )
 
+GOODBYE_TIMEOUT_S = 5.0
+"""How long a stopping worker tries to tell its group; else its session ends by itself."""
+
+MAY_RUN = (State.RUNNING, State.PAUSED, State.RESTARTING, State.FAILED)
+"""Statuses of what somebody may be doing."""
+
 RETRY_S = 1.0
 """Pause before a write that the broker did not take is tried again."""
 
 T = TypeVar("T")
-
-
-class Superseded(Exception):
-    """Another worker runs this group; one line for people."""
 
 
 class Host(Protocol):
@@ -97,6 +114,7 @@ class Host(Protocol):
     def pause_task(self, task: TaskId) -> Work: ...
     def resume_task(self, task: TaskId) -> Work: ...
     def events(self) -> AsyncIterator[TaskEvent]: ...
+    def lease(self, until_s: float) -> None: ...
     async def validate(
         self, plugin: str, config: Mapping[str, str], *, timeout_s: float
     ) -> tuple[SettingProblem, ...]: ...
@@ -119,7 +137,9 @@ class Surroundings:
     clock: Clock
     alarm: Alarm
     set_level: Callable[[str, str], None]
-    life: str = field(default_factory=lambda: uuid.uuid4().hex)  # tells this start from every other
+    group: GroupSettings
+    life: Life | None = None  # of this worker, where lives are kept
+    over: tuple[LifeFacts, ...] = ()  # lives on this machine of which nothing runs any more
 
 
 class Herder:
@@ -127,10 +147,18 @@ class Herder:
 
     def __init__(self, around: Surroundings) -> None:
         config = around.config
-        self.machine = HerderMachine(around.worker_id, track_topics=config.topic_tracking, life=around.life)
+        self.machine = HerderMachine(around.worker_id, track_topics=config.topic_tracking)
         self.offsets = OffsetBook()
         self._around = around
-        self._writing = asyncio.Lock()
+        self.seat = self._new_seat()
+        self._group_claim = GroupClaim(
+            around.group.group,
+            around.worker_id,
+            self.machine.board,
+            self._claim,
+            lambda: self._generation if self.seat.is_leader else None,
+        )
+        self.peers = PeerClient()
         self._statuses: dict[bytes, StatusRecord] = {}  # waiting to be written; the last word on a key replaces others
         self._status_waits = asyncio.Event()
         self._stack = AsyncExitStack()
@@ -140,6 +168,7 @@ class Herder:
         self._starting: set[int] = set()  # incarnations that hold one of its slots
         self._leaving = False
         self._generation = 0  # of this worker's assignment; 0 before it has one
+        self._wanted: tuple[int, frozenset[Instance]] = (-1, frozenset())  # with the end of what was read
         self._unwritten = False  # the last write to a topic failed
         self._ended = asyncio.Event()  # while leaving: no task has a process
         self._written = asyncio.Event()  # and nothing is left to say
@@ -154,41 +183,63 @@ class Herder:
         self._status_log = follow(config.status_topic.name, self._on_status_records)
         self._offset_log = follow(config.offset_topic.name, self._on_offset_records)
         self._logs = (self._config_log, self._status_log, self._offset_log)
+        self.positions = TopicPositions(config=self._config_log, offset=self._offset_log)
+        in_office = OfficeSettings(
+            life=uuid.uuid4().hex, key=config.inter_worker.key, leads=lambda: self.seat.is_leader, clock=around.clock
+        )
+        self.office = Office(self._config_log, asyncio.Lock(), in_office)
+        self.whereabouts = Whereabouts(self.seat, self.office, self.seat.url)
+        self._submission = TaskSubmission(
+            group=self.whereabouts,
+            peers=self.peers,
+            key=lambda: self.session_key,
+            algorithm=config.inter_worker.signature,
+        )
+
+    def _new_seat(self) -> Seat | Alone:
+        around = self._around
+        if around.group.alone_because:
+            return Alone(around.group, self, self._claim, lambda: self.machine.board.claim, around.group.alone_because)
+        joined = None if around.life is None else around.life.is_member
+        return Seat(around.group, self, over=around.over, joined=joined)
+
+    async def _claim(self, claim: WorkerClaim) -> None:
+        await self._status_log.append([encode_status(claim)])
 
     async def __aenter__(self) -> Self:
         try:
             async with asyncio.TaskGroup() as starts:
                 for topic_log in self._logs:
                     starts.create_task(self._open(topic_log), name=f"read {topic_log.topic}")
-            claim = await self._claim()
             self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        except BaseException:
-            await self._stack.aclose()
+            self._spawn(self._hear_tasks(), "task events")
+            self._spawn(self._write_statuses(), "status writer")
+            for topic_log in self._logs:
+                self._spawn(self._give_up_with(topic_log), f"watch {topic_log.topic}")
+            self.tick()
+            self._spawn(self.office.keep(), "office")
+            self._spawn(self.seat.run(), "seat in the group")
+            if isinstance(self.seat, Seat):
+                self._spawn(self._group_claim.keep(), "claim of the group")
+            await self._take_seat()
+        except BaseException as error:
+            for task in list(self._owned):
+                task.cancel()
+            # Where it is a task of ours that failed, this raises what it said.
+            await self._stack.__aexit__(type(error), error, error.__traceback__)
             raise
-        self._spawn(self._hear_tasks(), "task events")
-        self._spawn(self._write_statuses(), "status writer")
-        for topic_log in self._logs:
-            self._spawn(self._give_up_with(topic_log), f"watch {topic_log.topic}")
-        self.tick()
-        self._generation = claim.generation
-        self.tell(e.Assigned(generation=self._generation))
         return self
 
-    async def _claim(self) -> WorkerClaim:
-        """Say in the status topic that the group is this worker's, before anything is done for it."""
-        before = self.machine.board.claim
-        while True:
-            claim = self.machine.claim(self._around.config.group_id)
-            await self._status_log.append([encode_status(claim)])
-            if self.machine.holds(claim):
-                break
-        log.info(
-            "group claimed",
-            group=claim.group,
-            generation=claim.generation,
-            claimed_before_by=None if before is None else before.worker_id,
-        )
-        return claim
+    async def _take_seat(self) -> None:
+        """Wait for the first assignment."""
+        group = self._around.group.group
+        try:
+            async with asyncio.timeout(JOIN_TIMEOUT_S):
+                await self.seat.seated.wait()
+        except TimeoutError:
+            reason = self.seat.trouble[0] or "its members do not come together"
+            raise GroupRefused(f"group {group!r} was not joined within {JOIN_TIMEOUT_S:g} s: {reason}") from None
+        log.info("group joined", group=group, workers=len(self.seat.workers), leader=self.seat.leader_url)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -197,6 +248,7 @@ class Herder:
             await self._leave()
         for task in list(self._owned):
             task.cancel()
+        self.peers.close()
         return await self._stack.__aexit__(kind, error, trace)
 
     async def _open(self, topic_log: TopicLog) -> None:
@@ -212,11 +264,12 @@ class Herder:
         """Stop every task and say so, within the time tasks are given."""
         self._leaving = True
         grace_s = self._around.config.task_shutdown_ms / 1000
-        self.tell(e.Assigned(generation=self._generation, connectors=frozenset(), tasks=frozenset()))
+        self.seat.stop()
         self._notice_idle()
         for event, what, limit_s in (
             (self._ended, "tasks not ended", grace_s + KILL_TIMEOUT_S),
             (self._written, "statuses not written", LAST_WORDS_TIMEOUT_S),
+            (self.seat.left, "group not left", GOODBYE_TIMEOUT_S),
         ):
             try:
                 async with asyncio.timeout(limit_s):
@@ -235,7 +288,79 @@ class Herder:
         """Whether it can do its work: healthy, starting or unhealthy."""
         if self._generation == 0:
             return "starting"
-        return "unhealthy" if self._unwritten else "healthy"
+        return "unhealthy" if self._unwritten or not self.seat.holds_lease else "healthy"
+
+    # ------------------------------------------------------- what the seat asks
+
+    @property
+    def config_offset(self) -> int:
+        """How far the config topic was read."""
+        return self.machine.state.end_offset
+
+    @property
+    def generation_heard(self) -> int:
+        """The highest generation that the status topic tells of."""
+        return self.machine.board.generation
+
+    def wanted(self) -> frozenset[Instance]:
+        """Everything that the config topic wants somebody to do."""
+        state = self.machine.state
+        if self._wanted[0] != state.end_offset:
+            connectors = (Instance(name, CONNECTOR) for name in state.names())
+            tasks = (
+                Instance(name, task)
+                for name in state.names()
+                if state.target(name) is not TargetState.STOPPED
+                for task in range(len(state.tasks(name)))
+            )
+            self._wanted = (state.end_offset, frozenset((*connectors, *tasks)))
+        return self._wanted[1]
+
+    def running(self) -> frozenset[Instance]:
+        """What has a process here, or may have one."""
+        return frozenset(Instance(*task) for task in self.machine.alive())
+
+    def said_to_run(self) -> frozenset[Instance]:
+        """What the status topic says to run, but for what was done by lives of which nothing runs any more."""
+        over: dict[str, int] = {}
+        for life in self._around.over:
+            over[life.worker_id] = max(life.generation, over.get(life.worker_id, -1))
+        return frozenset(
+            Instance(status.connector, CONNECTOR if status.task is None else status.task)
+            for status in self.machine.board.every()
+            if status.state in MAY_RUN and status.generation > over.get(status.worker_id, -1)
+        )
+
+    def has(self, connector: str, task: int | None = None) -> bool:
+        """Whether the connector itself, or one of its tasks, is this worker's."""
+        return self.machine.owns(connector, task)
+
+    def now_ms(self) -> int:
+        """Wall-clock time."""
+        return self._around.clock.now_ms()
+
+    def allow(self, allowed: Allow) -> None:
+        """Do this, and nothing else."""
+        self.office.look()
+        self._generation = allowed.generation
+        self._group_claim.look()
+        self.tick()
+        instances = allowed.instances
+        self.tell(
+            e.Assigned(
+                generation=allowed.generation,
+                connectors=frozenset(each.connector for each in instances if each.task == CONNECTOR),
+                tasks=frozenset(TaskId(*each) for each in instances if each.task != CONNECTOR),
+                leads=allowed.leads,
+                busy=frozenset(
+                    (each.connector, None if each.task == CONNECTOR else each.task) for each in allowed.busy
+                ),
+            )
+        )
+
+    def lease(self, until_s: float) -> None:
+        """Have all tasks killed at this time, whatever becomes of this process until then."""
+        self._around.host.lease(until_s)
 
     # ------------------------------------------------------------- events in
 
@@ -243,7 +368,16 @@ class Herder:
         """Let the machine take in an event and carry out what it says."""
         for action in self.machine.step(event):
             self._do(action)
+        if isinstance(event, TaskExited | e.SpawnFailed):
+            self.seat.look()  # whether somebody else may have it now
         self._notice_idle()
+
+    def look_around(self) -> None:
+        """Tell everybody the time, even if nothing happens."""
+        self.tick()
+        self.seat.look()
+        self.office.look()
+        self._group_claim.look()
 
     def tick(self) -> None:
         """Tell the machine the time."""
@@ -252,12 +386,16 @@ class Herder:
     def _on_config_records(self, records: Sequence[LogRecord]) -> None:
         self.tick()
         for record in records:
-            decoded = decode_config(record.key, record.value)
-            self.tell(e.ConfigSeen(record=decoded, offset=record.offset))
+            self.tell(e.ConfigSeen(record=self.office.take(record), offset=record.offset))
+        self.seat.look()
 
     def _on_status_records(self, records: Sequence[LogRecord]) -> None:
+        claim = self.machine.board.claim
         for record in records:
             self.tell(e.StatusSeen(record=decode_status(record.key, record.value)))
+        if self.machine.board.claim is not claim:
+            self.seat.look()
+            self._group_claim.look()
 
     def _on_offset_records(self, records: Sequence[LogRecord]) -> None:
         for record in records:
@@ -299,20 +437,11 @@ class Herder:
                 self._around.alarm(f"restart {task}", at_ms, self.tick)
             case e.SetLevel(logger=logger, level=level):
                 self._around.set_level(logger, level)
-            case e.Superseded(worker_id=worker_id, generation=generation):
-                self._statuses.clear()  # what is left to say is no longer true
-                self._spawn(self._yield_to(worker_id, generation), "superseded")
             case e.Note(message=message, facts=facts, level=level):
                 shown = dict(facts)
                 if "\n" in str(shown.get("trace", "")).strip():
                     shown["exception"] = shown.pop("trace")  # lines as they are, not one line with their escapes
                 log.log(level, message, **shown)
-
-    async def _yield_to(self, worker_id: str, generation: int) -> None:
-        raise Superseded(
-            f"another worker ({worker_id}, generation {generation}) has taken over group "
-            f"{self._around.config.group_id!r} and its topics; give each worker a group of its own"
-        )
 
     async def _start(self, action: e.StartTask) -> None:
         await self._starts.acquire()
@@ -328,7 +457,8 @@ class Herder:
             await self._around.host.start_task(self.spec(action))
         except Exception as error:
             self._has_started(action.incarnation)
-            trace = str(error) if isinstance(error, CannotRun) else "".join(traceback.format_exception(error))
+            told = isinstance(error, CannotRun | UnknownPlugin)
+            trace = str(error) if told else "".join(traceback.format_exception(error))
             self.tell(e.SpawnFailed(task=action.task, incarnation=action.incarnation, trace=trace))
 
     async def _started_in_time(self, incarnation: int) -> None:
@@ -390,7 +520,7 @@ class Herder:
             version = plugin.version
             refuse_unsupported(plugin, action.config)
             tasks = await off_loop(lambda: split(plugin, action.config), SPLIT_TIMEOUT_S)
-        except CannotRun as error:
+        except (CannotRun, UnknownPlugin) as error:
             trace = str(error)
         except TimeoutError:
             trace = f"The plugin did not say within {SPLIT_TIMEOUT_S:g} s what its tasks are."
@@ -408,18 +538,21 @@ class Herder:
         )
 
     async def _write_tasks(self, action: e.WriteTasks) -> None:
-        while True:
-            async with self._writing:
-                if not self.machine.wants(action):
-                    return
-                try:
-                    await self._config_log.append([encode_config(record) for record in action.records])
-                    return
-                except RecordTooLarge as error:
-                    self.tell(_tasks_refused(action, error))
-                    return
-                except TopicLogError as error:
-                    log.warning("task configurations not written yet", connector=action.connector, reason=str(error))
+        while self.machine.wants(action):
+            try:
+                if self.seat.is_leader:
+                    async with self.office.deciding():
+                        if self.machine.wants(action):
+                            await self.office.append(action.records)
+                else:
+                    tasks = [record.properties for record in action.records if isinstance(record, TaskConfig)]
+                    await self._submission.submit(action.connector, tasks, action.config_offset)
+                return
+            except (RecordTooLarge, NeverTaken) as error:
+                self.tell(_tasks_refused(action, error))
+                return
+            except (TopicLogError, NotInOffice, NotTaken) as error:
+                log.warning("task configurations not written yet", connector=action.connector, reason=str(error))
             await asyncio.sleep(RETRY_S)
 
     async def _write_statuses(self) -> None:
@@ -457,27 +590,46 @@ class Herder:
     # ------------------------------------------------------------ for the API
 
     async def command(self, command: Command) -> Decision:
-        """Carry out a write of the REST API; returns when it is in force. Raises Refused or TopicLogError."""
-        async with self._writing:
-            if self.machine.superseded:
-                raise Conflict(STALE)
+        """Carry out a write of the REST API; returns when it is in force.
+
+        Raises Refused, NotInOffice or TopicLogError.
+        """
+        async with self.office.deciding():
             decision = decide(self.machine.state, command)
-            await self._config_log.append([encode_config(record) for record in decision.records])
+            await self.office.append(decision.records)
             return decision
 
+    @property
+    def session_key(self) -> bytes | None:
+        """What the workers of the group sign with, None until it is known."""
+        return None if self.office.key is None else self.office.key.key
+
+    def knows(self, connector: str, task: int | None) -> bool:
+        """Whether there is such a task or, with None, such a connector."""
+        state = self.machine.state
+        return state.submitted(connector) is not None and (task is None or task < len(state.tasks(connector)))
+
     async def quiet(self, connector: str, timeout_s: float) -> bool:
-        """Wait until the connector has no process left; false if it still has one after `timeout_s`."""
+        """Wait until the connector has no process left anywhere; false if it may still have one after `timeout_s`.
+
+        Only the leader knows.
+        """
+        if not self.seat.is_leader:
+            raise NotInOffice("this worker does not lead its group")
         deadline = self._around.clock.monotonic() + timeout_s
-        while self.machine.alive(connector):
+        while self.machine.alive(connector) or self.seat.others_hold(connector):
             if self._around.clock.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.05)
         return True
 
     async def write_offsets(self, connector: str, records: Sequence[KeyValue]) -> None:
-        """Rewrite source offsets of a connector that has no task left."""
-        async with self._writing:
-            if self.machine.alive(connector):
+        """Rewrite source offsets of a connector that has no task left.
+
+        Raises Conflict, NotInOffice or TopicLogError.
+        """
+        async with self.office.deciding():
+            if self.machine.alive(connector) or self.seat.others_hold(connector):
                 raise Conflict(STALE)
             await self._offset_log.append(records)
 
@@ -486,7 +638,7 @@ class Herder:
         return await self._around.host.validate(self._around.plugins.target(plugin), config, timeout_s=timeout_s)
 
 
-def _tasks_refused(action: e.WriteTasks, error: RecordTooLarge) -> e.TasksRefused:
+def _tasks_refused(action: e.WriteTasks, error: RecordTooLarge | NeverTaken) -> e.TasksRefused:
     trace = f"{error}: a task's configuration must fit into one record; raise max.message.bytes of the config topic"
     return e.TasksRefused(connector=action.connector, config_offset=action.config_offset, trace=trace)
 

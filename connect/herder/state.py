@@ -123,10 +123,15 @@ class ConfigState:
 
 
 class StatusBoard:
-    """The last word on every instance and every topic in use, and on who may have it."""
+    """The last word on every instance and every topic in use.
+
+    Of two statuses of an instance the one of the higher generation counts: what a worker that has lost the instance has
+    to say may come late.
+    """
 
     def __init__(self) -> None:
-        self.claim: WorkerClaim | None = None  # the last one
+        self.generation = 0  # the highest that anybody has written
+        self.claim: WorkerClaim | None = None  # the last one of a worker without a group
         self._instances: dict[str, dict[int | None, InstanceStatus]] = {}  # by connector and task
         self._topics: dict[str, dict[str, TopicUse]] = {}
 
@@ -134,7 +139,10 @@ class StatusBoard:
         """Take in a record of the status topic; None stands for one that is not understood."""
         match record:
             case InstanceStatus():
-                self._instances.setdefault(record.connector, {})[record.task] = record
+                self.generation = max(self.generation, record.generation)
+                known = self.instance(record.connector, record.task)
+                if known is None or known.generation <= record.generation:
+                    self._instances.setdefault(record.connector, {})[record.task] = record
             case InstanceGone(connector=name, task=task):
                 left = self._instances.get(name, {})
                 left.pop(task, None)
@@ -146,6 +154,7 @@ class StatusBoard:
                 self._topics.get(name, {}).pop(topic, None)
             case WorkerClaim():
                 self.claim = record
+                self.generation = max(self.generation, record.generation)
             case None:
                 pass
 
@@ -164,8 +173,3 @@ class StatusBoard:
     def topics(self, connector: str) -> list[str]:
         """Topics the connector has used, sorted."""
         return sorted(self._topics.get(connector, {}))
-
-    def generation(self) -> int:
-        """The highest generation anybody has written."""
-        claimed = 0 if self.claim is None else self.claim.generation
-        return max([claimed, *(status.generation for status in self.every())])

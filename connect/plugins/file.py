@@ -20,6 +20,7 @@ records since the last commit are written again: lines may come twice, none is m
 """
 
 import os
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
@@ -74,6 +75,7 @@ class FileSource(SourceTask):
         self._rest = b""  # read, but not handed over
         self._position = 0  # of the first byte of `_rest`
         self._idle_s = IDLE_S
+        self._read_whole: tuple[int, ...] | None = None  # what the file is like that has nothing new
 
     def start(self, context: TaskContext) -> None:
         """Take up the stored position."""
@@ -87,6 +89,10 @@ class FileSource(SourceTask):
 
     def poll(self) -> Sequence[SourceOutput]:
         """Return the lines that are there."""
+        if self._read_whole is not None and self._read_whole == self._looks():
+            self._rest_a_while()
+            return []
+        self._read_whole = None
         file = self._file or self._open()
         if file is None:
             self._rest_a_while()
@@ -96,6 +102,9 @@ class FileSource(SourceTask):
             self._idle_s = IDLE_S
             return self._records(lines)
         if not self._moved_on(file):
+            looks = self._looks()
+            if looks is not None and looks == self._looks(file) and looks[-1] == self._position + len(self._rest):
+                self._read_whole = looks
             self._rest_a_while()
             return []
         # The last words of a file that was replaced need no line end.
@@ -111,10 +120,19 @@ class FileSource(SourceTask):
             self._file.close()
             self._file = None
         self._rest = b""
+        self._read_whole = None
 
     def _rest_a_while(self) -> None:
         time.sleep(self._idle_s)
         self._idle_s = min(self._idle_s * 1.2, IDLE_MAX_S)
+
+    def _looks(self, file: BinaryIO | None = None) -> tuple[int, ...] | None:
+        """Which file there is under the path, or is open, and how long; None for what has no length of its own."""
+        try:
+            found = os.stat(self._path if file is None else file.fileno())
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
     def _open(self) -> BinaryIO | None:
         try:

@@ -32,7 +32,16 @@ from typing import IO, Any
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tidemill.connect.api import Fatal, InvalidConfig, JobTask, NotConnected, Plugin, PluginKind, TaskContext
+from tidemill.connect.api import (
+    Fatal,
+    InvalidConfig,
+    JobTask,
+    NotConnected,
+    Plugin,
+    PluginKind,
+    TaskContext,
+    Unsupported,
+)
 
 log = structlog.get_logger("tidemill.connect.spark")
 
@@ -354,6 +363,7 @@ spark_sink = Plugin(
     task=SparkSinkTask,
     check=check,
     split=one_task,
+    unsupported=(Unsupported(name="transforms", why="the job reads the topics itself; transform in Spark instead"),),
     doc="Keeps a Delta table equal to topics of Debezium changes with a supervised PySpark job.",
     aliases=("io.tidemill.SparkSink", "tidemill.SparkSink"),
 )

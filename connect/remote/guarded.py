@@ -16,20 +16,19 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from tidemill.connect.remote.orders import LineReader, encode
-from tidemill.connect.remote.process_ties import NAME_ROOM, end, marked
+from tidemill.connect.remote.process_ties import NAME_ROOM, end_marked
 
 log = structlog.get_logger("tidemill.connect.host")
 
 OUTPUT_LINE_MAX = 64 * 1024  # longer lines are cut, as journald does
 BUSY_S = 0.005  # before an order is tried again that the guardian had no room for
 LAST_OUTPUT_S = 1.0  # for what was printed before an end to be read
-SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
 MARK = "TIDEMILL_GUARDIAN"
 FAREWELL_S = 5.0  # for the guardian to end after the last process it looked after
 
@@ -68,23 +67,33 @@ class Guarded:
 class Guardians:
     """The guardian of a worker, and its successor when it dies."""
 
-    def __init__(self, environ: Mapping[str, str], tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, environ: Mapping[str, str], tasks: asyncio.TaskGroup, inherited: Sequence[int] = ()) -> None:
         self._environ = environ
         self._tasks = tasks
+        self._inherited = tuple(inherited)  # files that are open for as long as anything runs
+        self._lease_until_s: float | None = None
         self._current: _Guardian | None = None
         self._starting = asyncio.Lock()
         self._numbers = itertools.count(1)
 
-    async def start(self, label: str, plugin: str) -> Guarded:
-        """Ask for a process."""
+    async def start(self, label: str, plugin: str, *, leased: bool = False) -> Guarded:
+        """Ask for a process; one that is leased does not outlive the lease."""
         guardian = await self.ready()
-        return await guardian.start(next(self._numbers), label, plugin)
+        return await guardian.start(next(self._numbers), label, plugin, leased=leased)
+
+    def lease(self, until_s: float) -> None:
+        """When all that is leased has to be gone, in seconds since boot; a later word moves it."""
+        self._lease_until_s = until_s
+        if self._current is not None:
+            self._current.lease(until_s)
 
     async def ready(self) -> "_Guardian":
         """The guardian, started if there is none."""
         async with self._starting:
             if self._current is None or self._current.gone.is_set():
-                self._current = await _Guardian.open(self._environ, self._tasks)
+                self._current = await _Guardian.open(self._environ, self._tasks, self._inherited)
+                if self._lease_until_s is not None:
+                    self._current.lease(self._lease_until_s)
             return self._current
 
     async def close(self) -> None:
@@ -105,7 +114,7 @@ class _Guardian:
         self._orders: asyncio.Queue[tuple[bytes, tuple[int, ...]]] = asyncio.Queue()  # two for each process
 
     @classmethod
-    async def open(cls, environ: Mapping[str, str], tasks: asyncio.TaskGroup) -> "_Guardian":
+    async def open(cls, environ: Mapping[str, str], tasks: asyncio.TaskGroup, inherited: Sequence[int]) -> "_Guardian":
         ours, theirs = socket.socketpair()
         mark = secrets.token_hex(16)
         with theirs:
@@ -117,6 +126,7 @@ class _Guardian:
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C at the worker's terminal is for the worker
                 env={**environ, MARK: mark},
+                pass_fds=inherited,
                 limit=OUTPUT_LINE_MAX,
             )
         ours.setblocking(False)
@@ -124,7 +134,11 @@ class _Guardian:
         tasks.create_task(guardian._run(), name="guardian")
         return guardian
 
-    async def start(self, number: int, label: str, plugin: str) -> Guarded:
+    def lease(self, until_s: float) -> None:
+        """Tell it when all that is leased has to be gone."""
+        self.order({"do": "lease", "until": until_s})
+
+    async def start(self, number: int, label: str, plugin: str, *, leased: bool) -> Guarded:
         """Ask for a process and connect to it."""
         output, output_end = os.pipe()
         stream, stream_end = socket.socketpair()
@@ -136,7 +150,7 @@ class _Guardian:
             _close(files)
             raise
         self._guarded[number] = guarded  # before it is ordered: its end may be told at once
-        self.order({"do": "start", "start": number, "label": label, "plugin": plugin}, files)
+        self.order({"do": "start", "start": number, "label": label, "plugin": plugin, "leased": leased}, files)
         if self.gone.is_set():
             guarded.ended(signal.SIGKILL)
         return guarded
@@ -176,22 +190,13 @@ class _Guardian:
         finally:
             self.kill()
             self._end.close()
-            self._sweep()
+            end_marked(self._mark)  # what is left of all that was ever started below it
             self.gone.set()
             while not self._orders.empty():
                 _close(self._orders.get_nowait()[1])
             for guarded in self._guarded.values():
                 guarded.ended(signal.SIGKILL, "killed by SIGKILL together with the guardian of all tasks")
             self._guarded.clear()
-
-    def _sweep(self) -> None:
-        """Kill what is left of all that was ever started below it."""
-        for _ in range(SWEEPS):
-            left = list(marked(self._mark))
-            for pid in left:
-                end(pid)
-            if not left:
-                return
 
     async def _send_orders(self) -> None:
         while True:

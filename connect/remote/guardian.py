@@ -1,9 +1,11 @@
 """The process that makes tasks and all they started die with their worker
 
 One per worker. It forks no task itself: it has nurseries do so (see `nurseries`, whose decisions it carries out) and
-watches. So three promises hold, however anybody dies:
+watches. So four promises hold, however anybody dies:
 
 - The worker dies: the socket on standard input, whose other end only the worker has, ends. Everything is killed.
+- The worker's lease is over, which others count on: its tasks are killed, be it alive, stopped or stuck. It tells how
+  long the lease runs each time that it is renewed.
 - A task dies: what it had started is killed, and the worker is told the task's own exit code or signal.
 - The guardian is killed: the kernel kills the first nursery, and so nurseries and tasks, each with its parent.
   What tasks had started is killed by the worker, which finds it by a mark in its environment.
@@ -32,6 +34,7 @@ from typing import NoReturn
 from tidemill.connect.remote import nurseries as n
 from tidemill.connect.remote.orders import Facts, OrderSocket, close_files
 from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, adopt_orphans, children, end, rename
+from tidemill.core.runtime.clock import seconds_since_boot
 
 LIFELINE_FD = 0
 POLL_MS = 1_000  # the longest a lost wake-up can delay anything
@@ -89,19 +92,26 @@ class Guardian:
         poll = select.poll()
         for fd in (self._wake, self._worker.fileno(), *(line.fileno() for line in self._lines.values())):
             poll.register(fd, select.POLLIN | select.POLLHUP)
-        return {fd for fd, _ in poll.poll(POLL_MS if self._machine.idle else POLL_IN_TIME_MS)}
+        wait_ms = POLL_MS if self._machine.idle else POLL_IN_TIME_MS
+        lease_end = self._machine.lease_end
+        if lease_end is not None:
+            wait_ms = min(wait_ms, max(0, int((lease_end - seconds_since_boot()) * 1000) + 1))
+        return {fd for fd, _ in poll.poll(wait_ms)}
 
     def _hear_worker(self) -> None:
         lines = self._worker.receive()
         if lines is None:
             self._end()
         for facts, files in lines:
+            if facts["do"] == "lease":
+                self._tell(n.Leased(facts["until"]))
+                continue
             number = facts["start"]
             if facts["do"] == "kill":
                 self._tell(n.Unwanted(number))
                 continue
             self._orders[number], self._files[number] = facts, files
-            self._tell(n.Wanted(number, facts["plugin"]))
+            self._tell(n.Wanted(number, facts["plugin"], facts["leased"]))
 
     def _hear_nursery(self, number: int, line: OrderSocket) -> None:
         lines = line.receive()
@@ -124,7 +134,7 @@ class Guardian:
                     self._tell(n.Died(facts["number"], facts["status"], facts.get("reason", "")))
 
     def _tell(self, event: n.Event) -> None:
-        for action in self._machine.step(event, time.monotonic()):
+        for action in self._machine.step(event, seconds_since_boot()):
             self._do(action)
 
     def _do(self, action: n.Action) -> None:

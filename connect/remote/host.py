@@ -15,7 +15,7 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -30,7 +30,8 @@ from tidemill.connect.remote.frames import FrameError, FrameReader, frame
 from tidemill.connect.remote.guarded import LAST_OUTPUT_S, Guarded, Guardians, lines
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, problem_from_message, spec_to_message
 from tidemill.connect.remote.process_facts import (
-    ProcessTable,
+    FamilyFacts,
+    children_of,
     family_facts,
     out_of_memory_kills,
     process_table,
@@ -120,7 +121,9 @@ class TaskHost:
         clock: Clock | None = None,
         sample_interval_s: float = SAMPLE_INTERVAL_S,
         environ: Mapping[str, str] | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
+        self._inherited = tuple(inherited)  # open files that whatever is started here keeps open
         self._clock = clock or SystemClock()
         self._sample_interval_s = sample_interval_s
         self._environ = dict(os.environ if environ is None else environ)
@@ -133,7 +136,7 @@ class TaskHost:
 
     async def __aenter__(self) -> Self:
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._guardians = Guardians(self._environ, self._tasks)
+        self._guardians = Guardians(self._environ, self._tasks, self._inherited)
         self._stack.push_async_callback(self._guardians.close)
         warming = self._tasks.create_task(self._warm(), name="warm")
         self._stack.callback(warming.cancel)
@@ -191,6 +194,13 @@ class TaskHost:
         """Tell a task to read on; `TaskResumed` confirms it."""
         await self._command(task, pb.ToTask(resume=pb.Resume()))
 
+    def lease(self, until_s: float) -> None:
+        """Have tasks killed at this time, in seconds since boot, and none started later, be this process alive or not.
+
+        Before the first lease they run for as long as they like.
+        """
+        self._guardians.lease(until_s)
+
     def events(self) -> AsyncIterator[TaskEvent]:
         """Everything that happens to tasks, in order; ends with the host. One reader."""
         return self._feed.read()
@@ -235,7 +245,7 @@ class TaskHost:
             spec=spec,
             order=order,
             oom_kills_before=out_of_memory_kills(),
-            process=await self._guardians.start(label, plugin),
+            process=await self._guardians.start(label, plugin, leased=spec is not None),
         )
         self._tasks.create_task(self._supervise(process))
         return process
@@ -320,18 +330,18 @@ class TaskHost:
             watched = running if due else limited
             if watched:
                 table = process_table()
+                children = children_of(table)
                 for process in watched:
-                    self._look_at(process, table, report=due)
+                    family = family_facts(table, children, process.pid)  # what has cut all ties to it is below it, too
+                    if family is not None:
+                        self._look_at(process, family, report=due)
             limits = any(each.memory_max for each in self._by_task.values())
             await asyncio.sleep(min(self._sample_interval_s, LIMIT_INTERVAL_S) if limits else self._sample_interval_s)
 
-    def _look_at(self, process: _Process, table: ProcessTable, *, report: bool) -> None:
-        family = family_facts(table, process.pid)  # what has cut all ties to the task is a child of it, too
-        if family is None:
-            return
-        if report:
-            process.facts["process-rss-bytes"] = family.rss_bytes
-            process.facts["process-cpu-seconds"] = round(family.cpu_s, 2)
+    def _look_at(self, process: _Process, family: FamilyFacts, *, report: bool) -> None:
+        found = {"process-rss-bytes": family.rss_bytes, "process-cpu-seconds": round(family.cpu_s, 2)}
+        if report and not found.items() <= process.facts.items():  # nothing of most of those that rest
+            process.facts.update(found)
             self._report(process)
         if 0 < process.memory_max < family.rss_bytes:
             shared_once = proportional_bytes(family.pids)  # the most of a small task is shared with all others

@@ -16,6 +16,7 @@ killed it. If the nursery says nothing it is itself killed, with all it has fork
 
 from collections.abc import Iterator
 from enum import Enum
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 FIRST = 0
@@ -26,6 +27,8 @@ IMPORT_S = 20.0  # for a plugin to be imported ahead
 FIRST_S = 55.0  # for the first nursery, without which there are no tasks; the worker waits for a task for 60 s
 ANSWER_S = 4.0  # for a nursery to say that it has killed: it may be forking many, and all of them pay for its delay
 DEATH_S = 3.0  # for the kernel to end what was killed
+
+LEASE_OVER = "killed because its worker had lost its place in the group"
 
 KILLED = 9
 """A wait status: by SIGKILL."""
@@ -43,6 +46,13 @@ class Wanted(NamedTuple):
 
     start: int
     plugin: str
+    leased: bool = False
+
+
+class Leased(NamedTuple):
+    """Until when the worker has a right to run what is leased; the last word counts. Before the first, always."""
+
+    until: float
 
 
 class Unwanted(NamedTuple):
@@ -95,7 +105,7 @@ class Tick(NamedTuple):
     """Time passes; comes at least once a second."""
 
 
-Event: TypeAlias = Begun | Wanted | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Tick
+Event: TypeAlias = Begun | Wanted | Leased | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Tick
 
 
 # -------------------------------------------------------------------- actions
@@ -173,10 +183,12 @@ class _Nursery:
 
 
 class _Start:
-    __slots__ = ("kill_confirmed", "killed_at", "nursery", "plugin")
+    __slots__ = ("kill_confirmed", "killed_at", "leased", "nursery", "plugin", "reason")
 
-    def __init__(self, plugin: str) -> None:
+    def __init__(self, plugin: str, leased: bool) -> None:
         self.plugin = plugin
+        self.leased = leased
+        self.reason = ""  # why it was killed, if the worker does not know
         self.nursery: int | None = None
         self.killed_at: float | None = None
         self.kill_confirmed = False
@@ -192,12 +204,19 @@ class Nurseries:
         self._starts: dict[int, _Start] = {}
         self._last = FIRST
         self._now = 0.0
+        self._lease_until = inf
 
     @property
     def idle(self) -> bool:
         """Nothing is waited for with a limit."""
         waits = any(each.phase is _Phase.STARTING for each in self._nurseries.values())
         return not waits and all(each.killed_at is None for each in self._starts.values())
+
+    @property
+    def lease_end(self) -> float | None:
+        """When something has to be killed because the lease is over; None if there is nothing."""
+        held = any(each.leased and each.killed_at is None for each in self._starts.values())
+        return self._lease_until if held and self._lease_until < inf else None
 
     def step(self, event: Event, now: float) -> list[Action]:
         """Take in an event; what is to be done."""
@@ -209,8 +228,13 @@ class Nurseries:
             case Begun():
                 yield from self._begin()
             case Wanted():
-                self._starts[event.start] = _Start(event.plugin)
-                yield from self._place(event.start)
+                self._starts[event.start] = _Start(event.plugin, event.leased)
+                yield from self._end_lease()
+                if event.start in self._starts:
+                    yield from self._place(event.start)
+            case Leased():
+                self._lease_until = event.until
+                yield from self._end_lease()
             case Unwanted():
                 yield from self._kill(event.start)
             case Ready():
@@ -348,6 +372,14 @@ class Nurseries:
         start.killed_at = self._now
         yield Kill(start.nursery, number)
 
+    def _end_lease(self) -> Iterator[Action]:
+        if self._now < self._lease_until:
+            return
+        for number, start in list(self._starts.items()):
+            if start.leased and start.killed_at is None:
+                start.reason = LEASE_OVER
+                yield from self._kill(number)
+
     def _died(self, event: Died) -> Iterator[Action]:
         if event.number < 0:
             yield from self._lost(event.number)
@@ -356,11 +388,12 @@ class Nurseries:
 
     def _tell(self, number: int, status: int, reason: str = "") -> Iterator[Action]:
         start = self._starts.pop(number)
-        yield TellDied(number, status, reason)
+        yield TellDied(number, status, start.reason or reason)
         if start.nursery is not None:
             yield from self._release_if_idle(start.nursery)
 
     def _tick(self) -> Iterator[Action]:
+        yield from self._end_lease()
         for nursery in list(self._nurseries.values()):
             limit_s = FIRST_S if nursery.number == FIRST else IMPORT_S
             if nursery.phase is _Phase.STARTING and self._now - nursery.since > limit_s:

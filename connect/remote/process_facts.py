@@ -6,7 +6,7 @@ processes share in it more than once; `proportional_bytes` counts each page once
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
+STAT_BYTES_MAX = 4096  # 52 numbers and a short name
 
 
 class ProcessEntry(NamedTuple):
@@ -26,6 +27,9 @@ class ProcessEntry(NamedTuple):
 
 ProcessTable: TypeAlias = Mapping[int, ProcessEntry]
 """Every process of the machine, by its number."""
+
+Children: TypeAlias = Mapping[int, Sequence[int]]
+"""The children of every process that has any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +52,8 @@ def process_table(proc: Path = PROC) -> ProcessTable:
         if not name.isdigit():
             continue
         try:
-            with open(f"{proc}/{name}/stat", "rb") as file:
-                # The command's name, in brackets, may hold anything; the fields after the last bracket start with the
-                # third.
-                fields = file.read().rpartition(b")")[2].split()
+            # The name, in brackets, may hold anything; the fields after the last bracket start with the third.
+            fields = _content(f"{proc}/{name}/stat").rpartition(b")")[2].split()
             cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
             table[int(name)] = ProcessEntry(int(fields[1]), int(fields[21]) * _PAGE_BYTES, cpu_s)
         except (OSError, IndexError, ValueError):
@@ -59,13 +61,27 @@ def process_table(proc: Path = PROC) -> ProcessTable:
     return table
 
 
-def family_facts(table: ProcessTable, root: int) -> FamilyFacts | None:
-    """A process with all that descends from it; None once it is gone."""
-    if root not in table:
-        return None
+def _content(path: str) -> bytes:
+    """A short file of the kernel's, with as few calls as there can be: there is one for every process."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, STAT_BYTES_MAX)
+    finally:
+        os.close(file)
+
+
+def children_of(table: ProcessTable) -> Children:
+    """Who has started, or adopted, whom."""
     children: dict[int, list[int]] = {}
     for pid, entry in table.items():
         children.setdefault(entry.parent, []).append(pid)
+    return children
+
+
+def family_facts(table: ProcessTable, children: Children, root: int) -> FamilyFacts | None:
+    """A process with all that descends from it; None once it is gone."""
+    if root not in table:
+        return None
     family = [root]
     for pid in family:  # grows while it is read
         family += children.get(pid, ())

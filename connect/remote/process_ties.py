@@ -16,6 +16,7 @@ PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 M_ARENA_MAX = -8
 SIGKILL = 9
+SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
 
 EXIT_LOST_PARENT = 75  # as task_spec.EXIT_LOST_WORKER, which is not imported: the guardian stays small
 
@@ -78,6 +79,17 @@ def marked(mark: str) -> Iterator[int]:
                 found = wanted in file.read().split(b"\0")
             if found:
                 yield int(name)
+
+
+def end_marked(mark: str) -> bool:
+    """Kill whatever has `mark` in its environment; whether it is all gone."""
+    for _ in range(SWEEPS):
+        left = list(marked(mark))
+        for pid in left:
+            end(pid)
+        if not left:
+            return True
+    return False
 
 
 def collect_adopted() -> None:

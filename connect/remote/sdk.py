@@ -37,7 +37,7 @@ log = structlog.get_logger("tidemill.connect.task")
 EXIT_DONE = 0
 EXIT_FAILED = 1
 
-REPORT_INTERVAL_S = 2.0  # as often as the worker looks at memory and processor time
+REPORT_INTERVAL_S = 2.0  # at most; as often as the worker looks at memory and processor time
 TRACE_MAX = 64 * 1024  # characters: an error may quote a record, and a status has to fit into one
 FACTS_BYTES_MAX = 2 << 20
 FAREWELL_TIMEOUT_S = 2.0  # for the last words to reach the worker
@@ -147,15 +147,19 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
     reporter = threading.Thread(target=_report, args=(link, control, ended), name="reporter", daemon=True)
     reporter.start()
     exit_code = EXIT_DONE
+
+    def last_report() -> None:
+        ended.set()
+        control.call_reporter()
+        reporter.join()
+
     try:
         _work(spec, control)
     except (Exception, SystemExit) as error:  # a plugin that calls sys.exit() has failed, whatever status it gives
         exit_code = EXIT_FAILED
-        ended.set()
-        reporter.join()
+        last_report()
         link.say(pb.FromTask(failed=pb.Failed(trace=_trace(error))))
-    ended.set()
-    reporter.join()
+    last_report()
     link.farewell()
     return exit_code
 
@@ -230,8 +234,12 @@ def _trace(error: BaseException) -> str:
 
 def _report(link: _Link, control: TaskControl, ended: threading.Event) -> None:
     last: tuple[bytes, Problem | None] = (b"{}", None)
+    clock = SystemClock()
+    looked = clock.monotonic()
     while True:
-        over = ended.wait(REPORT_INTERVAL_S)
+        control.wait_for_news(REPORT_INTERVAL_S)
+        over = ended.wait(max(0.0, looked + REPORT_INTERVAL_S - clock.monotonic()))
+        looked = clock.monotonic()
         collect_adopted()
         news = (_facts(control), control.current_problem())
         if news != last:

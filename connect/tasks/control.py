@@ -23,6 +23,9 @@ PATIENCE_S = 3.0
 """For calls that should return at once, such as `poll`; writing a batch may take longer."""
 
 
+TOLD_S = 2.0
+"""Until a call that has taken longer than its patience is a problem that is told."""
+
 STACK_MAX = 4
 """Functions told of a call that does not return, the innermost first."""
 
@@ -46,6 +49,7 @@ class _Call(NamedTuple):
     """A call into the plugin that is under way."""
 
     name: str
+    of: str
     began: float
     patience_s: float
     thread: int
@@ -62,6 +66,7 @@ class TaskControl:
         self._fading: dict[str, float] = {}  # problems that are over at that time unless they are said again
         self._telling = threading.Lock()
         self._call: _Call | None = None
+        self._news = threading.Event()  # for the reporter
         self._announce = announce
         self._changed = threading.Condition()
         self._stop = False
@@ -131,11 +136,16 @@ class TaskControl:
     def report(self, facts: Mapping[str, Json]) -> None:
         """Publish facts; they stay until overwritten."""
         self.facts.update(facts)
+        self.call_reporter()
 
     def problem(self, about: str, message: str | None, *, retry_s: float | None = None) -> None:
         """Say what keeps the task from its work, or with None that it is over; see `api.ReportProblem`."""
         if message is None and about not in self._problems:
             return  # the common case, said after every call that worked
+        self._say_problem(about, message, retry_s)
+        self.call_reporter()
+
+    def _say_problem(self, about: str, message: str | None, retry_s: float | None) -> None:
         with self._telling:
             self._fading.pop(about, None)
             if message is None:
@@ -170,16 +180,38 @@ class TaskControl:
             return None
         return Problem(
             message=shortened(
-                f"{call.name}() of the plugin has not returned: it waits for something, or has much to do; "
+                f"{call.name}() of {call.of} has not returned: it waits for something, or has much to do; "
                 f"it is at {_place(call.thread)}"
             ),
             since_ms=self._clock.now_ms() - int((now - call.began) * 1000),
         )
 
+    def call_reporter(self) -> None:
+        """Have the reporter look."""
+        if not self._news.is_set():
+            self._news.set()
+
+    def wait_for_news(self, interval_s: float) -> None:
+        """Sleep until there may be something to tell; called by the reporter.
+
+        What is said wakes it. Only what becomes a problem, or ceases to be one, by the time that passes has to be
+        looked for: of a task that rests, about as often as a call may take to be told of.
+        """
+        self._news.wait(interval_s if self._problems else self.quiet_s(interval_s))
+        self._news.clear()
+
+    def quiet_s(self, interval_s: float) -> float:
+        """How long nothing can become a problem that is to be told."""
+        call = self._call
+        if call is None:
+            return PATIENCE_S + TOLD_S
+        left_s = call.began + call.patience_s + TOLD_S - self._clock.monotonic()
+        return min(left_s, PATIENCE_S + TOLD_S) if left_s > 0 else interval_s
+
     @contextmanager
-    def calling(self, name: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    def calling(self, name: str, patience_s: float = PATIENCE_S, *, of: str = "the plugin") -> Iterator[None]:
         """Around a call into the plugin: one that takes longer than `patience_s` is a problem, too."""
-        self._call = _Call(name, self._clock.monotonic(), patience_s, threading.get_ident())
+        self._call = _Call(name, of, self._clock.monotonic(), patience_s, threading.get_ident())
         try:
             yield
         finally:

@@ -39,6 +39,8 @@ class JobRunner:
     def run(self) -> None:
         """Return after a stop; raise what makes the task fail."""
         control = self._control
+        if self._spec.config.get("transforms", "").strip():
+            raise Fatal("the records of this connector do not pass through Connect: remove 'transforms'")
         control.on_change(self._heed)
         paused = False
         while not control.stopping:

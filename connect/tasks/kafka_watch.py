@@ -11,7 +11,7 @@ and its words are quoted when there is no answer.
 
 import threading
 from collections.abc import Callable, Iterable
-from itertools import count, islice
+from itertools import islice
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -20,7 +20,7 @@ from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.kafka_clients import explain, kafka_error
 
 ASK_S = 2.0
-ASK_RARELY_S = 6.0  # when all has been well for long: fifty idle tasks would mostly ask
+ASK_RARELY_S = 4.0  # when all has been well for long; what has gone is to be told within five seconds
 ASK_IN_TROUBLE_S = 0.5
 PAUSE_S = 0.2  # between two rounds, however often the client complains
 ANSWER_S = 1.5
@@ -47,7 +47,8 @@ class KafkaWatch:
         self._topics = topics
         self._words = ""  # what the client said last
         self._suspects: set[str] = set()  # topics with a problem, asked about in every round
-        self._rounds = count()
+        self._next = 0  # where in the list of topics the next round begins
+        self._ask_s = ASK_S
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._saying = threading.Lock()  # nothing is said once `close` has returned
@@ -76,17 +77,17 @@ class KafkaWatch:
         self._wake.set()
 
     def _run(self) -> None:
-        ask_s = ASK_S
-        while not self._closing.wait(PAUSE_S):
+        disturbed = True  # a new client may have troubles to tell of
+        while not (self._closing.wait(PAUSE_S) if disturbed else self._closing.is_set()):
             well = self._ask()
-            disturbed = self._wake.wait(ask_s if well else ASK_IN_TROUBLE_S)
-            ask_s = ASK_S if disturbed or not well else min(ask_s + 1, ASK_RARELY_S)
+            disturbed = self._wake.wait(self._ask_s if well else ASK_IN_TROUBLE_S)
+            self._ask_s = ASK_S if disturbed or not well else min(self._ask_s + 1, ASK_RARELY_S)
             self._wake.clear()
         del self._client  # if nobody else has it, it is closed here, where that may take its time
 
     def _ask(self) -> bool:
         """One round; whether all is well."""
-        for topic in self._chosen():
+        for topic in self.chosen():
             try:
                 found = self._client.list_topics(topic, timeout=ANSWER_S).topics[topic]
             except KafkaException as error:
@@ -100,11 +101,13 @@ class KafkaWatch:
             self._judge(topic, found)
         return not self._suspects
 
-    def _chosen(self) -> list[str]:
+    def chosen(self) -> list[str]:
         """The topics to ask about this time: those in trouble, and some of the others in turn."""
         topics = list(self._topics())
-        start = next(self._rounds) * TOPICS_PER_ROUND % max(1, len(topics))
-        turn = islice([*topics[start:], *topics[:start]], TOPICS_PER_ROUND)
+        start = self._next % max(1, len(topics))
+        number = min(TOPICS_PER_ROUND, len(topics))
+        turn = islice([*topics[start:], *topics[:start]], number)
+        self._next = start + number
         gone = self._suspects.difference(topics)
         for topic in gone:
             self._clear(topic)

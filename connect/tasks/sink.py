@@ -16,8 +16,8 @@ when the call is over.
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from tidemill.connect.api import Fatal, PartialFailure, Plugin, Record, RetryAfter, SinkTask
 from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.task_spec import TaskSpec
+from tidemill.connect.tasks.chained import TRANSFORMING_PATIENCE_S, chain_of, log_notices
 from tidemill.connect.tasks.context import task_context
 from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.dead_letters import DeadLetters
@@ -35,6 +36,7 @@ from tidemill.connect.tasks.meter import PAUSED, RUNNING, TaskMeter
 from tidemill.connect.tasks.sessions import RETRYING, Sessions
 from tidemill.connect.tasks.topic_selection import TopicSelection
 from tidemill.connect.tolerance import ErrorPolicy, FailedRecord, Stage, Verdict
+from tidemill.connect.transforms.chain import Chain
 from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.sink")
@@ -70,6 +72,15 @@ _GROUP_MOVED_ON = {
 Place = tuple[str, int]
 
 
+class _Refused(NamedTuple):
+    """A record that the error policy allows to leave out."""
+
+    message: Message
+    stage: Stage
+    error: Exception
+    where: str
+
+
 @dataclass(slots=True)
 class _Batch:
     """Records offered to the task and the messages they were made from."""
@@ -79,22 +90,41 @@ class _Batch:
     ends: dict[Place, int]  # the offset after the last message of each partition, skipped ones included
     attempts: int = 0  # to write what is left of it after a refusal
     failing_since: float = 0.0
+    refused: list[_Refused] = field(default_factory=list)  # left out once the others are taken: a batch may come again
 
 
 class SinkCounters:
     """Totals of the task, across its sessions, under Connect's metric names."""
 
-    __slots__ = ("commit_failures", "commits", "dead_letters", "meter", "read", "sent", "skipped", "topics")
+    __slots__ = (
+        "commit_failures",
+        "commits",
+        "dead_letters",
+        "filtered",
+        "lost",
+        "meter",
+        "read",
+        "sent",
+        "skipped",
+        "topics",
+    )
 
     def __init__(self, meter: TaskMeter) -> None:
         self.meter = meter
         self.read = 0
         self.sent = 0
         self.skipped = 0
+        self.filtered = 0  # left out by a transform
+        self.lost = 0  # with a session, or with partitions, before they were written: whoever has these now reads them
         self.dead_letters = 0
         self.commits = 0
         self.commit_failures = 0
         self.topics: Counter[str] = Counter()  # batches read of each
+
+    @property
+    def active(self) -> int:
+        """Records on their way into the target."""
+        return self.read - self.sent - self.skipped - self.filtered - self.lost
 
 
 class SinkRunner:
@@ -145,6 +175,7 @@ class _Session:
         self._control = control
         self._clock = clock
         self._counters = counters
+        counters.lost += counters.active  # nothing is on its way yet
         self._selection = _selection(spec)
         self._subscribed: frozenset[str] = frozenset()
         self._look_at = 0.0
@@ -152,6 +183,7 @@ class _Session:
         self._dead_letters = DeadLetters(spec, self._policy)
         self._key_converter = make_converter(spec.key_converter)
         self._value_converter = make_converter(spec.value_converter)
+        self._chain = chain_of(spec.config, self._key_converter, self._value_converter)
         self._taken: dict[Place, int] = {}  # the next offset of what the task took in since the last commit
         self._position: dict[Place, int] = {}  # the same since the partitions came
         self._released = False  # the plugin may not be called any more
@@ -306,8 +338,16 @@ class _Session:
                 self._task.stop()
             except Exception:
                 log.exception("the plugin failed while stopping", task=str(self._spec.task))
+            self._close_chain()
             self._dead_letters.close()
             self._leave_group()
+
+    def _close_chain(self) -> None:
+        try:
+            if self._chain is not None:
+                self._chain.close()
+        except Exception:
+            log.exception("a transform failed while it was closed", task=str(self._spec.task))
 
     def _leave_group(self) -> None:
         """Close the consumer; with its cluster away that takes long, and nothing depends on it any more."""
@@ -337,7 +377,7 @@ class _Session:
                 value, value_schema = decode_value(_bytes(message.value()))
             except ValueError as bad:
                 where = self._key_converter if stage is Stage.KEY_CONVERTER else self._value_converter
-                self._left_out(message, stage, bad, type(where).__name__)
+                self._refuse(batch, _Refused(message, stage, bad, type(where).__name__))
                 continue
             headers = message.headers()
             kind, timestamp_ms = message.timestamp()
@@ -357,7 +397,29 @@ class _Session:
             )
         self._counters.read += len(messages) - errors
         self._counters.topics.update({topic for topic, _ in ends})
-        return batch
+        return batch if self._chain is None else self._transformed(self._chain, batch)
+
+    def _transformed(self, chain: Chain, batch: _Batch) -> _Batch:
+        """What the transforms leave of a batch; it ends where it ended."""
+        left = _Batch([], [], batch.ends, refused=batch.refused)
+        with self._control.calling("apply", TRANSFORMING_PATIENCE_S, of="a transform"):
+            outcomes = chain.apply(batch.records)
+        log_notices(chain, log, str(self._spec.task))
+        for message, outcome in zip(batch.messages, outcomes, strict=True):
+            if isinstance(outcome, Record):
+                left.records.append(outcome)
+                left.messages.append(message)
+            elif outcome is None:
+                self._counters.filtered += 1
+            else:
+                self._refuse(left, _Refused(message, Stage.TRANSFORMATION, outcome.error, outcome.stage.name))
+        return left
+
+    def _refuse(self, batch: _Batch, refused: _Refused) -> None:
+        """Keep in mind that a record is left out; raises where that is not allowed."""
+        if self._policy.verdict(refused.stage) is Verdict.FAIL:
+            self._left_out(*refused)
+        batch.refused.append(refused)
 
     def _judge(self, error: KafkaError) -> None:
         """Errors in the place of a message: most pass by themselves."""
@@ -401,6 +463,8 @@ class _Session:
                 if again:
                     self._hold_back(batch, again)
                     return
+        for each in sorted(batch.refused, key=lambda refused: _place_of(refused.message)):
+            self._left_out(*each)
         self._control.problem(RETRYING, None)
         self._counters.sent += len(batch.records)
         self._taken.update(batch.ends)
@@ -422,7 +486,8 @@ class _Session:
             if retries and isinstance(error, RetryAfter):
                 again[index] = error
             else:
-                self._left_out(batch.messages[index], Stage.TASK_PUT, error, type(self._task).__name__)
+                where = type(self._task).__name__
+                self._refuse(batch, _Refused(batch.messages[index], Stage.TASK_PUT, error, where))
         return again
 
     def _hold_back(self, batch: _Batch, again: Mapping[int, RetryAfter]) -> None:
@@ -437,6 +502,7 @@ class _Session:
             batch.ends,
             attempts,
             batch.failing_since,
+            batch.refused,
         )
         self._retry_at = self._clock.monotonic() + delay_s
         first = next(iter(again.values()))
@@ -563,7 +629,9 @@ class _Session:
             self._taken.pop(place, None)
             self._position.pop(place, None)
         if self._pending is not None:
+            held = len(self._pending.records)
             self._pending = _without(self._pending, set(places))
+            self._counters.lost += held - (0 if self._pending is None else len(self._pending.records))
             if self._pending is None:
                 self._control.problem(RETRYING, None)
         try:
@@ -576,13 +644,12 @@ class _Session:
 
     def _report(self) -> None:
         counters = self._counters
-        active = counters.read - counters.sent - counters.skipped
-        counters.meter.active_records.add(active)
+        counters.meter.active_records.add(counters.active)
         self._control.report(
             {
                 "sink-record-read-total": counters.read,
                 "sink-record-send-total": counters.sent,
-                "sink-record-active-count": active,
+                "sink-record-active-count": counters.active,
                 "partition-count": len(self._assigned),
                 "total-records-skipped": counters.skipped,
                 "deadletterqueue-produce-requests": counters.dead_letters,
@@ -632,5 +699,10 @@ def _without(batch: _Batch, places: set[Place]) -> _Batch | None:
     if not ends:
         return None
     return _Batch(
-        [record for record, _ in kept], [message for _, message in kept], ends, batch.attempts, batch.failing_since
+        [record for record, _ in kept],
+        [message for _, message in kept],
+        ends,
+        batch.attempts,
+        batch.failing_since,
+        [each for each in batch.refused if _place_of(each.message)[:2] not in places],
     )

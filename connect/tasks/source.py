@@ -38,6 +38,7 @@ from tidemill.connect.api import (
 from tidemill.connect.stores import SourceOffsetRecord, encode_offset, partition_identity
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import source_machine as machine
+from tidemill.connect.tasks.chained import TRANSFORMING_PATIENCE_S, records_of
 from tidemill.connect.tasks.context import task_context
 from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.kafka_clients import (
@@ -63,6 +64,8 @@ IN_FLIGHT_RECORDS_MAX = 200_000  # each costs librdkafka a few hundred bytes bes
 OFFSETS_LOAD_TIMEOUT_S = 30.0
 STALLED_S = 3.0  # without an acknowledgement that is waited for, after which the status says so
 REPORT_INTERVAL_S = 1.0
+REPORT_IDLE_S = 5.0  # while the source brings nothing: averages of half a minute and shares of a life change slowly
+PAUSED_S = 1.0  # between looks at the client while nothing is read and nothing is in flight; a wish ends it
 IDLE_S = 0.1  # between looks at the wishes while nothing may be polled
 FAREWELL_S = 2.0  # for acknowledgements of records, then of offsets, when the task has failed
 STOP_RESERVE = 0.8  # of the grace period is for draining, the rest for the plugin's own stop
@@ -113,12 +116,15 @@ class SourceRunner:
     def run(self) -> None:
         """Return after a stop or at the end of the input; raise what makes the task fail."""
         sessions = Sessions(str(self._spec.task), self._control, log)
+        send_failed = False
 
         def session() -> None:
+            nonlocal send_failed
             singly_s, stored = 0.0, -1
             while True:
+                one = self._session(singly_s, prove_by_send=send_failed)
                 try:
-                    self._session(singly_s).run(on_healthy=sessions.healthy)
+                    one.run(on_healthy=sessions.healthy)
                     return
                 except RefusedBatch as refused:
                     if self._control.stopping:
@@ -127,12 +133,21 @@ class SourceRunner:
                     # With nothing stored in between, as in a snapshot, the same way lies ahead: it may take longer.
                     singly_s = 2 * singly_s if self._counters.commits == stored else SINGLY_S
                     stored = self._counters.commits
+                finally:
+                    send_failed = one.prove_by_send
 
         sessions.run(session)
 
-    def _session(self, singly_s: float) -> "_Session":
+    def _session(self, singly_s: float, *, prove_by_send: bool) -> "_Session":
         return _Session(
-            self._plugin, self._settings, self._spec, self._control, self._clock, self._counters, singly_s=singly_s
+            self._plugin,
+            self._settings,
+            self._spec,
+            self._control,
+            self._clock,
+            self._counters,
+            singly_s=singly_s,
+            prove_by_send=prove_by_send,
         )
 
 
@@ -149,6 +164,7 @@ class _Session:
         counters: SourceCounters,
         *,
         singly_s: float,
+        prove_by_send: bool,
     ) -> None:
         self._singly = singly_s > 0
         self._singly_s = singly_s
@@ -175,10 +191,13 @@ class _Session:
         self._paused = False
         self._retry_at = 0.0
         self._measure_at = 0.0
+        self._moved = True  # a total has changed since it was last reported
         self._fatal: KafkaError | None = None
         self._heard = False  # since it was last looked at, the cluster has acknowledged something
         self._heard_at = 0.0
+        self._awaits = False  # it was waiting for an acknowledgement when it was last looked at
         self._healthy = False
+        self.prove_by_send = prove_by_send  # the last records got no further than a transform, or had no topic
         self._on_healthy: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------- life
@@ -269,12 +288,16 @@ class _Session:
         self._serve(0)
         self._do(self._machine.step(machine.Tick(now_ms=int(now * 1000))))
         if now >= self._measure_at:
-            self._measure_at = now + REPORT_INTERVAL_S
+            self._measure_at = now + REPORT_IDLE_S
             self._measure()
         if self._paused != self._control.paused:
             self._paused = self._control.paused
             self._control.announce_pause(self._paused)
             self._counters.meter.enters(PAUSED if self._paused else RUNNING)
+            self._measure_soon(now)
+        if self._paused and not self._machine.in_flight_records and self._flush is None:
+            self._control.wait_while_paused(PAUSED_S)
+            return
         if self._paused or now < self._retry_at or not self._machine.accepts_more:
             self._serve(IDLE_S)
             return
@@ -290,24 +313,35 @@ class _Session:
             self._retry_at = now + retry.seconds
             self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
             return
-        self._works()
+        self._control.problem(RETRYING, None)
+        if not self.prove_by_send:
+            self._works()
         if outputs:
             self._counters.meter.call_ms.add((self._clock.monotonic() - now) * 1000)
             polled = self._counters.polled
+            self.prove_by_send = True
             self._send(outputs)
+            self.prove_by_send = False
+            self._works()
             self._counters.meter.batch_records.add(self._counters.polled - polled)
-        self._report()
+            self._measure_soon(now)
+        if self._moved:
+            self._report()
+
+    def _measure_soon(self, now: float) -> None:
+        self._moved = True
+        self._measure_at = min(self._measure_at, now + REPORT_INTERVAL_S)
 
     def _send_batches_again(self) -> None:
         """Nothing is in flight: another producer may take over."""
         log.info("records are sent in batches again", task=str(self._spec.task))
         self._singly = False
         self._watch.close()
+        self._sender.close()
         self._open_producer()
 
     def _works(self) -> None:
-        """A poll has come back: only that shows that the plugin has all it needs."""
-        self._control.problem(RETRYING, None)
+        """A poll has come back, or its records are sent: only that shows that the task has all it needs."""
         if not self._healthy:
             self._healthy = True
             self._on_healthy()
@@ -349,6 +383,7 @@ class _Session:
 
     def _release(self) -> None:
         self._watch.close()
+        self._sender.close()
         for about in (DELIVERY, RETRYING):
             self._control.problem(about, None)
         # What is still queued was either acknowledged or will be read again from the stored offsets.
@@ -370,6 +405,7 @@ class _Session:
         if self._fatal is not None:
             raise ClientLost(f"the producer cannot go on: {self._fatal.str()}")
         if self._inbox:
+            self._measure_soon(self._clock.monotonic())
             inbox, self._inbox[:] = self._inbox[:], []
             refusals = [(delivery.token, *each) for delivery in inbox for each in self._take(delivery)]
             for token, error, topic in refusals:  # last: one may end the session, and the others are acknowledged
@@ -380,9 +416,13 @@ class _Session:
 
     def _look_after_delivery(self) -> None:
         """Tell when the cluster has acknowledged nothing for long although something waits for it."""
-        now = self._clock.monotonic()
         machine = self._machine
-        if (not machine.in_flight_records and self._flush is None) or self._heard:
+        awaits, awaited = bool(machine.in_flight_records) or self._flush is not None, self._awaits
+        if not awaits and not awaited:
+            return
+        now = self._clock.monotonic()
+        self._awaits = awaits
+        if not (awaits and awaited) or self._heard:
             self._heard = False
             self._heard_at = now
             self._control.problem(DELIVERY, None)
@@ -436,11 +476,13 @@ class _Session:
                 self._offsets.take(key, value)
             took_ms = (self._clock.monotonic() - flush.started) * 1000
             self._counters.meter.commit_ms.add(took_ms)
+            self._measure_soon(self._clock.monotonic())
             self._control.report({"offset-commit-last-time-ms": int(took_ms)})
             self._do(self._machine.step(machine.OffsetsStored(flush=flush.number)))
         elif (
             not self._flush_late and self._clock.monotonic() - flush.started > self._spec.offset_flush_timeout_ms / 1000
         ):
+            self._moved = True
             self._flush_late = True  # it stays queued and will get there; this only tells that it takes long
             self._counters.commit_failures += 1
             log.warning("storing offsets takes longer than offset.flush.timeout.ms", task=str(self._spec.task))
@@ -474,6 +516,7 @@ class _Session:
             self._producer.produce(self._spec.offsets_topic, value, key, on_delivery=self._flush)
 
     def _report(self) -> None:
+        self._moved = False
         counters = self._counters
         self._control.report(
             {
@@ -496,8 +539,6 @@ class _Session:
 
     def _send(self, outputs: Sequence[SourceOutput]) -> None:
         """Turn what was polled into runs of one source partition and produce them in order."""
-        if not self._machine.in_flight_records:
-            self._heard_at = self._clock.monotonic()  # nothing was waited for while the source was asked
         if self._quiet_since is None:
             self._quiet_since = self._clock.monotonic()
         start, count = 0, len(outputs)
@@ -516,6 +557,13 @@ class _Session:
     def _send_encoded(self, batch: EncodedBatch) -> None:
         count = check_columns(batch)
         self._counters.polled += count
+        if count and self._sender.chain is not None:
+            with self._control.calling("apply", TRANSFORMING_PATIENCE_S, of="a transform"):
+                whole = self._sender.chain.apply_encoded(batch)
+            if whole is None:
+                self._produce(records_of(batch), batch.partition, batch.offset, offset_now=batch.offset_now)
+                return
+            batch, count = whole, len(whole.values)
         if count:  # a batch that only moves the offset names a topic it may never write to
             self._sender.use_topic(batch.topic)
         size = sum(map(length, batch.keys)) + sum(map(length, batch.values))
@@ -524,12 +572,26 @@ class _Session:
 
     def _send_records(self, records: list[Record]) -> None:
         self._counters.polled += len(records)
+        offset = next((each.offset for each in reversed(records) if each.offset is not None), None)
+        self._produce(records, records[0].partition, offset)
+
+    def _produce(
+        self,
+        records: list[Record],
+        partition: SourcePartition | None,
+        offset: SourceOffset | None,
+        *,
+        offset_now: bool = False,
+    ) -> None:
+        """Send what the transforms leave of a run; its offset stands for all of it."""
+        if self._sender.chain is not None:
+            with self._control.calling("apply", TRANSFORMING_PATIENCE_S, of="a transform"):
+                records = self._sender.transform(self._sender.chain, records)
         messages = self._sender.encode(records)
         for topic in {message.topic: None for message in messages}:
             self._sender.use_topic(topic)
         size = sum(length(message.key) + length(message.value) for message in messages)
-        offset = next((each.offset for each in reversed(records) if each.offset is not None), None)
-        delivery = self._open_run(records[0].partition, offset, len(messages), size)
+        delivery = self._open_run(partition, offset, len(messages), size, offset_now=offset_now)
         self._sender.send(messages, delivery)
 
     def _open_run(

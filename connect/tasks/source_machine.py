@@ -11,7 +11,7 @@ Rules:
   because nobody can say what it comes before.
 - A run without an offset has no safe point of its own and is covered by the next offset of its partition.
 - A run of no records moves the offset once everything before it is acknowledged: how a source tells that it read on
-  although there was nothing to emit.
+  although there was nothing to emit, or that transforms left nothing. The run it follows takes its offset over.
 - Offsets are stored one flush at a time, every flush interval, or at once where the source asked for it (`offset_now`).
   `NotifyCommitted` follows the acknowledgement of the offset record itself.
 - `Stop` drains: when nothing is in flight any more, the last offsets are stored, then `Drained`. `Abandon` does not
@@ -217,6 +217,8 @@ class SourceMachine:
         assert not self._stopping, "nothing is polled after a stop"
         self._token_last = event.token
         run = _Run(event)
+        if not run.pending and self._joins_the_last(run):
+            return []
         if run.partition is None:
             if run.pending:
                 self._unplaced.append(run)
@@ -229,6 +231,16 @@ class SourceMachine:
         self.in_flight_records += run.pending
         self.in_flight_bytes += run.size_bytes
         return [Produce(token=run.token)]
+
+    def _joins_the_last(self, run: _Run) -> bool:
+        """Let the run before it in its line, if there is one, stand for a run of no records: no line grows of these."""
+        line = None if run.partition is None else self._lines.get(run.partition)
+        if not line or (self._unplaced and self._unplaced[-1].token > line[-1].token):
+            return False
+        if run.offset is not None:
+            line[-1].offset = run.offset
+            line[-1].offset_now |= run.offset_now
+        return True
 
     def _delivered(self, token: int, records: int) -> None:
         run = self._runs[token]

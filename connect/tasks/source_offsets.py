@@ -19,6 +19,7 @@ from tidemill.core.runtime.clock import Clock
 
 READ_BATCH = 1_000
 METADATA_S = 1.0
+CONNECT_MS = 20  # librdkafka may let half of that pass before it connects for the first time; its own are 100
 POLL_S = 0.05  # for the next message, be it one about an end
 
 _HOPELESS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._AUTHENTICATION}
@@ -75,7 +76,8 @@ def load_offsets(
     consumer = Consumer(
         {
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # an empty partition shows its end with the first answer
+            "fetch.wait.max.ms": 1,  # an empty partition shows its end with the first answer
+            "reconnect.backoff.ms": CONNECT_MS,
             **client_config,
             "group.id": f"tidemill-offsets-{connector}",  # librdkafka wants a name; nothing is ever committed under it
             "enable.auto.commit": False,

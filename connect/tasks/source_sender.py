@@ -1,7 +1,8 @@
 """From what a source returned to messages of the producer
 
-Records pass through the converters, encoded batches go as they are. Whatever can be handed over as a batch is, since a
-call into librdkafka costs more than a record does; headers, timestamps and explicit partitions need a call each.
+Records pass through the transforms and the converters; encoded batches go as they are unless there are transforms.
+Whatever can be handed over as a batch is, since a call into librdkafka costs more than a record does; headers,
+timestamps and explicit partitions need a call each.
 
 A record that no converter can write, or that is too large for any request, is left out if the error policy allows it
 and fails the task if not. What a source may not do at all, such as writing to its own offsets topic, fails it always.
@@ -19,15 +20,20 @@ from confluent_kafka.cimpl import NewTopic
 from tidemill.connect.api import EncodedBatch, Fatal, Headers, Json, NotConnected, Record
 from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.task_spec import TaskSpec
+from tidemill.connect.tasks.chained import Encode, chain_of, log_notices, unless_encoded
 from tidemill.connect.tasks.kafka_clients import admin_config, explain, kafka_error, raise_if_lost
 from tidemill.connect.tasks.meter import TaskMeter
 from tidemill.connect.tasks.topic_creation import TopicCreation
 from tidemill.connect.tolerance import ErrorPolicy, Stage, Verdict
+from tidemill.connect.transforms.chain import Chain
 
 log = structlog.get_logger("tidemill.connect.source")
 
 QUEUE_WAIT_S = 0.1  # for room in the client's queue, which the task's own bound makes rare
 TOPIC_CREATION_TIMEOUT_S = 30.0
+
+TOPICS_MAX = 1_000
+"""Topics in use at a time. More than any capture has tables; topics named after the hour pass through them in weeks."""
 
 
 class Outgoing(NamedTuple):
@@ -105,16 +111,35 @@ class Sender:
         self._creation = TopicCreation(spec.config)
         self._key_converter = make_converter(spec.key_converter)
         self._value_converter = make_converter(spec.value_converter)
-        self._ready_topics: set[str] = set()
+        self._encode_key: Encode = self._key_converter.encode
+        self._encode_value: Encode = self._value_converter.encode
+        self.chain = chain_of(spec.config, self._key_converter, self._value_converter)
+        if self.chain is not None:
+            self._encode_key = unless_encoded(self._encode_key)
+            self._encode_value = unless_encoded(self._encode_value)
+        self._ready_topics: dict[str, None] = {}  # the one written to last stands last
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics written to so far; may be read on another thread."""
+        """The topics written to of late; may be read on another thread."""
         return tuple(self._ready_topics)
+
+    def transform(self, chain: Chain, records: Sequence[Record]) -> list[Record]:
+        """Pass records through the transforms; those that are or must be left out are missing."""
+        kept = []
+        for record, outcome in zip(records, chain.apply(records), strict=True):
+            if isinstance(outcome, Record):
+                kept.append(outcome)
+            elif outcome is not None:
+                error = ValueError(f"{outcome.stage.alias} ({outcome.stage.name}): {outcome.error}")
+                error.__cause__ = outcome.error
+                self.leave_out(Stage.TRANSFORMATION, error, record.topic or "")
+        log_notices(chain, log, str(self._spec.task))
+        return kept
 
     def encode(self, records: Sequence[Record]) -> list[Outgoing]:
         """Pass records through the converters; those that must be left out are missing."""
-        encode_key, encode_value = self._key_converter.encode, self._value_converter.encode
+        encode_key, encode_value = self._encode_key, self._encode_value
         messages = []
         for record in records:
             topic = record.topic
@@ -215,19 +240,32 @@ class Sender:
         if self._policy.log_enable:
             log.error("record left out", task=str(self._spec.task), stage=stage.value, topic=topic, error=str(error))
 
+    def close(self) -> None:
+        """Release the transforms."""
+        try:
+            if self.chain is not None:
+                self.chain.close()
+        except Exception:
+            log.exception("a transform failed while it was closed", task=str(self._spec.task))
+
     # ------------------------------------------------------------------ topics
 
     def use_topic(self, topic: str) -> None:
         """Make sure that a topic may be written to, and exists where the connector creates its topics."""
         if topic in self._ready_topics:
             self._counters.topics[topic] += 1
+            self._ready_topics[topic] = self._ready_topics.pop(topic)
             return
         if topic == self._spec.offsets_topic:
             raise Fatal(f"a source must not write to the topic of its own offsets, {topic}")
         if self._creation.enabled:
             self._create_topic(topic)
-        self._ready_topics.add(topic)
+        self._ready_topics[topic] = None
         self._counters.topics[topic] += 1
+        if len(self._ready_topics) > TOPICS_MAX:
+            idle = next(iter(self._ready_topics))
+            del self._ready_topics[idle]
+            self._counters.topics.pop(idle, None)
         self._report({"topics": dict(self._counters.topics)})
 
     def _create_topic(self, topic: str) -> None:

@@ -77,7 +77,13 @@ def test_the_file_of_apaches_worker_is_taken_as_it_is() -> None:
     assert worker.client["bootstrap.servers"] == "kafka-1:9092,kafka-2:9092"
     assert worker.producer == {"linger.ms": "7"}
     assert worker.advertised_host == "worker-1"
-    assert {"plugin.path has no effect", "session.timeout.ms has no effect"} <= set(worker.notes)
+    assert worker.session_timeout_ms == 10_000
+    assert "plugin.path has no effect" in worker.notes
+
+
+def test_signs_of_life_come_before_the_session_ends() -> None:
+    with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms=6000 must be below session\.timeout\.ms=6000"):
+        parse_worker({"heartbeat.interval.ms": "6000"})
 
 
 def test_every_problem_is_named_at_once() -> None:

@@ -1,9 +1,11 @@
 """Plugins found by name, broken ones left out"""
 
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 
 from tidemill.connect import loader
 from tidemill.connect.api import Plugin, PluginKind, SourceTask
@@ -50,6 +52,10 @@ def test_an_exact_name_wins_over_an_alias_and_an_alias_over_a_shortened_name() -
 def test_an_unknown_name_is_refused_with_what_there_is() -> None:
     with pytest.raises(UnknownPlugin, match=r"which name matches Nope, available connectors are: Lines"):
         Plugins([LINES]).find("Nope")
+    with pytest.raises(
+        UnknownPlugin, match=r"Lines\. A worker finds what is installed when it starts: install it beside every"
+    ):
+        Plugins([LINES]).find("Nope")
     with pytest.raises(UnknownPlugin, match="none"):
         Plugins([]).find("")
 
@@ -61,9 +67,21 @@ def test_broken_entry_points_are_left_out() -> None:
         EntryPoint("gone", "json:no_such_name", loader.GROUP),
         EntryPoint("file-source", "tidemill.connect.plugins.file:file_source", loader.GROUP),
     ]
-    assert [(target, each.name) for target, each in loader._load(points)] == [
+    assert [(target, each.name) for target, each in loader.load(points)] == [
         ("tidemill.connect.plugins.file:file_source", "FileStreamSource")
     ]
+
+
+def test_a_plugin_of_another_kind_is_left_out_with_the_group_it_belongs_to() -> None:
+    with capture_logs() as lines:
+        points = [EntryPoint("f", "tidemill.connect.plugins.file:file_source", loader.TRANSFORMS_GROUP)]
+        points += [EntryPoint("m", "tidemill.connect.transforms.registry:BUILT_IN", loader.TRANSFORMS_GROUP)]
+        assert not list(loader.load(points, loader.TRANSFORMS))
+    assert [line["reason"] for line in lines] == [
+        "a source belongs into the entry point group tidemill.plugins",
+        "a tuple, not a Plugin",
+    ]
+    assert loader.installed_transforms() == ()
 
 
 def test_the_installed_plugins_hold_the_file_connectors() -> None:
@@ -73,3 +91,11 @@ def test_the_installed_plugins_hold_the_file_connectors() -> None:
     assert sink.kind is PluginKind.SINK
     assert plugins.target(sink) == "tidemill.connect.plugins.file:file_sink"
     assert plugins.target(LINES) == "Lines"
+
+
+def test_a_module_that_exits_when_it_is_imported_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaves_at_once.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with capture_logs() as lines:
+        assert list(loader.load([EntryPoint("x", "leaves_at_once:plugin", loader.TRANSFORMS_GROUP)])) == []
+    assert [line["reason"] for line in lines] == ["SystemExit: 3"]

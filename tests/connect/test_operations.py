@@ -15,6 +15,7 @@ from tidemill import services
 from tidemill.connect.api import Plugin, PluginKind, SourceTask
 from tidemill.connect.config import parse_worker
 from tidemill.connect.entities import ConnectorOffset
+from tidemill.connect.group.seat import Seat
 from tidemill.connect.herder.service import Herder, Surroundings
 from tidemill.connect.loader import Plugins
 from tidemill.connect.operations import Operations, RestError
@@ -22,6 +23,7 @@ from tidemill.connect.stores import State, TargetState
 from tidemill.connect.topic_log import ensure_topic
 from tidemill.connect.validation import Surroundings as ValidationSurroundings
 from tidemill.connect.validation import Validator
+from tidemill.connect.worker import group_settings
 from tidemill.core.runtime.clock import SystemClock
 
 sys.path.insert(0, str(Path(__file__).parent / "herder"))
@@ -97,6 +99,7 @@ def open_bench(worker_settings: Settings) -> Callable[..., Any]:
             clock=SystemClock(),
             alarm=lambda name, at_ms, callback: None,
             set_level=lambda logger, level: None,
+            group=group_settings(config, "w:1"),
         )
         async with Herder(around) as herder:
             yield Bench(herder, host, settings)
@@ -110,6 +113,22 @@ async def test_patches_that_meet_are_both_kept(open_bench: Any) -> None:
         bench.meddle = lambda: bench.api.patch("c", {"b": "2"})
         info = await bench.api.patch("c", {"a": "1"})
         assert info.config == {"connector.class": "Src", "name": "c", "b": "2", "a": "1"}
+
+
+async def test_tasks_of_a_worker_without_a_place_in_its_group_say_so(
+    open_bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bench() as bench:
+        await bench.api.create("c", CONFIG, None)
+        board = bench.herder.machine.board
+        await bench.until(lambda: (told := board.instance("c", 0)) is not None and told.state is State.RUNNING)
+        assert bench.api.status("c").problem is None
+        monkeypatch.setattr(Seat, "holds_lease", property(lambda seat: False))
+        monkeypatch.setattr(Seat, "trouble", property(lambda seat: ("nobody answers", 5_000)))
+        problem = bench.api.task_status("c", 0).problem
+        assert problem is not None and problem.message.startswith("this worker has no place in group")
+        assert problem.message.endswith(": nobody answers")
+        assert "task 0: this worker has no place" in bench.api.status("c").problem.message
 
 
 async def test_a_patch_that_is_always_overtaken_is_refused(open_bench: Any) -> None:

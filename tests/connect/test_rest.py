@@ -21,6 +21,7 @@ import pytest
 
 from tidemill import services
 from tidemill.connect import rest
+from tidemill.connect.entities import API_VERSION
 
 pytestmark = pytest.mark.integration
 
@@ -481,6 +482,12 @@ async def test_plugins(api: httpx.AsyncClient) -> None:
     assert {plugin["type"] for plugin in plugins} == {"source", "sink"}
     everything = (await api.get("/connector-plugins?connectorsOnly=false")).json()
     assert {"class": "org.apache.kafka.connect.json.JsonConverter", "type": "converter"} in everything
+    router = "org.apache.kafka.connect.transforms.RegexRouter"
+    assert {"class": router, "type": "transformation", "version": "1.0"} in everything
+    assert {plugin["type"] for plugin in everything} >= {"transformation", "predicate"}
+    for name in (router, "RegexRouter"):
+        keys = (await api.get(f"/connector-plugins/{name}/config")).json()
+        assert [(key["name"], key["required"]) for key in keys] == [("regex", True), ("replacement", True)]
     keys = (await api.get("/connector-plugins/FileStreamSource/config")).json()
     assert [key["name"] for key in keys] == ["file", "topic", "batch.size"]
     assert set(keys[0]) == {
@@ -523,6 +530,7 @@ async def test_validation_answers_200_whatever_it_finds(api: httpx.AsyncClient, 
 async def test_the_worker_about_itself(api: httpx.AsyncClient, worker: Worker) -> None:
     root = (await api.get("/")).json()
     assert set(root) == {"version", "commit", "kafka_cluster_id"}
+    assert root["version"] == API_VERSION and root["commit"].startswith("tidemill-")
     assert root["kafka_cluster_id"] != ""
     answer = await api.get("/health")
     assert answer.status_code == 200 and answer.json()["status"] == "healthy"

@@ -1,10 +1,12 @@
 """Functions as plugins"""
 
 import asyncio
+import itertools
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,8 +26,9 @@ from tidemill.connect.api import (
     SourceOutput,
     SourceTask,
     TaskContext,
+    Transform,
 )
-from tidemill.connect.sdk import Pos, check, sink, source, task_split
+from tidemill.connect.sdk import Pos, check, flush, sink, source, task_split, transform
 
 DEADLINE_S = 20
 
@@ -139,6 +142,39 @@ def test_an_asynchronous_source() -> None:
     assert found[0] == record(0)
     task.stop()
     assert closed.wait(DEADLINE_S), "the generator was not closed"
+
+
+def test_what_an_asynchronous_source_works_with_is_closed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "BUFFERED_MAX", 10)
+    closed: list[str] = []
+    full, over, slowly = threading.Event(), threading.Event(), threading.Event()
+
+    async def connection(ctx: TaskContext) -> AsyncIterator[list[str]]:
+        yield closed
+        await asyncio.to_thread(slowly.wait, DEADLINE_S)
+        closed.append("connection")
+        over.set()
+
+    @source("a", version="1", setup=connection)
+    async def endless(opened: list[str]) -> AsyncIterator[SourceOutput]:
+        try:
+            for number in itertools.count():
+                if number == 9:
+                    full.set()
+                yield record(number)
+        finally:
+            await asyncio.sleep(0)
+            opened.append("generator")
+
+    monkeypatch.setattr(sdk, "STOP_S", 0)
+    task = started(endless)
+    while not full.is_set():
+        task.poll()
+    task.stop()
+    task.stop()  # once more, while it is being closed
+    slowly.set()
+    assert over.wait(DEADLINE_S), f"closed was only: {closed}"
+    assert closed == ["generator", "connection"]
 
 
 def test_a_slow_generator_does_not_hold_up_what_came_before() -> None:
@@ -335,6 +371,44 @@ def test_a_sink_takes_batches() -> None:
     assert (memory.kind, memory.doc) == (PluginKind.SINK, "Keeps everything.")
 
 
+def test_a_transform_is_a_function_of_a_record() -> None:
+    @transform("mask", version="1", uses=["value"])
+    def mask(cfg: Cfg, each: Record) -> Record | None:
+        """Keeps small values."""
+        return None if each.value > cfg.count else replace(each, key="seen")
+
+    made = mask.task(Cfg(count=3))
+    assert isinstance(made, Transform) and (made.uses_key, made.uses_value) == (False, True)
+    assert made.apply([Record(value=3), Record(value=4)]) == [Record(key="seen", value=3), None]
+    assert (mask.kind, mask.name, mask.doc) == (PluginKind.TRANSFORMATION, "mask", "Keeps small values.")
+    assert mask(Cfg(count=1), Record(value=2)) is None
+
+
+def test_a_transform_may_take_batches() -> None:
+    @transform("batch", version="1")
+    def batch(records: list[Record]) -> list[Record | None]:
+        return [None, *records[1:]]
+
+    made = batch.task(batch.config())
+    assert isinstance(made, Transform) and made.apply([Record(value=1), Record(value=2)]) == [None, Record(value=2)]
+
+
+def test_what_cannot_be_a_transform_is_told() -> None:
+    def none(cfg: Cfg) -> None: ...
+    def both(one: Record, several: list[Record]) -> None: ...
+    def where(one: Record, pos: Pos) -> None: ...
+    async def later(one: Record) -> None: ...
+
+    for function in (none, both, where, later):
+        with pytest.raises(TypeError, match="transform 't'"):
+            transform("t", version="1")(function)
+    with pytest.raises(TypeError, match="takes none"):
+
+        @source("s", version="1")
+        def numbers(one: Record) -> Iterator[Record]:
+            yield one
+
+
 def test_an_asynchronous_sink_has_one_loop() -> None:
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -420,3 +494,47 @@ def test_mistakes_are_found_when_the_module_is_loaded() -> None:
 
         @sink("x", version="1")
         def unknown(what, batch: list[Record]) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def test_a_source_partition_says_where_it_stands_and_makes_its_records() -> None:
+    pos = Pos(lambda partition: {"rows": 6} if partition == {"file": "a"} else None)
+    here, elsewhere = pos.source_partition(file="a"), pos.source_partition({"file.name": "b"})
+    assert (here.get("rows", 0), elsewhere.get("rows", 0), here.get("lines")) == (6, 0, None)
+    made = here.record(topic="t", key="k", value=1, offset={"rows": 7})
+    assert made == Record(topic="t", key="k", value=1, partition={"file": "a"}, offset={"rows": 7})
+    pos.advance(made)
+    assert here.get("rows", 0) == 7
+    assert elsewhere.record(topic="t", offset={}).partition == {"file.name": "b"}
+
+
+def test_what_cannot_be_a_sink_is_told() -> None:
+    def positioned(pos: Pos, batch: list[Record]) -> None: ...
+    def single(record: Record, batch: list[Record]) -> None: ...
+    def yields(batch: list[Record]) -> Iterator[None]:
+        yield
+
+    for function, says in ((positioned, "no Pos"), (single, "no single Record"), (yields, "belongs into a setup")):
+        with pytest.raises(TypeError, match=f"sink 's': {function.__name__} .*{says}"):
+            sink("s", version="1")(function)
+
+
+def test_what_cannot_be_a_flush_is_told() -> None:
+    class Elsewhere(BaseModel):
+        """Settings of another plugin."""
+
+    @sink("s", version="1")
+    def plain(cfg: Cfg, batch: list[Record]) -> None: ...
+
+    def batched(batch: list[Record]) -> None: ...
+    def other(cfg: Elsewhere) -> None: ...
+    async def later() -> None: ...
+    def right(cfg: Cfg, ctx: TaskContext) -> None: ...
+
+    for function, says in ((batched, "neither records"), (other, "settings are Cfg"), (later, "asynchronous sink")):
+        with pytest.raises(TypeError, match=f"flush of 's'.*{says}"):
+            flush(plain)(function)
+    with pytest.raises(TypeError, match="'numbers' is not"):
+        flush(numbers)(right)
+    assert flush(plain)(right) is right
+    with pytest.raises(TypeError, match="has a flush already"):
+        flush(plain)(right)

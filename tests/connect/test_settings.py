@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, SecretStr, ValidationError
 
-from tidemill.connect.api import Plugin, PluginKind
-from tidemill.connect.settings import model_input, parse_settings, setting_names
+from tidemill.connect.api import Plugin, PluginKind, SourceTask
+from tidemill.connect.settings import model_input, model_problems, parse_settings, setting_names
 
 
 class Settings(BaseModel, populate_by_name=False):
@@ -73,3 +73,20 @@ def test_a_bad_value_is_named_as_it_was_written(name: str, value: str) -> None:
     with pytest.raises(ValidationError) as caught:
         parse(**{name: value})
     assert [each["loc"][0] for each in caught.value.errors()] == [name]
+
+
+def test_problems_of_a_model_carry_the_prefix_of_its_family() -> None:
+    class Picky(BaseModel):
+        number: int = Field(alias="the.number")
+        secret: SecretStr = Field(alias="secret", max_length=2)
+
+    def no_task(settings: BaseModel) -> SourceTask:
+        raise AssertionError("never started here")
+
+    subject = Plugin(name="P", kind=PluginKind.SOURCE, version="1", config=Picky, task=no_task)
+    found = model_problems(subject, {"the.number": "x", "secret": "hidden"}, "a.b.")
+    assert found["the.number"][0].startswith("Invalid value x for configuration a.b.the.number: ")
+    assert "[hidden]" in found["secret"][0]
+    assert model_problems(subject, {"secret": "x"}, "a.b.") == {
+        "the.number": ['Missing required configuration "a.b.the.number" which has no default value.']
+    }

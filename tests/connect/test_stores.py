@@ -16,6 +16,7 @@ from tidemill.connect.stores import (
     InstanceStatus,
     LoggerLevel,
     RestartRequest,
+    SessionKey,
     SourceOffsetRecord,
     State,
     StatusRecord,
@@ -51,15 +52,25 @@ def test_config_records_of_apache_are_read_and_written_back_byte_for_byte() -> N
     kinds = set()
     for key, value in golden("configs"):
         record = decode_config(key, value)
-        if key == b"session-key":
-            assert record is None
-        elif value is not None and b":null" in value:  # a setting of null is dropped, see below
+        if value is not None and b":null" in value:  # a setting of null is dropped, see below
             assert isinstance(record, ConnectorConfig)
         else:
             assert record is not None, key
             assert encode_config(record) == (key, value)
             kinds.add(type(record))
-    assert kinds == {ConnectorConfig, TaskConfig, TasksCommit, TargetStateChange, RestartRequest, LoggerLevel}
+    assert kinds == {
+        ConnectorConfig,
+        TaskConfig,
+        TasksCommit,
+        TargetStateChange,
+        RestartRequest,
+        LoggerLevel,
+        SessionKey,
+    }
+
+
+def test_a_session_key_is_shown_to_nobody() -> None:
+    assert "secret" not in repr(SessionKey(key=b"secret", algorithm="HmacSHA256", created_ms=1))
 
 
 def test_status_records_of_apache_are_read_and_written_back_byte_for_byte() -> None:
@@ -119,6 +130,14 @@ def test_settings_of_null_are_dropped() -> None:
         (None, b"{}"),
         (b"\xff\xfe", b"{}"),
         (b"something-else", b"{}"),
+        (b"session-key", None),
+        (b"session-key", b'{"key":"AAAA","algorithm":"HmacSHA256"}'),
+        (b"session-key", b'{"key":"AAA","algorithm":"HmacSHA256","creation-timestamp":1}'),
+        (b"session-key", b'{"key":"A*A=","algorithm":"HmacSHA256","creation-timestamp":1}'),
+        (b"session-key", b'{"key":"","algorithm":"HmacSHA256","creation-timestamp":1}'),
+        (b"session-key", b'{"key":"' + b"AAAA" * 3_000 + b'","algorithm":"HmacSHA256","creation-timestamp":1}'),
+        (b"session-key", b'{"key":"AAAA","algorithm":1,"creation-timestamp":1}'),
+        (b"session-key", b'{"key":"AAAA","algorithm":"HmacSHA256","creation-timestamp":true}'),
         (b"connector-c", b"not json"),
         (b"connector-c", b"[]"),
         (b"connector-c", b'{"properties":[]}'),

@@ -70,6 +70,16 @@ def test_headers_are_text() -> None:
     assert len(headers) == 10
 
 
+def test_a_story_of_any_length_and_of_any_letters_fits_into_a_message() -> None:
+    error = ValueError("\ud800" + "x" * 2_000_000)
+    failed = FailedRecord(topic="t", partition=1, offset=2, stage=Stage.TRANSFORMATION, error=error, where="X")
+    headers = dict(dead_letter_headers(failed, "c", 3))
+    message, trace = (headers[f"__connect.errors.exception.{name}"] for name in ("message", "stacktrace"))
+    assert message is not None and message.startswith(b"?xxx") and message.endswith("…".encode())
+    assert trace is not None and trace.startswith(b"ValueError: ?xxx")
+    assert sum(len(value or b"") for value in headers.values()) < 64 << 10
+
+
 def test_a_record_is_tried_again_for_as_long_as_the_settings_say() -> None:
     assert not ErrorPolicy.from_config({}).retries(0)
     policy = ErrorPolicy.from_config({"errors.retry.timeout": "1000", "errors.retry.delay.max.ms": "700"})

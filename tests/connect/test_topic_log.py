@@ -236,3 +236,29 @@ async def test_a_broker_that_dies_is_waited_for(tmp_path: Path, unique: Make) ->
                 again.stop()
     finally:
         broker.stop()
+
+
+async def test_headers_are_read_as_they_were_written(bootstrap: str, topic: str) -> None:
+    seen: list[LogRecord] = []
+    async with follow(bootstrap, topic, seen.extend) as log:
+        await log.append([(b"k", b"v")])
+        offsets = await log.append([(b"k", b"1"), (b"k", b"2")], [("a", b"1"), ("empty", b""), ("a", b"2")])
+        (partition,) = {record.partition for record in seen}
+        assert offsets == {partition: 2} and log.applied == {partition: 2}
+    plain, first, second = seen
+    assert plain.headers == () and plain.header("a") is None
+    assert first.headers == second.headers == (("a", b"1"), ("empty", b""), ("a", b"2"))
+    assert second.header("a") == b"2" and second.header("empty") == b"" and second.header("b") is None
+
+
+async def test_what_another_one_writes_can_be_waited_for(bootstrap: str, topic: str) -> None:
+    async with follow(bootstrap, topic, lambda records: None) as reader, follow(bootstrap, topic, print) as writer:
+        await reader.reached({})
+        offsets = await writer.append([(b"k", b"v")])
+        async with asyncio.timeout(20):
+            await reader.reached(offsets)
+        assert reader.applied == offsets
+        (partition,) = offsets
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await reader.reached({partition: 1_000})

@@ -7,8 +7,8 @@ from tidemill.connect.api import Plugin, PluginKind, SourceTask, Unsupported
 from tidemill.connect.unsupported import CannotRun, not_built, refuse_unsupported, without_effect
 
 ASKED = {
-    "transforms": "unwrap",
-    "predicates": "p",
+    "transforms": "unwrap,unwrap",
+    "predicates": "p,p",
     "exactly.once.support": "required",
     "transaction.boundary": "connector",
     "offsets.storage.topic": "own",
@@ -19,7 +19,8 @@ ASKED = {
 
 @pytest.mark.parametrize(("name", "value"), ASKED.items())
 def test_each_is_named(name: str, value: str) -> None:
-    assert [problem.setting for problem in not_built({name: value})] == [name]
+    types = {"transforms.unwrap.type": "Filter", "predicates.p.type": "RecordIsTombstone"}
+    assert [problem.setting for problem in not_built({name: value, **types})] == [name]
 
 
 class Options(BaseModel):
@@ -43,7 +44,7 @@ PLUGIN = Plugin(
 def test_a_configuration_is_refused_with_all_its_problems() -> None:
     with pytest.raises(CannotRun) as caught:
         refuse_unsupported(PLUGIN, ASKED | {"mask.ssn": "x"})
-    assert len(str(caught.value).splitlines()) == len(ASKED) + 1
+    assert len(str(caught.value).splitlines()) == len(ASKED) + 3  # and the two types that are missing
     refuse_unsupported(PLUGIN, {"exactly.once.support": "requested", "transaction.boundary": "poll", "transforms": " "})
 
 

@@ -136,8 +136,8 @@ async def test_choices_are_recommended() -> None:
         ({"loud": "true", "mode": "fast"}, "connector.class", "loud and fast exclude each other"),
         ({"database.port": None}, "database.port", "Null value can not be supplied as the configuration value."),
         ({"unheard.of": None}, "unheard.of", "Null value can not be supplied as the configuration value."),
-        ({"transforms": "unwrap"}, "transforms", "'transforms' is not supported yet"),
-        ({"predicates": "p"}, "predicates", "'predicates' is not supported yet"),
+        ({"transforms": "a"}, "transforms.a.type", 'Missing required configuration "transforms.a.type"'),
+        ({"predicates": "p", "predicates.p.type": "x"}, "predicates.p.type", "Class x could not be found."),
         ({"exactly.once.support": "required"}, "exactly.once.support", "not supported yet"),
         ({"transaction.boundary": "connector"}, "transaction.boundary", "not supported yet"),
         ({"offsets.storage.topic": "t"}, "offsets.storage.topic", "not supported yet"),
@@ -150,6 +150,41 @@ async def test_what_is_wrong_is_said_where_it_is_wrong(more: dict[str, str | Non
     infos = await judge(more)
     assert infos.error_count == 1, infos.problems()
     assert text in entry(infos, name).value.errors[0]
+
+
+async def test_a_chain_is_listed_as_connect_lists_it() -> None:
+    package = "org.apache.kafka.connect.transforms."
+    chain = {
+        "transforms": "a",
+        "transforms.a.type": f"{package}RegexRouter",
+        "transforms.a.regex": "x",
+        "transforms.a.replacement": "y",
+        "predicates": "p",
+        "predicates.p.type": "HasHeaderKey",
+        "predicates.p.name": "h",
+    }
+    infos = await judge(chain)
+    assert infos.error_count == 0 and infos.warning_count is None
+    assert {"Transforms: a", "Predicates: p"} <= set(infos.groups)
+    shown = {
+        info.value.name: (info.definition.type, info.definition.order_in_group, info.definition.display_name)
+        for info in infos.configs
+        if info.definition is not None and info.definition.group in ("Transforms: a", "Predicates: p")
+    }
+    assert shown == {
+        "transforms.a.type": ("CLASS", 0, "Transformation type for a"),
+        "transforms.a.plugin.version": ("STRING", 1, "Transformation version for a"),
+        "transforms.a.regex": ("STRING", 2, "regex"),
+        "transforms.a.replacement": ("STRING", 3, "replacement"),
+        "transforms.a.negate": ("BOOLEAN", 4, "negate"),
+        "transforms.a.predicate": ("STRING", 5, "predicate"),
+        "predicates.p.type": ("CLASS", 0, "Predicate type for p"),
+        "predicates.p.plugin.version": ("STRING", 1, "Predicate version for p"),
+        "predicates.p.name": ("STRING", 2, "name"),
+    }
+    assert len(entry(infos, "transforms.a.type").value.recommended_values) == 29
+    assert entry(infos, "transforms.a.negate").value.value == "false"
+    assert [entry(infos, name).value.value for name in chain] == list(chain.values())
 
 
 async def test_what_is_missing_is_said_in_connects_words() -> None:
@@ -263,6 +298,7 @@ IN_VAIN = {
     "history.file": "'history.file' has no effect: Test does not need it",
     "signal.data": "'signal.data' has no effect: Test does not need it",
     "producer.override.nonsense": "'producer.override.nonsense' has no effect: librdkafka has no such setting",
+    "transforms.a.type": "'transforms.a.type' has no effect: 'transforms' does not list 'a'",
     "value.converter.schemas.enabled": "'value.converter.schemas.enabled' has no effect: the string converter knows "
     "value.converter.converter.encoding",
 }
@@ -271,7 +307,7 @@ IN_VAIN = {
 async def test_settings_in_vain_are_warnings_in_the_answer_and_logged_once() -> None:
     subject = plugin(ignored=("history.file", "signal."))
     checker = validator()
-    config = {**GOOD, **dict.fromkeys(IN_VAIN, "x"), "transforms.a.type": "t", "value.converter": "string"}
+    config = {**GOOD, **dict.fromkeys(IN_VAIN, "x"), "value.converter": "string"}
     with capture_logs() as lines:
         for _ in range(2):
             infos = await checker.validate(subject, config)

@@ -1,6 +1,8 @@
 """A worker put together and taken apart"""
 
 import asyncio
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -12,6 +14,7 @@ import pytest
 
 from tidemill import services
 from tidemill.connect.config import parse_worker
+from tidemill.connect.group.lives import Lives
 from tidemill.connect.herder import events as e
 from tidemill.connect.worker import StartRefused, Worker, open_worker
 
@@ -162,6 +165,23 @@ async def test_the_clock_is_told_on_the_event_loop(worker: Worker, monkeypatch: 
 
     monkeypatch.setattr(worker.herder.machine, "step", listened)
     async with asyncio.timeout(30):
-        while len(heard) < 2:  # noqa: ASYNC110
+        while [kind for kind, _ in heard].count(e.Tick) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-    assert set(heard) == {(e.Tick, threading.get_ident())}
+    assert {thread for _, thread in heard} == {threading.get_ident()}
+
+
+async def test_what_a_worker_had_started_that_was_killed_with_its_guardian_ends_before_its_work_is_taken_up(
+    worker_settings: Callable[..., dict[str, str]],
+) -> None:
+    config = parse_worker(worker_settings())
+    async with open_worker(config) as worker:
+        lives = Lives.of_group(worker.cluster_id, worker.group_id)
+    before = lives.begin("w:1")
+    program = await asyncio.create_subprocess_exec("sleep", "600", env={**os.environ, **before.environ})
+    os.close(before.descriptor)
+    try:
+        async with open_worker(config):
+            assert await asyncio.wait_for(program.wait(), 10) == -signal.SIGKILL
+    finally:
+        if program.returncode is None:
+            program.kill()

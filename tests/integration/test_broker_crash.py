@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(240)]
 
@@ -41,7 +41,7 @@ class AckLog:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_acknowledged_record_is_lost_or_duplicated(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    port = free_ports(1)[0]
+    port = free_port()
     settings = {"log.segment.bytes": "262144"}
     broker = services.broker(
         "crash", tmp_path / "data", listen=f"127.0.0.1:{port}", settings=settings, log=tmp_path / "broker.log"

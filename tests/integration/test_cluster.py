@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.numbered_records import PARTITIONS, TOPIC, Writer, check, until
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(240)]
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.certificates import Authority
 from tidemill import services
 from tidemill.broker.node import CERTIFICATES_INTERVAL_S
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(240)]
 

@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -42,7 +42,7 @@ def broker(tmp_path: Path) -> Iterator[Service]:
         "offsets.topic.segment.bytes": "20000",
         "log.cleaner.min.cleanable.ratio": "0.01",
     }
-    port = free_ports(1)[0]
+    port = free_port()
     service = services.broker(
         "compacting", tmp_path / "data", listen=f"127.0.0.1:{port}", settings=settings, log=tmp_path / "broker.log"
     ).start()

@@ -137,6 +137,58 @@ def test_a_debezium_configuration_posted_unchanged_captures_the_table(
     assert tombstone is None
 
 
+CHAIN = {
+    "transforms": "after,money,route,gone",
+    "transforms.after.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
+    "transforms.after.field": "after",
+    "transforms.after.predicate": "captured",
+    "transforms.money.type": "org.apache.kafka.connect.transforms.Cast$Value",
+    "transforms.money.spec": "credit:float64",
+    "transforms.money.predicate": "captured",
+    "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+    "transforms.route.regex": "(?<server>[^.]+)\\.([^.]+)\\.(.*)",
+    "transforms.route.replacement": "${server}-flat-$3",
+    "transforms.gone.type": "org.apache.kafka.connect.transforms.Filter",
+    "transforms.gone.predicate": "tombstone",
+    "predicates": "captured,tombstone",
+    "predicates.captured.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+    "predicates.captured.pattern": ".*\\.inventory\\..*",
+    "predicates.tombstone.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
+}
+
+
+@pytest.mark.parametrize("schemas", ["false", "true"])
+def test_captured_changes_go_through_transforms(
+    tidemill_broker: "Service", tidemill_postgres: "PostgresServer", worker: "Service", schemas: str
+) -> None:
+    url, table = worker.facts["url"], f"flat_{schemas}"
+    wanted = body(tidemill_postgres)
+    wanted["name"] = table
+    wanted["config"] |= CHAIN | {
+        "table.include.list": f"inventory.{table}",
+        "slot.name": f"{table}_slot",
+        "publication.name": f"{table}_publication",
+        "value.converter.schemas.enable": schemas,
+    }
+    with psycopg.connect(tidemill_postgres.dsn, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS inventory")
+        connection.execute(f"CREATE TABLE inventory.{table} (id int PRIMARY KEY, credit numeric(10, 2))")
+        connection.execute(f"INSERT INTO inventory.{table} VALUES (1, 12.50)")
+        answer = httpx.post(f"{url}/connectors", json=wanted, timeout=60)
+        assert answer.status_code == 201, answer.text
+        topic = f"dbserver1-flat-{table}"
+        assert len(read(tidemill_broker.facts["address"], topic, 1)) == 1
+        connection.execute(f"DELETE FROM inventory.{table}")
+        connection.execute(f"INSERT INTO inventory.{table} VALUES (2, 7)")
+        events = read(tidemill_broker.facts["address"], topic, 2)
+    httpx.delete(f"{url}/connectors/{table}", timeout=60).raise_for_status()
+    assert [key for key, _ in events] == [{"id": 1}, {"id": 2}]
+    values = [value["payload"] for _, value in events] if schemas == "true" else [value for _, value in events]
+    assert values == [{"id": 1, "credit": 12.5}, {"id": 2, "credit": 7.0}]
+    if schemas == "true":
+        assert [each["type"] for each in events[0][1]["schema"]["fields"]] == ["int32", "double"]
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "complaint"),
     [

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.broker.config import RACK_AWARE
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 from tidemill.services import Cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]

@@ -7,7 +7,6 @@ group and assign for the others.
 import asyncio
 import itertools
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -21,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import services
+from tidemill.free_ports import free_port
 
 if TYPE_CHECKING:
     from tidemill.services import Service
@@ -339,9 +339,7 @@ def test_a_static_member_comes_back_without_a_rebalance(address: str, topic: str
 
 @pytest.mark.crash
 def test_a_group_goes_on_after_the_broker_was_killed(tmp_path: Path) -> None:
-    with socket.socket() as probe:  # the same port after the restart
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"  # the same after the restart
     broker = services.broker("killed", tmp_path / "data", listen=address, log=tmp_path / "broker.log").start()
     topic = f"killed-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": address})

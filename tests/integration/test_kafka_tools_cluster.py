@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from tests.integration.test_kafka_tools import CONFIGS, ELECT, REASSIGN, TOPICS, classpath, tool
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 from tidemill.services import Cluster
 
 __all__ = ["classpath"]  # a fixture

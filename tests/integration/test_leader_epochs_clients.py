@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(200)]
@@ -26,7 +26,7 @@ RECORDS = 200
 
 @pytest.fixture(params=["group", "os"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
-    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    listen = f"127.0.0.1:{free_port()}"
     settings = {"flush.policy": request.param}
     service = services.broker("epochs", tmp_path / "data", listen=listen, settings=settings, log=tmp_path / "log")
     service.start()

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(300)]

@@ -28,7 +28,7 @@ from tests.integration.test_mirror_crash import (
     wait_caught_up,
 )
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(300)]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from confluent_kafka.admin import AdminClient
 from benchmarks import peers
 from tests.certificates import Authority, Identity
 from tidemill import services
+from tidemill.free_ports import free_ports
 from tidemill.services import Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -55,14 +55,6 @@ class Stage:
         if listener == "MTLS":
             found |= {"ssl.certificate.location": str(self.alice.certificate), "ssl.key.location": str(self.alice.key)}
         return found
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from tests.integration.numbered_records import PARTITIONS, TOPIC, Writer, check, until
 from tidemill.broker import cli as broker_cli
 from tidemill.cluster.cli import app
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 from tidemill.services import ADDRESS, Service
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(240)]

@@ -142,6 +142,15 @@ class JsonConverter:
         except ImpreciseNumber:
             return self._decode_whole(data, json.loads(data, parse_float=Decimal))
 
+    def decode_exactly(self, data: bytes | None) -> tuple[Json, Schema | None]:
+        """Read what is to be written again: as `decode`, but no number without a schema is rounded."""
+        if data is None or self._schemas_enable or not self._decimal_numeric:
+            return self.decode(data)
+        try:
+            return json.loads(data, parse_float=Decimal, parse_int=_whole), None
+        except ValueError as error:
+            raise ValueError(f"not JSON: {error}") from None
+
     def _decode_whole(self, data: bytes, envelope: Any) -> tuple[Json, Schema | None]:
         if not isinstance(envelope, dict) or envelope.keys() != {"schema", "payload"}:
             raise ValueError(
@@ -164,6 +173,12 @@ class JsonConverter:
 
     def _decode_default(self, schema: Schema, default: Json) -> Json:
         return compile_decoder(schema, replace_null=self._replace_null)(default)
+
+
+def _whole(digits: str) -> int | Decimal:
+    """An integer, as a decimal where it is longer than those that can be written."""
+    number = int(digits)
+    return number if -(1 << 63) <= number < 1 << 64 else Decimal(number)
 
 
 def _read(reader: Reader, payload: Json) -> tuple[Json, Schema | None]:

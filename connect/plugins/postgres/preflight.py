@@ -39,7 +39,7 @@ def check(config: PostgresConfig) -> None:
             "start it, or correct database.hostname and database.port.",
         ) from error
     except Fatal as error:
-        raise InvalidConfig(_setting_of(error), str(error)) from error
+        raise InvalidConfig(_setting_of(error, config.dbname), str(error)) from error
     except psycopg.Error as error:
         raise InvalidConfig("database.hostname", f"The database refused a question: {one_line(error)}.") from error
 
@@ -119,6 +119,8 @@ def _is_filtered(connection: psycopg.Connection[Any], table: CatalogTable) -> bo
     return bool(row is not None and row[0])
 
 
-def _setting_of(error: Fatal) -> str:
-    text = str(error)
-    return "publication.name" if "publication" in text.lower() else "database.user"
+def _setting_of(error: Fatal, dbname: str) -> str:
+    text = str(error).lower()
+    if f'database "{dbname.lower()}" does not exist' in text:
+        return "database.dbname"
+    return "publication.name" if "publication" in text else "database.user"

@@ -31,6 +31,8 @@ def test_a_tombstone_stays_one() -> None:
 def test_refuses_what_has_no_text() -> None:
     with pytest.raises(ValueError, match="no text form"):
         StringConverter().encode(b"x", None)
+    with pytest.raises(ValueError, match="no text form: Dict key must be str"):
+        StringConverter().encode({1: 2}, None)
     with pytest.raises(ValueError, match="not text"):
         StringConverter().decode(b"\xff")
     with pytest.raises(ValueError, match="does not fit"):

@@ -16,6 +16,7 @@ class ScriptedHost:
         self.silent = False  # whether started tasks keep it to themselves
         self.hold_stops = asyncio.Event()
         self.hold_stops.set()
+        self.leases: list[float] = []
         self._events: asyncio.Queue[TaskEvent] = asyncio.Queue()
 
     async def start_task(self, spec: TaskSpec) -> None:
@@ -42,6 +43,9 @@ class ScriptedHost:
 
     async def validate(self, plugin: str, config: Mapping[str, str], *, timeout_s: float) -> tuple[SettingProblem, ...]:
         return (SettingProblem("file", f"{plugin} does not like it"),)
+
+    def lease(self, until_s: float) -> None:
+        self.leases.append(until_s)
 
     async def events(self) -> AsyncIterator[TaskEvent]:
         while True:

@@ -12,6 +12,7 @@ from tidemill.connect.herder.commands import (
     Restart,
     SetLogLevel,
     SetTarget,
+    SubmitTasks,
     decide,
     patched,
     plan_restart,
@@ -142,3 +143,26 @@ def test_a_restart_reaches_what_was_asked_for(
     request = RestartRequest(connector="c", include_tasks=include_tasks, only_failed=only_failed)
     plan = plan_restart(state, board, request)
     assert (plan.connector, plan.tasks) == (connector, tasks)
+
+
+def test_submitted_tasks_are_written_with_their_commit(state: ConfigState) -> None:
+    decision = decide(state, SubmitTasks(connector="c", tasks=({"x": "1"},), seen_offset=0))
+    assert decision.records == (
+        TaskConfig(connector="c", task=0, properties={"x": "1"}),
+        TasksCommit(connector="c", tasks=1),
+    )
+    assert decide(state, SubmitTasks(connector="c", tasks=())).records == (TasksCommit(connector="c", tasks=0),)
+
+
+def test_tasks_that_the_topic_holds_are_not_written_again(state: ConfigState) -> None:
+    assert decide(state, SubmitTasks(connector="c", tasks=({}, {}), seen_offset=0)).records == ()
+
+
+def test_tasks_of_another_configuration_or_of_a_stopped_connector_are_refused(state: ConfigState) -> None:
+    with pytest.raises(Conflict, match="stale configuration"):
+        decide(state, SubmitTasks(connector="c", tasks=({},), seen_offset=1))
+    with pytest.raises(NotFound, match="Connector none not found"):
+        decide(state, SubmitTasks(connector="none", tasks=({},)))
+    state.apply(TargetStateChange(connector="c", state=TargetState.STOPPED), 4)
+    with pytest.raises(Conflict):
+        decide(state, SubmitTasks(connector="c", tasks=({},), seen_offset=0))

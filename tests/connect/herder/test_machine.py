@@ -60,7 +60,6 @@ class World:
     config_log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     status_log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     statuses_seen: int = 0
-    superseded: bool = False
     processes: dict[TaskId, Process] = field(default_factory=dict)
     splits: list[e.SplitConnector] = field(default_factory=list)
     writes: list[e.WriteTasks] = field(default_factory=list)
@@ -100,8 +99,6 @@ class World:
                 self.status_log.append(encode_status(record))
             case e.Note():
                 self.notes.append(action)
-            case e.Superseded():
-                self.superseded = True
             case e.WakeAt() | e.SetLevel():
                 pass
 
@@ -601,42 +598,97 @@ def test_statuses_of_connectors_deleted_meanwhile_are_cleared(world: World) -> N
     assert not later.machine.board.instances("c")
 
 
-def test_of_two_workers_the_later_one_stays(world: World) -> None:
+def test_what_a_worker_that_lost_a_task_says_late_does_not_count() -> None:
+    world, later = World(), World(machine=HerderMachine("w:2"))
+    world.tell(e.Assigned(generation=1))
     create(world)
-    later = World(machine=HerderMachine("w:2"), config_log=world.config_log, status_log=world.status_log)
+    later.config_log, later.status_log = world.config_log, world.status_log
     for offset, (key, value) in enumerate(world.config_log):
         later.tell(e.ConfigSeen(record=decode_config(key, value), offset=offset))
     later.see_statuses()
-    later.tell(e.Assigned(generation=later.machine.board.generation() + 1))
-    later.settle()
-    assert not world.superseded
-    world.see_statuses()
-    assert world.superseded and not later.superseded
-    written = len(world.status_log)
-    world.tell(e.Assigned(generation=1, connectors=frozenset(), tasks=frozenset()))
+    world.tell(e.Assigned(generation=2, connectors=frozenset(), tasks=frozenset(), leads=False))
     for task in list(world.processes):
         world.exit(task, 0)
-    assert len(world.status_log) == written  # the last word is the other's
+    later.tell(e.Assigned(generation=3))
+    later.settle()
+    assert later.state("c", 0) is State.RUNNING
+    late = InstanceStatus(connector="c", task=0, state=State.UNASSIGNED, worker_id="w:1", generation=2)
+    later.status_log.append(encode_status(late))
     later.see_statuses()
-    assert later.state("c", 0) is State.RUNNING and not later.superseded
+    world.see_statuses()
+    for each in (world, later):
+        shown = each.machine.board.instance("c", 0)
+        assert shown is not None and (shown.worker_id, shown.state) == ("w:2", State.RUNNING)
+    assert decode_status(*later.status_log[-1]) == shown, "and it is not what the topic ends with"
 
 
 @pytest.mark.parametrize(
-    ("worker_id", "generation", "superseded"),
+    ("worker_id", "generation", "corrected"),
     [
         ("w:1", 1, False),  # its own
-        ("w:1", 0, False),  # its own, of an earlier life
-        ("w:1", 9, True),  # somebody else's under the same name
-        ("w:0", 2, True),
-        ("w:2", 1, True),  # started at the same moment: the greater name
-        ("w:0", 1, False),
-        ("w:2", 0, False),
+        ("w:1", 0, True),  # its own, of an earlier life
+        ("w:1", 9, False),  # of a later assignment, which this worker is about to hear of
+        ("w:2", 2, False),
+        ("w:2", 1, True),
+        ("w:2", 0, True),
     ],
 )
-def test_whose_word_counts(world: World, worker_id: str, generation: int, superseded: bool) -> None:
-    status = InstanceStatus(connector="c", task=0, state=State.RUNNING, worker_id=worker_id, generation=generation)
+def test_whose_word_is_put_right(world: World, worker_id: str, generation: int, corrected: bool) -> None:
+    create(world)
+    written = len(world.status_log)
+    status = InstanceStatus(connector="c", task=0, state=State.PAUSED, worker_id=worker_id, generation=generation)
     world.tell(e.StatusSeen(record=status))
-    assert world.superseded is superseded
+    assert (len(world.status_log) > written) is corrected
+
+
+def test_only_who_leads_clears_what_nobody_does() -> None:
+    gone = told("w:0", 7)
+    for leads, busy, cleared in ((True, False, True), (True, True, False), (False, False, False)):
+        world = World()
+        world.tell(e.Assigned(generation=1))
+        create(world)
+        others = frozenset({("c", 7)}) if busy else frozenset()
+        tasks = frozenset({ONE, TWO})
+        world.tell(e.Assigned(generation=2, connectors=frozenset({"c"}), tasks=tasks, leads=leads, busy=others))
+        world.settle()
+        world.status_log.append(encode_status(gone.record))
+        world.see_statuses()
+        world.settle()
+        assert (world.state("c", 7) is None) is cleared, (leads, busy)
+        if busy:  # until its worker is known to be gone
+            world.tell(e.Assigned(generation=3, connectors=frozenset({"c"}), tasks=tasks))
+            world.settle()
+            assert world.state("c", 7) is None
+
+
+def test_a_worker_clears_the_statuses_of_its_own_when_they_are_deleted() -> None:
+    world = World()
+    world.tell(e.Assigned(generation=1))
+    create(world)
+    world.tell(e.Assigned(generation=2, connectors=frozenset({"c"}), tasks=frozenset({ONE, TWO}), leads=False))
+    world.command(Delete(connector="c"))
+    world.settle()
+    assert not world.processes and not world.machine.board.instances("c")
+
+
+def test_tasks_that_a_worker_before_has_written_late_are_replaced(world: World) -> None:
+    create(world)
+    late: list[ConfigRecord] = [TaskConfig(connector="c", task=0, properties={"old": "1"})]
+    world.append([*late, TasksCommit(connector="c", tasks=1)])
+    world.settle()
+    assert set(world.processes) == {ONE, TWO} and "old" not in world.processes[ONE].config
+
+
+def test_a_restart_of_a_connector_reaches_only_who_has_it() -> None:
+    world = World()
+    world.tell(e.Assigned(generation=1))
+    create(world)
+    world.tell(e.Assigned(generation=2, connectors=frozenset(), tasks=frozenset({TWO}), leads=False))
+    world.settle()
+    world.command(Restart(connector="c", include_tasks=True, only_failed=False))
+    assert not world.splits and world.processes[TWO].stopping
+    world.settle()
+    assert world.state("c") is State.UNASSIGNED and world.state("c", 1) is State.RUNNING
 
 
 def told(worker_id: str, task: int | None, state: State = State.RUNNING) -> e.StatusSeen:
@@ -670,69 +722,10 @@ def test_statuses_of_tasks_that_went_while_nobody_was_there_are_cleared(world: W
     assert later.state("c", 1) is None
 
 
-def claim(life: str, generation: int = 2) -> e.StatusSeen:
-    return e.StatusSeen(record=WorkerClaim(worker_id="w:1", generation=generation, life=life, group="g"))
-
-
-@pytest.mark.parametrize("generation", [1, 2, 3])
-def test_the_last_claim_is_right_whatever_the_names_and_generations(generation: int) -> None:
-    world = World(machine=HerderMachine("w:1", life="mine"))
-    world.tell(claim("mine"))
-    world.tell(e.Assigned(generation=2))
-    world.tell(claim("mine"))  # its own, as it comes back
-    assert not world.superseded
-    world.tell(claim("another", generation))
-    assert world.superseded
+def test_claims_of_workers_of_before_are_nothing_but_a_generation(world: World) -> None:
+    world.tell(e.StatusSeen(record=WorkerClaim(worker_id="w:1", generation=7, life="another", group="g")))
     create(world)
-    assert not world.status_log and not world.processes
-
-
-def test_a_worker_overtaken_between_its_claim_and_its_start_does_nothing() -> None:
-    world = World(machine=HerderMachine("w:1", life="mine"))
-    for record in (ConnectorConfig(connector="c", properties=config()),):
-        world.append([record])
-    world.tell(claim("mine"))
-    world.tell(claim("another"))
-    world.tell(e.Assigned(generation=2))
-    assert world.superseded and not world.splits and not world.status_log
-
-
-def test_a_claim_is_above_everything_that_was_said() -> None:
-    machine = HerderMachine("w:1", life="mine")
-    machine.step(claim("before", 7))
-    mine = machine.claim("g")
-    assert (mine.worker_id, mine.generation, mine.life, mine.group) == ("w:1", 8, "mine", "g")
-    machine.step(e.StatusSeen(record=mine))
-    assert machine.holds(mine)
-
-
-@pytest.mark.parametrize(("worker_id", "life"), [("w:2", "faster"), ("w:1", "faster")])
-@pytest.mark.parametrize("generation", [1, 2])
-def test_of_two_that_start_at_the_same_moment_one_stays(worker_id: str, life: str, generation: int) -> None:
-    """The other one claimed first, began and said something before it heard of this one."""
-    first = WorkerClaim(worker_id=worker_id, generation=generation, life=life, group="g")
-    status = InstanceStatus(connector="c", task=None, state=State.RUNNING, worker_id=worker_id, generation=generation)
-    machine = HerderMachine("w:1", life="mine")
-    mine = machine.claim("g")
-    for record in (first, mine):
-        machine.step(e.StatusSeen(record=record))
-    assert not machine.holds(mine)
-    again = machine.claim("g")
-    machine.step(e.StatusSeen(record=again))
-    assert machine.holds(again)
-    machine.step(e.Assigned(generation=again.generation))
-    machine.step(e.StatusSeen(record=status))
-    assert not machine.superseded
-
-
-def test_who_was_overtaken_does_not_claim_again() -> None:
-    machine = HerderMachine("w:1", life="mine")
-    mine = machine.claim("g")
-    machine.step(e.StatusSeen(record=mine))
-    machine.step(claim("faster", mine.generation + 1))
-    assert machine.holds(mine)
-    machine.step(e.Assigned(generation=mine.generation))
-    assert machine.superseded
+    assert world.machine.board.generation == 7 and set(world.processes) == {ONE, TWO}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tidemill.connect.herder.commands import (
     SetLogLevel,
     SetTarget,
 )
-from tidemill.connect.herder.service import Herder, Superseded, Surroundings, off_loop, split
+from tidemill.connect.herder.service import Herder, Surroundings, off_loop, split
 from tidemill.connect.loader import Plugins
 from tidemill.connect.stores import (
     ConfigRecord,
@@ -42,6 +42,7 @@ from tidemill.connect.stores import (
 )
 from tidemill.connect.task_spec import TaskExited, TaskFailed, TaskId, TaskStarted
 from tidemill.connect.topic_log import TopicLogError, ensure_topic
+from tidemill.connect.worker import group_settings
 from tidemill.core.runtime.clock import ManualClock
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -115,6 +116,7 @@ def open_bench(worker_settings: Settings) -> Callable[..., Any]:
             clock=clock,
             alarm=lambda name, at_ms, callback: alarms.__setitem__(name, (at_ms, callback)),
             set_level=lambda logger, level: levels.append((logger, level)),
+            group=group_settings(config, worker_id),
         )
         async with Herder(around) as herder:
             yield Bench(herder, host, clock, alarms, levels)
@@ -239,7 +241,11 @@ async def test_tasks_their_topic_does_not_take_fail_the_connector(open_bench: An
         await bench.until(lambda: bench.state() is State.RUNNING and bench.state(0) is State.RUNNING)
 
 
-@pytest.mark.parametrize("asked", [{"secret": "${file:/x:pw}"}, {"transforms": "unwrap"}], ids=["secret", "transforms"])
+@pytest.mark.parametrize(
+    "asked",
+    [{"secret": "${file:/x:pw}"}, {"transforms": "unwrap", "transforms.unwrap.type": "no.Such"}],
+    ids=["secret", "transforms"],
+)
 async def test_a_connector_another_worker_took_in_is_not_run_without_what_it_asks_for(
     open_bench: Any, worker_settings: Settings, asked: dict[str, str]
 ) -> None:
@@ -257,8 +263,7 @@ async def test_a_connector_another_worker_took_in_is_not_run_without_what_it_ask
     async with open_bench(settings) as bench:
         await bench.until(lambda: bench.state() is bench.state(0) is State.FAILED)
         assert not bench.host.calls
-        (name,) = asked
-        assert f"'{name}' " in trace(bench) and "Traceback" not in trace(bench)
+        assert list(asked)[-1] in trace(bench) and "Traceback" not in trace(bench)
 
 
 async def test_a_plugin_that_cannot_be_split_is_a_failed_connector(open_bench: Any) -> None:
@@ -267,6 +272,7 @@ async def test_a_plugin_that_cannot_be_split_is_a_failed_connector(open_bench: A
         await bench.until(lambda: bench.state() is State.FAILED)
         await bench.herder.command(Configure(connector="c", config={"connector.class": "Gone"}))
         await bench.until(lambda: "Gone" in (bench.herder.machine.board.instance("c").trace or ""))
+        assert "Traceback" not in bench.herder.machine.board.instance("c").trace
         await bench.herder.command(Configure(connector="c", config=config()))
         await bench.until(lambda: bench.state() is State.RUNNING and bench.state(0) is State.RUNNING)
 
@@ -287,15 +293,16 @@ async def test_leaving_stops_tasks_and_says_so_to_the_next(open_bench: Any, work
     async with open_bench(settings) as bench:
         await bench.herder.command(Create(connector="c", config=config(parts="3")))
         await bench.until(lambda: bench.state(2) is State.RUNNING)
+        before = bench.herder.machine.board.generation
     assert not bench.host.running
     assert [bench.host.calls.count(f"stop c-{task}") for task in range(3)] == [1, 1, 1]
     async with open_bench(settings) as later:
         seen = later.herder.machine.board
-        assert seen.generation() >= 1
+        assert seen.generation >= before >= 1
         await later.until(lambda: later.state(2) is State.RUNNING)
-        assert {status.generation for status in seen.every()} == {2}
-        # It computed the same tasks, so nothing was written again.
-        assert later.herder.machine.state.end_offset == bench.herder.machine.state.end_offset
+        assert all(status.generation > before for status in seen.every())
+        # It computed the same tasks, so nothing was written again but the record that it takes office with.
+        assert later.herder.machine.state.end_offset <= bench.herder.machine.state.end_offset + 1
 
 
 async def test_only_so_many_processes_start_at_a_time(open_bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,41 +333,6 @@ async def test_a_task_stopped_before_its_turn_is_never_started(
         await bench.herder.command(Delete(connector="c"))
         await bench.until(lambda: not bench.herder.machine.runs)
         assert [call for call in bench.host.calls if call.startswith("start")] == ["start c-0"]
-
-
-@pytest.mark.parametrize("worker_id", ["w:2", "w:1"], ids=["another-name", "the-same-name"])
-async def test_a_second_worker_of_the_group_takes_over(
-    open_bench: Any, worker_settings: Settings, worker_id: str
-) -> None:
-    settings = worker_settings()
-    running = asyncio.Event()
-
-    async def first_life() -> None:
-        async with open_bench(settings) as first:
-            await first.herder.command(Create(connector="c", config=config()))
-            await first.until(lambda: first.state(0) is State.RUNNING)
-            running.set()
-            await asyncio.Event().wait()
-
-    first = asyncio.create_task(first_life())
-    await asyncio.wait_for(running.wait(), 30)
-    async with open_bench(settings, worker_id=worker_id) as bench:
-        with pytest.raises(BaseExceptionGroup) as caught:
-            await asyncio.wait_for(first, 30)
-        assert caught.group_contains(Superseded, match=f"another worker .{worker_id}, generation 2. has taken over")
-        await bench.until(lambda: bench.herder.machine.board.instance("c", 0).generation == 2)
-        status = bench.herder.machine.board.instance("c", 0)
-        assert status is not None and status.worker_id == worker_id
-
-
-async def test_a_worker_that_has_nothing_to_run_notices_the_next_one_too(
-    open_bench: Any, worker_settings: Settings
-) -> None:
-    settings = worker_settings()
-    with pytest.raises(BaseExceptionGroup) as caught:
-        async with open_bench(settings), open_bench(settings):
-            await asyncio.wait_for(asyncio.Event().wait(), 20)
-    assert caught.group_contains(Superseded, match="generation 2")
 
 
 async def test_topic_creation_switched_off_is_kept_from_tasks(open_bench: Any, worker_settings: Settings) -> None:
@@ -428,14 +400,13 @@ async def test_a_cluster_that_goes_away_is_an_error_and_no_end(
             broker.kill()
             with pytest.raises(TopicLogError):
                 await bench.herder.command(SetTarget(connector="c", target=TargetState.PAUSED))
-            for _ in range(2):  # its status cannot be written now
-                await bench.until(lambda: ONE in bench.host.running)
-                bench.host.exit(ONE, -9, "killed")
+            bench.host.exit(ONE, -9, "killed")  # its status cannot be written now
             await bench.until(lambda: bench.herder.health == "unhealthy")
             broker = services.broker("b", tmp_path / "data", listen=address, log=tmp_path / "broker.log")
             await asyncio.to_thread(broker.start)
-            await bench.until(lambda: bench.state(0) is State.RESTARTING, timeout_s=30)
-            await bench.until(lambda: bench.herder.health == "healthy")
+            await bench.until(lambda: bench.herder.health == "healthy", timeout_s=30)
+            # Whether its lease has ended meanwhile or not, what was said last is what is.
+            await bench.until(lambda: ONE in bench.host.running and bench.state(0) is State.RUNNING, timeout_s=30)
     finally:
         broker.stop()
 

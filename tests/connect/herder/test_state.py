@@ -138,11 +138,12 @@ def status(task_number: int | None, state: State = State.RUNNING, generation: in
 
 def test_the_board_keeps_the_last_word() -> None:
     board = StatusBoard()
-    for record in (status(None), status(0), status(0, State.FAILED, generation=4), None):
+    late = status(0, State.UNASSIGNED, generation=3)  # of a worker that had lost the task by then
+    for record in (status(None), status(0), status(0, State.FAILED, generation=4), None, late):
         board.apply(record)
     last = board.instance("c", 0)
     assert last is not None and last.state is State.FAILED
-    assert len(board.instances("c")) == 2 and board.generation() == 4
+    assert len(board.instances("c")) == 2 and board.generation == 4
     board.apply(InstanceGone(connector="c", task=0))
     assert board.instance("c", 0) is None and len(board.every()) == 1
 

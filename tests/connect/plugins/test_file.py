@@ -83,6 +83,26 @@ def test_a_file_is_followed_as_it_grows(path: Path) -> None:
     task.stop()
 
 
+def test_a_file_that_rests_is_only_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(path, b"one\nrest")
+    task = source(path)
+    assert poll(task) == ["one"]
+    assert poll(task) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", None)
+        assert [poll(task) for _ in range(3)] == [[], [], []]
+    append(path, b" of it\n")
+    assert poll(task) == ["rest of it"]
+    assert poll(task) == []
+    path.write_bytes(b"new\n")
+    assert poll(task) + poll(task) == ["new"], "truncated"
+    assert poll(task) == []
+    path.unlink()
+    assert poll(task) == []
+    path.write_bytes(b"as\n\n")
+    assert poll(task) + poll(task) == ["as", ""], "another one"
+
+
 def test_reading_goes_on_from_the_stored_position(path: Path) -> None:
     append(path, b"one\ntwo\nthree\n")
     assert poll(source(path, at=4)) == ["two", "three"]

@@ -259,3 +259,7 @@ def test_the_real_job_killed_twice_still_makes_the_tables_equal(tidemill_broker:
     finally:
         running.stop()
     assert running.error is None
+
+
+def test_transforms_are_refused_because_no_record_passes() -> None:
+    assert [name for name, _ in spark.spark_sink.refusals({"transforms": "a", "topics": "t"})] == ["transforms"]

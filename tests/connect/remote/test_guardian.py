@@ -35,9 +35,11 @@ def worker(tmp_path: Path) -> Iterator[tuple[list[subprocess.Popen[bytes]], Path
         each.wait()
 
 
-def start(worker: tuple[list[subprocess.Popen[bytes]], Path], mode: str) -> tuple[subprocess.Popen[bytes], list[int]]:
+def start(
+    worker: tuple[list[subprocess.Popen[bytes]], Path], mode: str, *more: str
+) -> tuple[subprocess.Popen[bytes], list[int]]:
     started, pid_file = worker
-    command = [sys.executable, str(HERE / "worker_program.py"), mode, str(pid_file)]
+    command = [sys.executable, str(HERE / "worker_program.py"), mode, str(pid_file), *more]
     process = subprocess.Popen(command, env={**os.environ, **FOLDER}, stdout=subprocess.DEVNULL)
     started.append(process)
     until(pid_file.exists)
@@ -80,6 +82,21 @@ def test_everything_dies_with_a_stopped_worker(worker: tuple[list[subprocess.Pop
     process.send_signal(signal.SIGINT)
     process.wait(DEADLINE_S)
     until(lambda: not any(alive(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("mode", ["family", "hold_the_interpreter"])
+def test_tasks_end_with_the_lease_of_a_worker_that_stands_still(
+    worker: tuple[list[subprocess.Popen[bytes]], Path], mode: str
+) -> None:
+    process, pids = start(worker, mode, "2.0")
+    begun = time.monotonic()
+    until(lambda: time.monotonic() > begun + 3.0)
+    assert all(alive(pid) for pid in pids), "the worker renews its lease"
+    process.send_signal(signal.SIGSTOP)
+    took_s = until(lambda: not any(alive(pid) for pid in pids))
+    assert took_s > 1.0, "not before its end"
+    process.send_signal(signal.SIGCONT)
+    assert process.poll() is None
 
 
 def test_a_signal_to_the_whole_service_is_left_to_the_worker(

@@ -57,6 +57,50 @@ def test_a_plugin_is_imported_once(forking: World) -> None:
     assert forking.tell(n.Wanted(4, B)) == [n.ForkNursery(-2, B)]
 
 
+@pytest.fixture
+def leased(world: World) -> World:
+    """A nursery has forked 1, which is leased, and 2, which is not; the lease ends at 10."""
+    world.tell(n.Leased(10.0))
+    world.tell(n.Wanted(1, A, leased=True))
+    world.tell(n.Wanted(2, A))
+    assert world.tell(n.Ready(-1)) == [n.Fork(-1, 1), n.Fork(-1, 2)]
+    return world
+
+
+def test_what_is_leased_ends_with_the_lease(leased: World) -> None:
+    assert leased.machine.lease_end == 10.0
+    assert leased.wait(9.9) == []
+    assert leased.wait(0.1) == [n.Kill(-1, 1)]
+    assert leased.machine.lease_end is None, "nothing is left to wait for"
+    assert leased.tell(n.Died(1, n.KILLED)) == [n.TellDied(1, n.KILLED, n.LEASE_OVER)]
+
+
+def test_a_lease_is_renewed_and_taken_away(leased: World) -> None:
+    leased.wait(9.9)
+    leased.tell(n.Leased(20.0))
+    assert leased.wait(5.0) == []
+    assert leased.tell(n.Leased(0.0)) == [n.Kill(-1, 1)]
+
+
+def test_nothing_leased_starts_without_a_lease(leased: World) -> None:
+    leased.wait(11.0)
+    assert leased.tell(n.Wanted(3, A, leased=True)) == [n.TellDied(3, n.KILLED, n.LEASE_OVER)]
+    assert leased.tell(n.Wanted(4, A)) == [n.Fork(-1, 4)], "a preflight needs none"
+
+
+def test_what_waits_for_its_nursery_is_not_forked_after_the_lease(world: World) -> None:
+    world.tell(n.Leased(1.0))
+    world.tell(n.Wanted(1, A, leased=True))
+    assert world.wait(1.0) == [n.TellDied(1, n.KILLED, n.LEASE_OVER)]
+    assert world.tell(n.Ready(-1)) == []
+
+
+def test_without_a_word_of_a_lease_there_is_no_end(world: World) -> None:
+    world.tell(n.Wanted(1, A, leased=True))
+    world.tell(n.Ready(-1))
+    assert world.machine.lease_end is None and n.Kill(-1, 1) not in world.wait(1e9)
+
+
 def test_an_end_is_told_once(forking: World) -> None:
     assert forking.tell(n.Died(1, 256)) == [n.TellDied(1, 256)]
     assert forking.tell(n.Died(1, 256)) == []

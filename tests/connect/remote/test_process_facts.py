@@ -14,6 +14,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux'
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+def family(table: facts.ProcessTable, root: int) -> facts.FamilyFacts | None:
+    return facts.family_facts(table, facts.children_of(table), root)
+
+
 def test_this_process() -> None:
     before = facts.process_table()[os.getpid()]
     ballast = b"x" * (64 << 20)
@@ -27,13 +31,13 @@ def test_this_process() -> None:
 
 
 def test_a_process_that_is_gone() -> None:
-    assert facts.family_facts(facts.process_table(), 2**22 + 1) is None
+    assert family(facts.process_table(), 2**22 + 1) is None
 
 
 def test_children_count() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        family = facts.family_facts(facts.process_table(), os.getpid())
-        assert family is not None and {os.getpid(), child.pid} <= set(family.pids)
+        found = family(facts.process_table(), os.getpid())
+        assert found is not None and {os.getpid(), child.pid} <= set(found.pids)
         child.communicate()
 
 
@@ -45,7 +49,7 @@ def test_a_family_is_all_that_descends() -> None:
         7: facts.ProcessEntry(6, 30, 0.25),
         8: facts.ProcessEntry(1, 5_000, 9.0),
     }
-    assert facts.family_facts(table, 5) == facts.FamilyFacts(pids=(5, 6, 7), rss_bytes=60, cpu_s=1.0)
+    assert family(table, 5) == facts.FamilyFacts(pids=(5, 6, 7), rss_bytes=60, cpu_s=1.0)
 
 
 def test_shared_pages_count_once() -> None:

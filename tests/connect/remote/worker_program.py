@@ -7,14 +7,23 @@ import sys
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.task_spec import TaskId, TaskSpec
+from tidemill.core.runtime.clock import seconds_since_boot
 
 # Whoever was started in the background of a script ignores it, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-async def main(mode: str, pid_file: str) -> None:
+async def renew(host: TaskHost, lease_s: float) -> None:
+    while True:
+        host.lease(seconds_since_boot() + lease_s)
+        await asyncio.sleep(lease_s / 10)
+
+
+async def main(mode: str, pid_file: str, lease_s: float = 0.0) -> None:
     text = ConverterSpec(kind="string")
-    async with TaskHost() as host:
+    async with TaskHost() as host, asyncio.TaskGroup() as tasks:
+        if lease_s:
+            tasks.create_task(renew(host, lease_s))
         await host.start_task(
             TaskSpec(
                 task=TaskId("doomed", 0),
@@ -33,4 +42,4 @@ async def main(mode: str, pid_file: str) -> None:
             print(event, flush=True)
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2]))
+asyncio.run(main(sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])))

@@ -161,3 +161,36 @@ def test_a_call_that_does_not_return_is_told_with_the_place_it_is_at() -> None:
     assert problem.message.startswith("poll() of the plugin has not returned")
     assert "in poll_a_database, called from test_control.py:" in problem.message
     assert subject.current_problem() is None
+
+
+def news_after(subject: TaskControl, interval_s: float) -> float:
+    """How long the reporter waits, seconds."""
+    begun = time.monotonic()
+    subject.wait_for_news(interval_s)
+    return time.monotonic() - begun
+
+
+def test_what_is_said_wakes_the_reporter_and_only_time_that_matters_does() -> None:
+    subject = TaskControl(lambda news: None, clock=ManualClock(0))
+    subject.report({"lag": 1})
+    assert news_after(subject, 100) < 10, "it was said before"
+    threading.Timer(0.05, lambda: subject.problem("job", "away")).start()
+    assert news_after(subject, 100) < 10
+    assert news_after(subject, 0.01) < 2, "a problem may fade at any time"
+    subject.problem("job", None)
+    assert news_after(subject, 100) < 10
+
+
+def test_a_call_that_does_not_return_is_told_within_five_seconds() -> None:
+    """The wait is never longer than until a call, of now or the next one, has to be told of."""
+    clock = ManualClock(0)
+    subject = TaskControl(lambda news: None, clock=clock)
+    assert subject.quiet_s(2.0) == 5.0
+    with subject.calling("poll"):
+        assert subject.quiet_s(2.0) == 5.0
+        clock.advance(4_000)
+        assert subject.quiet_s(2.0) == 1.0
+        clock.advance(1_000)
+        assert subject.quiet_s(2.0) == 2.0, "it is told, and where it is may change"
+    with subject.calling("put", 30.0):
+        assert subject.quiet_s(2.0) == 5.0, "a poll may follow it at once"

@@ -49,6 +49,12 @@ def work(
     return start
 
 
+def test_a_job_has_no_records_to_transform(run: Callable[..., Loop], spec: Callable[..., TaskSpec]) -> None:
+    loop = run(JobRunner, plugin(Shift, PluginKind.SINK), spec("p", {"transforms": "a"}))
+    until(lambda: loop.ended, "the end")
+    assert "remove 'transforms'" in str(loop.error)
+
+
 def test_a_job_runs_until_it_is_stopped(work: Callable[..., Any]) -> None:
     loop, runs = work()
     until(lambda: runs, "the run")

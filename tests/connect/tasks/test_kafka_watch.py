@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer
 from tests.connect.tasks.conftest import Cluster, until
 from tidemill.connect.problem import Problem
 from tidemill.connect.tasks.control import TaskControl
-from tidemill.connect.tasks.kafka_watch import AsksForTopics, KafkaWatch
+from tidemill.connect.tasks.kafka_watch import TOPICS_PER_ROUND, AsksForTopics, KafkaWatch
 
 pytestmark = pytest.mark.integration
 
@@ -62,6 +62,19 @@ def test_all_topics_have_their_turn(
     topics = [cluster.create(unique("t")) for _ in range(7)]
     control = watch(consumer(cluster.bootstrap), cluster.bootstrap, *topics, unique("missing"))
     until(lambda: "topic missing" in said(control), "the problem")
+
+
+def test_topics_have_their_turn_however_many_there_are() -> None:
+    names = [f"t{number}" for number in range(TOPICS_PER_ROUND + 2)]
+    subject = KafkaWatch(
+        Producer({"bootstrap.servers": NOWHERE}), TaskControl(lambda news: None), NOWHERE, lambda: names
+    )
+    assert subject.chosen() == names[:TOPICS_PER_ROUND]
+    assert subject.chosen() == [*names[TOPICS_PER_ROUND:], *names[: TOPICS_PER_ROUND - 2]]
+    del names[3:]
+    assert sorted(subject.chosen()) == names
+    names.clear()
+    assert subject.chosen() == []
 
 
 def test_what_is_over_with_the_watch_is_no_problem(cluster: Cluster, unique: Callable[[str], str]) -> None:

@@ -20,11 +20,13 @@ from tidemill.connect.api import (
     SinkTask,
     TaskContext,
 )
+from tidemill.connect.sdk import transform
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import dead_letters, sessions, sink
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.control import News
 from tidemill.connect.tasks.sink import SinkRunner
+from tidemill.connect.transforms import registry
 
 pytestmark = pytest.mark.integration
 
@@ -336,6 +338,18 @@ def test_a_task_that_starts_paused_reads_nothing(fill: Callable[..., Loop], clus
     loop.stop()
 
 
+def test_what_a_lost_session_had_read_is_not_counted_as_under_way(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    cluster.produce(topic, (None, "1"), (None, "2"))
+    target = Target(put=[NotConnected("the target is away")])
+    loop = fill(target, topic)
+    until(lambda: target.values == [1, 2], "the records")
+    loop.stop()
+    assert loop.fact("sink-record-read-total") == 4 and loop.fact("sink-record-send-total") == 2
+    assert loop.fact("sink-record-active-count") == 0
+
+
 def test_the_target_knows_better_where_to_start(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
     cluster.produce(topic, *((None, str(n)) for n in range(5)))
     target = Target()
@@ -372,6 +386,75 @@ def test_two_tasks_share_the_partitions(
 # ---------------------------------------------------------------- bad records
 
 DEAD = "errors.deadletterqueue."
+
+CHAIN = {
+    "transforms": "d,r,c",
+    "transforms.d.type": "Filter",
+    "transforms.d.predicate": "p",
+    "predicates": "p",
+    "predicates.p.type": "RecordIsTombstone",
+    "transforms.r.type": "RegexRouter",
+    "transforms.r.regex": "(.*)",
+    "transforms.r.replacement": "to-$1",
+    "transforms.c.type": "Cast$Value",
+    "transforms.c.spec": "n:int8",
+}
+
+
+def test_records_pass_through_transforms_and_offsets_stand_for_all(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    cluster.produce(topic, ("a", b'{"n":"1"}'), ("b", b'{"n":"x"}'), ("c", None), ("d", b'{"n":2.5}'))
+    target = Target()
+    errors = {"errors.tolerance": "all", f"{DEAD}topic.name": f"dlq-{topic}", f"{DEAD}context.headers.enable": "true"}
+    loop = fill(target, topic, {**CHAIN, **errors}, name=f"s-{topic}")
+    until(lambda: len(target.stored) == 2, "the records")
+    loop.stop()
+    assert [(each.topic, each.key, each.value) for each in target.stored] == [
+        (f"to-{topic}", "a", {"n": 1}),
+        (f"to-{topic}", "d", {"n": 2}),
+    ]
+    assert cluster.committed(f"connect-s-{topic}", topic) == 4
+    assert loop.fact("sink-record-active-count") == 0 and loop.fact("total-records-skipped") == 1
+    [dead] = cluster.read(f"dlq-{topic}")
+    story = dict(dead.headers() or ())
+    assert (dead.key(), dead.value()) == (b"b", b'{"n":"x"}')
+    assert story["__connect.errors.stage"] == b"TRANSFORMATION"
+    assert story["__connect.errors.class.name"] == b"org.apache.kafka.connect.transforms.Cast$Value"
+    assert story["__connect.errors.topic"] == topic.encode()
+
+
+@pytest.mark.parametrize("away", ["transform", "target"])
+def test_a_record_is_left_out_once_however_often_its_batch_comes(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    absences = [NotConnected("away")] * 3
+    tries = iter([*absences, *[None] * 100] if away == "transform" else [None] * 100)
+
+    @transform("look up", version="1.0")
+    def look_up(records: list[Record]) -> list[Record]:
+        if (absence := next(tries)) is not None:
+            raise absence
+        return records
+
+    monkeypatch.setattr(registry, "installed_transforms", lambda: (look_up,))
+    cluster.produce(topic, ("a", b"1"), ("b", b"no json"), ("c", b"3"))
+    target = Target() if away == "transform" else Target(put=absences)
+    errors = {"errors.tolerance": "all", f"{DEAD}topic.name": f"dlq-{topic}"}
+    config = {"transforms": "l", "transforms.l.type": "look up", **errors}
+    loop = fill(target, topic, config, name=f"s-{topic}")
+    until(lambda: target.values == [1, 3], "the records")
+    loop.stop()
+    assert [each.value() for each in cluster.read(f"dlq-{topic}")] == [b"no json"]
+    assert cluster.committed(f"connect-s-{topic}", topic) == 3
+    assert loop.fact("total-records-skipped") == 1
+
+
+def test_without_tolerance_a_transform_fails_the_task(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
+    cluster.produce(topic, ("b", b'{"n":"x"}'))
+    loop = fill(Target(), topic, CHAIN)
+    until(lambda: loop.ended, "the end")
+    assert f"TRANSFORMATION: record 0 of {topic}-0 cannot be processed" in str(loop.error)
 
 
 def test_a_bad_record_fails_the_task_by_default(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:

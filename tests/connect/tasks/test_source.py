@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
 from tidemill.connect.api import (
+    ConverterSpec,
     EncodedBatch,
     EndOfInput,
     Fatal,
@@ -22,11 +23,13 @@ from tidemill.connect.api import (
     SourceTask,
     TaskContext,
 )
+from tidemill.connect.sdk import transform
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import sessions, source
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.control import News
 from tidemill.connect.tasks.source import SourceRunner
+from tidemill.connect.transforms import registry
 
 pytestmark = pytest.mark.integration
 
@@ -206,6 +209,70 @@ def test_encoded_batches_go_through_untouched(
     assert messages[0].headers() is None
 
 
+ROUTE = {"transforms.r.type": "RegexRouter", "transforms.r.regex": "(.*)-raw", "transforms.r.replacement": "$1"}
+DROP = {
+    "transforms.d.type": "Filter",
+    "transforms.d.predicate": "p",
+    "predicates": "p",
+    "predicates.p.type": "RecordIsTombstone",
+}
+ADD = {"transforms.a.type": "InsertField$Value", "transforms.a.static.field": "s", "transforms.a.static.value": "x"}
+
+
+def test_encoded_batches_go_through_transforms(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    values = [b'{"n": 1.10}', None, b'{"n": 2}']
+    script = Script([encoded(f"{topic}-raw", values, 3), encoded(f"{topic}-raw", [None], 4)])
+    loop = play(script, {"transforms": "d,r", **ROUTE, **DROP})
+    until(lambda: script.committed_offsets[-1:] == [{"next": 4}], "the commit, also of what was left out")
+    loop.stop()
+    assert loop.error is None and cluster.values(topic) == [values[0], values[2]]  # the same bytes
+    assert loop.fact("source-record-write-total") == 2 and loop.fact("source-record-poll-total") == 4
+
+
+def test_encoded_values_are_read_for_a_transform_that_uses_them(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    exact = ConverterSpec(kind="json", options={"schemas.enable": "false", "decimal.format": "NUMERIC"})
+    script = Script([encoded(topic, [b'{"n": 1.10, "l": 123456789012345678901234567890}', None], 2)])
+    loop = play(script, {"transforms": "a", **ADD}, value_converter=exact)
+    until(lambda: script.committed_offsets[-1:] == [{"next": 2}], "the commit")
+    loop.stop()
+    assert cluster.values(topic) == [b'{"n":1.10,"l":123456789012345678901234567890,"s":"x"}', None]
+
+
+def test_records_go_through_transforms_and_their_offsets_stand_for_what_was_left_out(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    gone = Record(topic=f"{topic}-raw", value=None, partition=PARTITION, offset={"next": 2})
+    kept = Record(topic=f"{topic}-raw", value={"n": 1}, partition=PARTITION, offset={"next": 1})
+    script = Script([kept, gone])
+    loop = play(script, {"transforms": "r,a,d", **ROUTE, **ADD, **DROP})
+    until(lambda: script.committed_offsets[-1:] == [{"next": 2}], "the commit")
+    loop.stop()
+    assert cluster.values(topic) == [b'{"n":1,"s":"x"}']
+
+
+def test_a_record_a_transform_cannot_do_with_is_for_the_error_policy(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    batch = encoded(topic, [b'{"n":1}', b"[]", b"rubbish"], 3)
+    loop = play(Script([batch]), {"transforms": "a", **ADD})
+    until(lambda: loop.ended, "the end")
+    name = "org.apache.kafka.connect.transforms.InsertField$Value"
+    assert str(loop.error).startswith(f"TRANSFORMATION for topic {topic}: a ({name}): ")
+    script = Script([batch])
+    loop = play(script, {"transforms": "a", **ADD, "errors.tolerance": "all"})
+    until(lambda: script.committed_offsets[-1:] == [{"next": 3}], "the commit")
+    loop.stop()
+    assert cluster.values(topic) == [b'{"n":1,"s":"x"}'] and loop.fact("total-records-skipped") == 2
+
+
 def test_records_carry_headers_timestamps_and_partitions(
     play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
 ) -> None:
@@ -277,6 +344,93 @@ def test_absence_starts_a_new_session_from_the_stored_offsets(
     assert (script.lives, script.stops) == (3, 3)
     assert loop.news == [News.STARTED]
     assert loop.control.current_problem() is None
+
+
+def change(after: str, operation: str = "c") -> bytes:
+    return (
+        b'{"before":null,"after":%b,"source":{"lsn":7},"transaction":null,"op":"%b","ts_ms":1,"ts_us":1,"ts_ns":1}'
+        % (after.encode(), operation.encode())
+    )
+
+
+def test_changes_of_a_batch_are_unwrapped_and_its_offset_stands_for_all(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("t")
+    batches = [
+        encoded(topic, [change('{"n":1}'), None, change('{"n":2}')], 1),
+        encoded(topic, [change("null", "t"), None], 2),
+        encoded(topic, [change('{"n":3}'), b'{"before":null}'], 3),  # the second has to be read
+    ]
+    script = Script(*[[each] for each in batches])
+    config = {
+        "transforms": "u",
+        "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.u.add.fields": "op",
+        "value.converter.schemas.enable": "false",
+    }
+    loop = play(script, config)
+    until(lambda: script.committed_offsets[-1:] == [{"next": 3}], "the commit")
+    loop.stop()
+    assert loop.error is None
+    assert cluster.values(topic) == [
+        b'{"n":1,"__op":"c"}',
+        b'{"n":2,"__op":"c"}',
+        b'{"n":3,"__op":"c"}',
+        b'{"before":null}',
+    ]
+    assert loop.fact("source-record-poll-total") == 7
+
+
+def test_absence_of_what_a_transform_needs_is_over_only_when_records_pass_it(
+    play: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = iter(range(1, 100))
+
+    @transform("look up", version="1.0")
+    def look_up(record: Record) -> Record:
+        if (attempt := next(tries)) < 4:
+            raise NotConnected(f"the catalog is away, {attempt}")
+        return record
+
+    monkeypatch.setattr(registry, "installed_transforms", lambda: (look_up,))
+    monkeypatch.setattr(sessions, "Backoff", lambda: Backoff(0.01, 0.01))
+    topic = unique("t")
+    script = Script(*[[], numbers(topic, 0, 1)] * 4)
+    with capture_logs() as lines:
+        loop = play(script, {"transforms": "l", "transforms.l.type": "look up"})
+        until(lambda: script.committed_offsets[-1:] == [{"next": 1}], "the commit")
+        loop.stop()
+    assert loop.error is None and cluster.values(topic) == [b"0"] and script.lives == 4
+    assert [line["event"] for line in lines].count("connected again") == 1
+
+
+def test_a_transform_that_does_not_return_is_told(
+    play: Callable[..., Loop], unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    @transform("stuck", version="1.0")
+    def stuck(record: Record) -> Record:
+        over.wait(30)
+        return record
+
+    monkeypatch.setattr(registry, "installed_transforms", lambda: (stuck,))
+    monkeypatch.setattr(source, "TRANSFORMING_PATIENCE_S", 0.1)
+    loop = play(Script(numbers(unique("t"), 0, 1)), {"transforms": "s", "transforms.s.type": "stuck"})
+    try:
+        until(lambda: "apply() of a transform has not returned" in _told(loop), "the problem")
+        assert "in stuck" in _told(loop)
+    finally:
+        over.set()
+    until(lambda: not _told(loop), "its end")
+    loop.stop()
+    assert loop.error is None
+
+
+def _told(loop: Loop) -> str:
+    problem = loop.control.current_problem()
+    return "" if problem is None else problem.message
 
 
 def test_retry_calls_again_on_the_same_object(

@@ -1,5 +1,7 @@
 """Offsets never pass what is not acknowledged, and all of them get stored in the end"""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -292,3 +294,29 @@ def test_offsets_are_safe_and_complete(script: list[object]) -> None:
     last = {owner: token for token, owner, safe in runs if owner is not None and safe}
     assert stored == last == told
     assert Drained() in ending
+
+
+def test_what_follows_in_vain_takes_no_memory() -> None:
+    """A filter leaves nothing of what is read while one record waits for its acknowledgement."""
+    subject = machine()
+    subject.step(polled(0))
+    tracemalloc.start()
+    for token in range(1, 20_001):
+        subject.step(polled(token, records=0, size=0))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100_000
+    assert flushed(subject, 1000) == {}
+    subject.step(Delivered(token=0, records=1))
+    assert flushed(subject, 2000) == {b"p": 20_000}
+
+
+def test_what_follows_in_vain_does_not_pass_a_run_without_a_partition() -> None:
+    subject = machine()
+    subject.step(polled(0))
+    subject.step(polled(1, None))
+    subject.step(polled(2, records=0, size=0))
+    subject.step(Delivered(token=0, records=1))
+    assert flushed(subject, 1000) == {b"p": 0}
+    subject.step(Delivered(token=1, records=1))
+    assert flushed(subject, 2000) == {b"p": 2}

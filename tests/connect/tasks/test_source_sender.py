@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.connect.api import EncodedBatch, Fatal, Record
 from tidemill.connect.task_spec import TaskSpec
+from tidemill.connect.tasks import source_sender
 from tidemill.connect.tasks.kafka_clients import ClientLost
 from tidemill.connect.tasks.meter import TaskMeter
 from tidemill.connect.tasks.source_sender import Delivery, Outgoing, Sender, SourceCounters, check_columns
@@ -65,6 +66,18 @@ def test_runs_of_plain_messages_go_as_batches_and_order_is_kept(spec: Callable[.
     subject.send(messages, delivery)
     assert producer.calls == [("a", 2), ("b", 1), ("b", 1), ("b", 1), ("b", 1), ("b", 1)]
     assert delivery.acknowledged == len(messages)
+
+
+def test_topics_named_after_the_hour_do_not_pile_up(
+    spec: Callable[..., TaskSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_sender, "TOPICS_MAX", 3)
+    subject, counters = sender(spec, Producer())
+    for hour in range(9):
+        subject.use_topic(f"hour-{hour}")
+        subject.use_topic("steady")
+    assert subject.topics == ("hour-7", "hour-8", "steady")
+    assert counters.topics == {"hour-7": 1, "hour-8": 1, "steady": 9}
 
 
 @pytest.mark.parametrize("headers", [(), (("h", b"x"),)])

@@ -318,3 +318,16 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
             converter.decode(data)
         except ValueError:
             continue
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"a":1.10,"b":[12345678901234567890123456789,-1,0.1e3]}', b"null", b'"x"', b"18446744073709551615"]
+)
+def test_what_is_read_exactly_is_written_again_with_all_its_digits(data: bytes) -> None:
+    exact = JsonConverter(schemas_enable=False, decimal_numeric=True)
+    value, schema = exact.decode_exactly(data)
+    assert schema is None
+    assert (exact.encode(value, None) or b"null") == data.replace(b"0.1e3", b"100")
+    assert exact.decode_exactly(None) == (None, None)
+    with pytest.raises(ValueError, match="not JSON"):
+        exact.decode_exactly(b"{")

@@ -155,7 +155,7 @@ def guarded_config(server: PostgresServer, **settings: str) -> PostgresConfig:
         ({"database_password": "wrong"}, "database.user", "database.password"),
         ({"database_password": ""}, "database.user", "database.password"),
         ({"database_user": "nobody_knows"}, "database.user", "refused the user nobody_knows"),
-        ({"database_dbname": "nowhere"}, "database.user", "database.dbname"),
+        ({"database_dbname": "nowhere"}, "database.dbname", "database.dbname"),
         ({}, "database.hostname", "wal_level is replica"),
     ],
 )

@@ -1,0 +1,318 @@
+"""Requests that another worker of the group decides, passed on to it
+
+Stands before the REST API. `request_target` says where a request goes; this is the shell around it: a request for
+somebody else is read, sent on as the bytes it was, and its answer given back as the bytes it is. So any worker can be
+asked for anything, by any client, and says what the worker that decides would have said.
+
+- Only `Authorization`, what describes the body, and the signature of a worker's own call are passed on, as by Kafka's
+  worker (RestClient); what comes back is the whole answer without what belongs to the connection.
+- While the group is between two leaders, or a connector between two workers, a request waits for what comes next
+  instead of being refused; so it does where the leader that everybody still names cannot be reached. Whoever asked sees
+  a slow answer. Only when nobody was found within `SETTLE_S` it is Kafka's 409, or 500 for an address that nobody
+  answers at.
+- What became of a request whose connection broke is not known. Where to do it twice is to do it once (PUT, PATCH,
+  DELETE) it is sent once more, so that a leader which is stopped costs nobody an error. Else the answer says so (500,
+  in Kafka's words, with what to do).
+- Who asked for a change through this worker must find it through this worker. The worker that decides tells how far its
+  topics went when it answered (`POSITION`); the answer is given back when this worker has read as far.
+- A leader that turns out to be none any more while it writes (`OFFICE_LOST`, set by the API) has changed nothing: the
+  request is looked at anew and goes to the one in office.
+
+Bodies are held in memory, up to the API's own limit; they would be there, too.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+from urllib.parse import quote, urlsplit
+
+import structlog
+from starlette.requests import ClientDisconnect, Request
+
+from tidemill.connect.operations import RestError
+from tidemill.connect.peer_client import HungUp, PeerAnswer, PeerClient, PeerFailure, Unreachable
+from tidemill.connect.request_target import (
+    NO_LEADER,
+    Decider,
+    Elsewhere,
+    Here,
+    Hop,
+    Membership,
+    Target,
+    Unsettled,
+    destination,
+    hop_of,
+    marked,
+    target_of,
+)
+from tidemill.connect.rest import OFFICE_LOST, Asgi, Receive, Scope, Send, encoded_path, failure, read_body
+from tidemill.connect.signing import ALGORITHM_HEADER, MADE_FROM, SIGNATURE_HEADER
+from tidemill.core.runtime.clock import Clock
+
+log = structlog.get_logger("tidemill.connect.forwarding")
+
+REQUEST_TIMEOUT_S: Final = 90.0
+"""How long a request may take in all, as in Kafka's worker."""
+
+SETTLE_S: Final = 30.0
+"""How long a request waits for somebody to decide it. A leader that was killed is replaced within half of that."""
+
+SETTLE_LAST_S: Final = 5.0
+"""The same on the last hop: whoever sent it here knows more than this worker, which need only catch up."""
+
+READ_TIMEOUT_S: Final = 10.0
+"""How long an answer is held back until this worker has read what it tells of."""
+
+WAITING_MAX: Final = 64
+"""How many requests wait for somebody to decide them, each with a body of 4 MiB at most; further ones are refused."""
+
+LOOK_AGAIN_S: Final = 0.05
+CONNECT_AGAIN_S: Final = 0.25
+
+POSITION: Final = "x-tidemill-position"
+"""Header of an answer to another worker: how far the topics went that the request may have changed."""
+
+PASSED_ON: Final = ("authorization", "content-type", "accept", SIGNATURE_HEADER, ALGORITHM_HEADER, MADE_FROM)
+
+OF_THE_CONNECTION: Final = frozenset(
+    [
+        "connection",
+        "content-length",
+        "date",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-connection",
+        "server",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+) | {POSITION}
+
+AS_IT_IS: Final = "/%:@!$&'()*+,;=~"
+"""What a path that is encoded already may hold beside letters, digits and `-._`."""
+
+NOT_REACHED: Final = (
+    "IO Error trying to forward REST request: {reason}. The worker at {url} decides this request: see whether it runs, "
+    "and whether its rest.advertised.host.name and rest.advertised.port are an address that this worker can reach."
+)
+NOT_KNOWN: Final = (
+    "IO Error trying to forward REST request: the worker at {url}: {reason}. It may have done what it was asked: look "
+    "before you ask again."
+)
+
+
+class Reads(Protocol):
+    """How far this worker has read its topics."""
+
+    def position(self, *, offsets: bool) -> str:
+        """The ends of the config topic and, if asked, the offsets topic, as far as they were read."""
+        ...
+
+    async def reached(self, position: str, timeout_s: float) -> bool:
+        """Wait until this worker has read as far as another one; False if it has not in time."""
+        ...
+
+
+class Forwarding:
+    """The REST API of one worker among several, as an ASGI application around that of the worker itself."""
+
+    def __init__(
+        self,
+        app: Asgi,
+        *,
+        group: Membership,
+        exists: Callable[[str, int | None], bool],
+        reads: Reads,
+        peers: PeerClient,
+        clock: Clock,
+    ) -> None:
+        self._app = app
+        self._group = group
+        self._exists = exists
+        self._reads = reads
+        self._peers = peers
+        self._clock = clock
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have it answered."""
+        target = _target(scope)
+        if target.decider is Decider.ANYBODY:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            body = await read_body(request)
+        except ClientDisconnect:
+            return
+        except RestError as error:
+            await failure(error.status, error.message)(scope, receive, send)
+            return
+        await self._decide(_Asked(scope, receive, send, target, body))
+
+    async def _decide(self, asked: "_Asked") -> None:
+        began = self._clock.monotonic()
+        settle_s = SETTLE_LAST_S if asked.hop is Hop.LAST else SETTLE_S
+        while True:
+            pause_s, waited_s = LOOK_AGAIN_S, self._clock.monotonic() - began
+            match destination(asked.target, asked.hop, self._group, self._exists):
+                case Here():
+                    if await self._serve(asked):
+                        return
+                    status, message = 409, NO_LEADER
+                case Elsewhere(url=url, hop=hop):
+                    try:
+                        answer = await self._ask(asked, url, hop, REQUEST_TIMEOUT_S - waited_s)
+                        await self._give_back(asked, url, answer)
+                        return
+                    except Unreachable as error:
+                        pause_s, status = CONNECT_AGAIN_S, 500
+                        message = NOT_REACHED.format(reason=error, url=url)
+                    except PeerFailure as error:
+                        if isinstance(error, HungUp) and asked.may_be_repeated():
+                            log.info("request sent once more", to=url, **asked.line, reason=str(error))
+                            await asyncio.sleep(CONNECT_AGAIN_S)
+                            continue
+                        log.error("request passed on without an answer", to=url, **asked.line, reason=str(error))
+                        await asked.refuse(500, NOT_KNOWN.format(reason=error, url=url))
+                        return
+                case Unsettled(message=message):
+                    status = 409
+            if self._clock.monotonic() - began >= settle_s or self._waiting >= WAITING_MAX:
+                log.error("nobody found to decide a request", **asked.line, reason=message)
+                await asked.refuse(status, message)
+                return
+            self._waiting += 1
+            try:
+                await asyncio.sleep(pause_s)
+            finally:
+                self._waiting -= 1
+
+    async def _ask(self, asked: "_Asked", url: str, hop: Hop, timeout_s: float) -> PeerAnswer:
+        log.debug("request passed on", to=url, **asked.line)
+        query = marked(asked.query, hop)
+        headers = {name: value for name in PASSED_ON if (value := asked.headers.get(name)) is not None}
+        target = f"{quote(asked.path, safe=AS_IT_IS)}?{query}"
+        return await self._peers.ask(url, asked.method, target, headers, asked.body, timeout_s=timeout_s)
+
+    async def _give_back(self, asked: "_Asked", url: str, answer: PeerAnswer) -> None:
+        if 300 <= answer.status < 400:
+            message = f"Unexpected status code when handling forwarded request: {answer.status}"
+            await asked.refuse(500, message)
+            return
+        position = answer.header(POSITION)
+        if asked.is_done(answer.status):
+            answer = replace(answer, status=204, headers=(), body=b"")
+        if position is not None and not await self._reads.reached(position, READ_TIMEOUT_S):
+            log.warning("answered before what was changed has been read here", **asked.line, position=position)
+        headers = [
+            (name, _location(value, url, asked.own_url) if name == "location" else value)
+            for name, value in answer.headers
+            if name not in OF_THE_CONNECTION
+        ]
+        if asked.hop is not Hop.FIRST and position is not None:
+            headers.append((POSITION, position))
+        await asked.answer(answer.status, headers, answer.body)
+
+    async def _serve(self, asked: "_Asked") -> bool:
+        """Have the API of this worker answer; False if it found that it cannot, and nothing has been said."""
+
+        lost = False
+
+        async def send(message: Mapping[str, object]) -> None:
+            nonlocal lost
+            if message["type"] == "http.response.start":
+                headers = list(message["headers"])  # type: ignore[call-overload]  # as ASGI defines it
+                lost = any(name == OFFICE_LOST.encode() for name, _ in headers)
+                if asked.hop is not Hop.FIRST:
+                    position = self._reads.position(offsets=asked.target.moves_offsets)
+                    headers.append((POSITION.encode(), position.encode()))
+                message = {**message, "headers": headers}
+            if not lost:
+                await asked.send(dict(message))
+
+        await self._app(asked.scope, asked.receive_again(), send)
+        return not lost
+
+
+class _Asked:
+    """A request whose body has been read."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, target: Target, body: bytes) -> None:
+        self.scope = scope
+        self.send = send
+        self.target = target
+        self.body = body
+        self.method: str = scope["method"]
+        self.path = encoded_path(scope)
+        self.query: str = scope["query_string"].decode("latin-1")
+        self.hop = hop_of(self.query)
+        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        self._receive = receive
+        self._sent_again = False
+
+    @property
+    def line(self) -> dict[str, str]:
+        """What the log says of it."""
+        return {"method": self.method, "path": self.path}
+
+    @property
+    def own_url(self) -> str:
+        """Where the client has asked."""
+        return str(Request(self.scope).base_url).rstrip("/")
+
+    def may_be_repeated(self) -> bool:
+        """Whether it does no harm to send it once more; said once only."""
+        may = self.method in ("PUT", "PATCH", "DELETE") and not self._sent_again
+        self._sent_again = True
+        return may
+
+    def is_done(self, status: int) -> bool:
+        """Whether an answer says only that the connector was deleted the first time."""
+        return self._sent_again and self.target.deletes and status == 404
+
+    def receive_again(self) -> Receive:
+        """The body once more, then whatever else comes."""
+        told = False
+
+        async def receive() -> dict[str, object]:
+            nonlocal told
+            if told:
+                return dict(await self._receive())
+            told = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+
+        return receive
+
+    async def refuse(self, status: int, message: str) -> None:
+        """Answer with an error of this worker's own."""
+        await failure(status, message)(self.scope, self._receive, self.send)
+
+    async def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Answer as another worker has answered."""
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        if status != 204:
+            raw.append((b"content-length", str(len(body)).encode()))
+        await self.send({"type": "http.response.start", "status": status, "headers": raw})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _target(scope: Scope) -> Target:
+    if scope["type"] != "http":
+        return Target(decider=Decider.ANYBODY)
+    return target_of(scope["method"], encoded_path(scope), scope["query_string"].decode("latin-1"))
+
+
+def _location(location: str, theirs: str, ours: str) -> str:
+    """The place of what was created, at the worker that was asked for it.
+
+    >>> _location("http://leader:8083/connectors/a", "http://leader:8083/", "http://worker:8083")
+    'http://worker:8083/connectors/a'
+    """
+    base = theirs.rstrip("/")
+    if urlsplit(location).netloc != urlsplit(base).netloc:
+        return location
+    return ours + location.removeprefix(base)

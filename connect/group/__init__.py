@@ -1,0 +1,5 @@
+"""Workers that share the work of one Connect cluster
+
+`words` is what they tell each other, as bytes; `machine` decides what one of them may do and when it asks for a round;
+`seat` runs both on a cluster's connections; `lives` knows which lives of workers on this machine are over.
+"""

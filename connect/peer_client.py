@@ -1,0 +1,226 @@
+"""HTTP to the other workers of a group
+
+What a worker needs of HTTP is little: one request with a body that it has, one answer, over connections that are kept
+for the next request. The protocol is h11's, the same that serves the REST API; the sockets are asyncio's.
+
+What failed matters to whoever asks. `Unreachable` says that nothing was sent: to ask somebody else, or again, does no
+harm. `HungUp` says that the connection ended before anything of an answer came, as when a worker stops or is killed.
+That and any other `PeerFailure` leaves open whether the other worker has done what it was asked.
+
+An answer that comes back is an answer, whatever its status. It is read up to a limit, within a time limit, and a
+connection on which anything went wrong is not used again. A connection is kept for less time than the other side keeps
+it (uvicorn: 5 s), or requests would run into connections that are just being closed.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import h11
+
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""An answer holds a configuration, of 4 MiB at most, and what there is to say about it."""
+
+CONNECTIONS_MAX: Final = 32
+"""To one worker at a time. The requests are few and short; who asks for more waits."""
+
+IDLE_S: Final = 2.0
+CONNECT_TIMEOUT_S: Final = 5.0
+
+_READ_BYTES: Final = 64 * 1024
+
+
+class PeerFailure(Exception):
+    """There is no answer; the request may have been carried out."""
+
+
+class Unreachable(PeerFailure):
+    """There was nobody to send the request to: it was not carried out."""
+
+
+class HungUp(PeerFailure):
+    """The connection ended before a word of an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerAnswer:
+    """What the other worker said. Names of headers are in small letters."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The first header of this name."""
+        return next((value for each, value in self.headers if each == name), None)
+
+
+class _Address(NamedTuple):
+    host: str
+    port: int
+
+
+class _Wire:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._protocol = h11.Connection(h11.CLIENT)
+        self.heard = False  # anything of the answer
+        self.idle_since = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return not (self._reader.at_eof() or self._writer.is_closing())
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def exchange(self, request: h11.Request, body: bytes) -> PeerAnswer:
+        self._send(request)
+        self._send(h11.Data(data=body))
+        self._send(h11.EndOfMessage())
+        await self._writer.drain()
+        status = 0
+        headers: tuple[tuple[str, str], ...] = ()
+        content = bytearray()
+        while True:
+            match await self._next():
+                case h11.Response(status_code=status, headers=found):
+                    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in found)
+                case h11.Data(data=part):
+                    content += part
+                    if len(content) > ANSWER_BYTES_MAX:
+                        raise PeerFailure(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
+                case h11.EndOfMessage():
+                    return PeerAnswer(status=status, headers=headers, body=bytes(content))
+                case h11.ConnectionClosed():
+                    raise PeerFailure("it closed the connection")
+
+    def renew(self) -> bool:
+        """Whether the connection can take another request."""
+        if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
+            return False
+        self._protocol.start_next_cycle()
+        self.heard = False
+        return self.is_open
+
+    def _send(self, event: h11.Request | h11.Data | h11.EndOfMessage) -> None:
+        self._writer.write(self._protocol.send(event) or b"")
+
+    async def _next(self) -> object:
+        while (event := self._protocol.next_event()) is h11.NEED_DATA:
+            data = await self._reader.read(_READ_BYTES)
+            if not data and not self.heard:
+                raise HungUp("it closed the connection without an answer")
+            self.heard = True
+            self._protocol.receive_data(data)
+        return event
+
+
+class PeerClient:
+    """Asks other workers; close it at the end."""
+
+    def __init__(self) -> None:
+        self._idle: dict[_Address, list[_Wire]] = {}
+        self._slots: dict[_Address, asyncio.Semaphore] = {}
+
+    async def ask(
+        self, url: str, method: str, target: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
+    ) -> PeerAnswer:
+        """Send a request to the worker at `url` and return its answer; `target` is path and query, encoded.
+
+        Raises Unreachable or PeerFailure.
+        """
+        address, prefix = _parsed(url)
+        try:
+            request = self._request(url, method, prefix + target, headers, body)
+        except h11.LocalProtocolError as error:
+            raise PeerFailure(f"the request cannot be passed on: {error}") from None
+        slots = self._slots.setdefault(address, asyncio.Semaphore(CONNECTIONS_MAX))
+        try:
+            async with asyncio.timeout(timeout_s), slots:
+                return await self._ask(address, request, body)
+        except TimeoutError:
+            raise PeerFailure(f"no answer within {timeout_s:g} s") from None
+
+    def _request(self, url: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> h11.Request:
+        return h11.Request(
+            method=method,
+            target=target.encode("latin-1"),
+            headers=[
+                (b"host", urlsplit(url).netloc.encode("ascii")),
+                (b"content-length", str(len(body)).encode()),
+                *((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()),
+            ],
+        )
+
+    async def _ask(self, address: _Address, request: h11.Request, body: bytes) -> PeerAnswer:
+        wire = self._kept(address) or await self._connected(address)
+        reusable = False
+        try:
+            answer = await wire.exchange(request, body)
+            reusable = wire.renew()
+            return answer
+        except OSError as error:
+            broken = PeerFailure if wire.heard else HungUp
+            raise broken(f"the connection broke: {_reason(error)}") from error
+        except h11.RemoteProtocolError as error:
+            raise PeerFailure(f"it does not speak HTTP: {error}") from error
+        finally:
+            if reusable:
+                wire.idle_since = asyncio.get_running_loop().time()
+                self._idle.setdefault(address, []).append(wire)
+            else:
+                wire.close()
+
+    def _kept(self, address: _Address) -> _Wire | None:
+        """A connection that is kept and still good; all others that are not are closed, to whomever they lead."""
+        now = asyncio.get_running_loop().time()
+        for each, wires in list(self._idle.items()):
+            good = [wire for wire in wires if wire.is_open and now - wire.idle_since < IDLE_S]
+            for wire in wires:
+                if wire not in good:
+                    wire.close()
+            self._idle[each] = good
+            if not good:
+                del self._idle[each]
+        kept = self._idle.get(address)
+        return kept.pop() if kept else None
+
+    async def _connected(self, address: _Address) -> _Wire:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                return _Wire(*await asyncio.open_connection(address.host, address.port))
+        except TimeoutError:
+            raise Unreachable(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise Unreachable(_reason(error)) from error
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        for wires in self._idle.values():
+            for wire in wires:
+                wire.close()
+        self._idle.clear()
+
+
+def _reason(error: OSError) -> str:
+    # asyncio has words of its own for a refused connection, which name an address and no reason.
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+
+
+def _parsed(url: str) -> tuple[_Address, str]:
+    """Where to connect, and what stands before every path."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or 80
+    except ValueError:
+        port = 0
+    if parts.scheme != "http" or not parts.hostname or not port or not url.isascii():
+        raise Unreachable(f"{url!r} is no http://HOST:PORT, and nothing else is spoken between workers")
+    return _Address(parts.hostname, port), parts.path.rstrip("/")

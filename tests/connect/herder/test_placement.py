@@ -1,0 +1,219 @@
+"""Placement: even, with few moves, and nothing given that somebody else may still be doing"""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.connect.herder.placement import (
+    CONNECTOR,
+    Decision,
+    Holder,
+    Instance,
+    Placement,
+    PlacementSettings,
+    Plan,
+    Round,
+    WorkerSays,
+)
+
+SETTINGS = PlacementSettings()
+
+
+def tasks(count: int, connector: str = "c") -> frozenset[Instance]:
+    return frozenset(Instance(connector, number) for number in range(count))
+
+
+class Group:
+    """A leader and what everybody says, as if each did at once what it is told."""
+
+    def __init__(self, *names: str) -> None:
+        self.placement = Placement(SETTINGS)
+        self.holds: dict[str, frozenset[Instance]] = dict.fromkeys(names, frozenset())
+        self.urls = {name: name for name in names}
+        self.leaving: set[str] = set()
+        self.wanted: frozenset[Instance] = frozenset()
+        self.behind: dict[str, int] = {}
+        self.said_to_run: frozenset[Instance] = frozenset()
+        self.generation = 0
+        self.now_ms = 0
+
+    def round(self, later_ms: int = 0, round_ms: int = 0) -> Decision:
+        self.generation += 1
+        self.now_ms += later_ms
+        workers = tuple(
+            WorkerSays(
+                holder=Holder(name, self.urls[name]),
+                config_offset=self.behind.get(name, 10),
+                holds=holds,
+                leaving=name in self.leaving,
+            )
+            for name, holds in self.holds.items()
+        )
+        decision = self.placement.decide(
+            Round(
+                generation=self.generation,
+                workers=workers,
+                wanted=self.wanted,
+                config_offset=self.behind.get("leader", 10),
+                round_ms=round_ms,
+                now_ms=self.now_ms,
+                said_to_run=self.said_to_run,
+            )
+        )
+        self.holds = {name: decision.plan.of(name) for name in self.holds}
+        return decision
+
+    def settle(self) -> Plan:
+        for _ in range(3):
+            plan = self.round().plan
+        return plan
+
+    def counts(self) -> list[int]:
+        return sorted(map(len, self.holds.values()))
+
+
+def test_load_is_even_and_connectors_are_shared_for_themselves() -> None:
+    group = Group("a", "b", "c")
+    group.wanted = tasks(7) | {Instance(name, CONNECTOR) for name in "xyz"}
+    group.settle()
+    assert sorted(len({each for each in holds if each.task != CONNECTOR}) for holds in group.holds.values()) == [
+        2,
+        2,
+        3,
+    ]
+    assert [len({each for each in holds if each.task == CONNECTOR}) for holds in group.holds.values()] == [1, 1, 1]
+
+
+def test_who_comes_is_given_no_more_than_makes_it_even_and_only_what_others_have_let_go() -> None:
+    group = Group("a", "b")
+    group.wanted = tasks(9)
+    group.settle()
+    before = dict(group.holds)
+    group.holds["c"], group.urls["c"] = frozenset(), "c"
+    plan = group.round().plan
+    assert plan.of("c") == frozenset()
+    assert sum(map(len, plan.releasing.values())) == 3
+    group.settle()
+    assert group.counts() == [3, 3, 3]
+    assert group.holds["a"] <= before["a"]
+    assert group.holds["b"] <= before["b"]
+
+
+def test_what_a_lost_worker_did_waits_for_the_grace_and_then_nothing_else_moves() -> None:
+    group = Group("a", "b", "c")
+    group.wanted = tasks(9)
+    group.settle()
+    before = dict(group.holds)
+    lost = group.holds.pop("c")
+    assert group.round().again_at_ms == SETTINGS.grace_ms
+    assert not lost & (group.holds["a"] | group.holds["b"])
+    assert group.round(SETTINGS.grace_ms - 1).again_at_ms == SETTINGS.grace_ms
+    assert group.round(1).again_at_ms is None
+    assert lost <= group.holds["a"] | group.holds["b"]
+    assert all(before[name] <= group.holds[name] for name in "ab")
+
+
+def test_who_may_have_been_removed_with_a_lease_is_waited_for_a_lease_longer() -> None:
+    group = Group("a", "b")
+    group.wanted = tasks(4)
+    group.settle()
+    del group.holds["b"]
+    assert group.round(round_ms=SETTINGS.rebalance_timeout_ms).again_at_ms == SETTINGS.grace_ms + SETTINGS.lease_ms
+
+
+def test_a_group_that_has_begun_anew_is_waited_for_a_lease_longer() -> None:
+    group = Group("a", "b")
+    group.wanted = tasks(4)
+    group.settle()
+    del group.holds["b"]
+    group.generation = 0
+    assert group.round().again_at_ms == SETTINGS.grace_ms + SETTINGS.lease_ms
+
+
+def test_a_restart_in_order_moves_nothing() -> None:
+    group = Group("a", "b")
+    group.wanted = tasks(6)
+    group.settle()
+    mine, others = group.holds["b"], group.holds["a"]
+    group.leaving.add("b")
+    assert group.round().plan.of("b") == frozenset()
+    assert "b" in group.round().plan.left
+    del group.holds["b"]
+    group.round()
+    group.holds["b2"], group.urls["b2"] = frozenset(), "b"
+    assert group.round(1_000).plan.of("b2") == mine
+    assert group.holds["a"] == others
+
+
+def test_who_does_not_come_back_is_replaced() -> None:
+    group = Group("a", "b")
+    group.wanted = tasks(6)
+    group.settle()
+    group.leaving.add("b")
+    group.settle()
+    del group.holds["b"]
+    assert group.round().again_at_ms == SETTINGS.return_ms
+    assert group.round(SETTINGS.return_ms).plan.of("a") == tasks(6)
+
+
+def test_the_next_leader_goes_on_from_the_plan() -> None:
+    group = Group("a", "b")
+    group.wanted = tasks(4)
+    plan = group.settle()
+    group.placement = Placement(SETTINGS)
+    group.placement.learn(plan)
+    before = dict(group.holds)
+    del group.holds["b"]
+    assert group.round().again_at_ms == SETTINGS.grace_ms
+    assert group.holds["a"] == before["a"]
+
+
+def test_a_leader_that_knows_nothing_believes_the_statuses() -> None:
+    group = Group("a")
+    group.wanted = tasks(4)
+    group.generation, group.said_to_run = 7, tasks(2)
+    assert group.round().plan.of("a") == tasks(4) - tasks(2)
+    assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+
+
+def test_a_first_worker_begins_at_once() -> None:
+    group = Group("a")
+    group.wanted = tasks(4)
+    decision = group.round()
+    assert (decision.plan.of("a"), decision.again_at_ms) == (tasks(4), None)
+
+
+def test_a_leader_that_has_read_less_than_others_changes_nothing() -> None:
+    group = Group("a", "b")
+    group.wanted = tasks(4)
+    group.settle()
+    before = dict(group.holds)
+    group.wanted = tasks(1)
+    group.behind["leader"] = 9
+    assert group.round().again_at_ms == SETTINGS.behind_ms
+    assert group.holds == before
+
+
+def test_a_plan_is_told_by_names() -> None:
+    holder = Holder("a", "a:1")
+    assert Plan(assigned={Instance("c", 0): holder}).of("a") == tasks(1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_order_of_comings_and_goings_ends_even_and_complete(data: st.DataObject) -> None:
+    group = Group("a")
+    for number in range(data.draw(st.integers(1, 6))):
+        what = data.draw(st.sampled_from(["come", "go", "want"]))
+        if what == "come":
+            group.holds[f"w{number}"], group.urls[f"w{number}"] = frozenset(), f"w{number}"
+        elif what == "go" and len(group.holds) > 1:
+            del group.holds[data.draw(st.sampled_from(sorted(group.holds)))]
+        else:
+            group.wanted = tasks(data.draw(st.integers(0, 9)), data.draw(st.sampled_from("cd")))
+        decision = group.round(data.draw(st.integers(0, 6_000)))
+        given_out = [each for name in group.holds for each in decision.plan.of(name)]
+        assert len(given_out) == len(set(given_out))
+    group.now_ms += SETTINGS.grace_ms + SETTINGS.lease_ms
+    group.settle()
+    assert frozenset().union(*group.holds.values()) == group.wanted
+    assert max(group.counts()) - min(group.counts()) <= 1

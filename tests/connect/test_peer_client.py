@@ -1,0 +1,242 @@
+"""HTTP to another worker: a real server, and servers that are none"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tidemill.connect import peer_client
+from tidemill.connect.peer_client import PeerAnswer, PeerClient, PeerFailure, Unreachable
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@asynccontextmanager
+async def peer(talk: Talk) -> AsyncIterator[str]:
+    """A server on a free port that does what the test says with each connection."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[PeerClient]:
+    client = PeerClient()
+    yield client
+    client.close()
+
+
+async def ask(client: PeerClient, url: str, body: bytes = b"", timeout_s: float = 30) -> PeerAnswer:
+    return await client.ask(
+        url, "PUT", "/connectors/a%2Fb/config?forward=true", {"accept": "x/y"}, body, timeout_s=timeout_s
+    )
+
+
+async def head(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readuntil(b"\r\n\r\n")
+
+
+def saying(answer: bytes, heard: list[bytes] | None = None) -> Talk:
+    """Hears a request with a body and answers; as often as it is asked."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            request = await head(reader)
+            length = next(
+                int(line.split(b":")[1])
+                for line in request.split(b"\r\n")
+                if line.lower().startswith(b"content-length")
+            )
+            request += await reader.readexactly(length)
+            if heard is not None:
+                heard.append(request)
+            writer.write(answer)
+            await writer.drain()
+            if b"connection: close" in answer:
+                return
+
+    return talk
+
+
+async def test_a_request_arrives_as_it_was_given(client: PeerClient) -> None:
+    heard: list[bytes] = []
+    async with peer(saying(OK, heard)) as url:
+        answer = await ask(client, url, b'{"a": "1"}')
+    assert (answer.status, answer.header("content-length"), answer.body) == (200, "2", b"ok")
+    first, _, rest = heard[0].partition(b"\r\n")
+    assert first == b"PUT /connectors/a%2Fb/config?forward=true HTTP/1.1"
+    assert b"\r\naccept: x/y\r\n" in rest and rest.endswith(b'\r\n\r\n{"a": "1"}')
+    assert f"host: {url.removeprefix('http://')}\r\n".encode() in rest
+
+
+async def test_a_path_in_front_of_an_address_stays(client: PeerClient) -> None:
+    heard: list[bytes] = []
+    async with peer(saying(OK, heard)) as url:
+        await client.ask(f"{url}/proxy/", "POST", "/connectors", {}, b"", timeout_s=30)
+    assert heard[0].startswith(b"POST /proxy/connectors HTTP/1.1\r\n")
+
+
+async def test_one_connection_serves_many_requests(client: PeerClient) -> None:
+    connections = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await saying(OK)(reader, writer)
+
+    async with peer(talk) as url:
+        for _ in range(5):
+            assert (await ask(client, url, b"x" * 1_000_000)).body == b"ok"
+    assert connections == 1
+
+
+async def test_requests_at_the_same_time_do_not_wait_for_one_another(client: PeerClient) -> None:
+    arrived = asyncio.Barrier(3)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        await arrived.wait()
+        writer.write(OK)
+
+    async with peer(talk) as url, asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            tasks.create_task(ask(client, url))
+
+
+async def test_no_more_connections_than_the_limit(client: PeerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_client, "CONNECTIONS_MAX", 2)
+    open_now, most = 0, 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        await head(reader)
+        await asyncio.sleep(0)
+        open_now -= 1
+        writer.write(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
+
+    async with peer(talk) as url, asyncio.TaskGroup() as tasks:
+        for _ in range(10):
+            tasks.create_task(ask(client, url))
+    assert most <= 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+    ],
+)
+async def test_an_answer_without_a_body(client: PeerClient, answer: bytes) -> None:
+    async with peer(saying(answer)) as url:
+        for _ in range(2):
+            assert (await ask(client, url)).status == 204
+
+
+async def test_an_error_is_an_answer_and_an_answer_may_come_in_pieces(client: PeerClient) -> None:
+    pieces = b"HTTP/1.1 409 Conflict\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        for byte in pieces:
+            writer.write(bytes([byte]))
+            await writer.drain()
+
+    async with peer(talk) as url:
+        answer = await ask(client, url)
+    assert (answer.status, answer.body) == (409, b"abcde")
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_not_used(client: PeerClient) -> None:
+    closed = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(OK)
+        await writer.drain()
+        writer.close()
+        closed.set()
+
+    async with peer(talk) as url:
+        for _ in range(3):
+            assert (await ask(client, url)).body == b"ok"
+            await closed.wait()
+            closed.clear()
+            await asyncio.sleep(0.01)  # for the end of the connection to arrive
+
+
+async def test_nobody_there_is_told_from_everything_else(client: PeerClient) -> None:
+    async with peer(saying(OK)) as url:
+        pass
+    with pytest.raises(Unreachable, match="refused"):
+        await ask(client, url)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://127.0.0.1:1", "127.0.0.1:1", "http://", "http://a:99999", "ftp://a:1", "http://ä:1", ""]
+)
+async def test_an_address_of_something_else_is_nobody(client: PeerClient, url: str) -> None:
+    with pytest.raises(Unreachable, match="is no http://HOST:PORT"):
+        await ask(client, url)
+
+
+HOSTILE = [
+    (b"", "closed the connection without an answer"),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", "does not speak HTTP"),
+    (b"SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP"),
+    (b"\x15\x03\x01\x00\x02\x02\x46" * 3, "does not speak HTTP"),
+    (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 500_000, "does not speak HTTP"),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n" + b"z" * 2_000, "longer than 1000 bytes"),
+]
+
+
+@pytest.mark.parametrize(("said", "reason"), HOSTILE)
+async def test_whoever_talks_nonsense_is_named(
+    client: PeerClient, monkeypatch: pytest.MonkeyPatch, said: bytes, reason: str
+) -> None:
+    monkeypatch.setattr(peer_client, "ANSWER_BYTES_MAX", 1000)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(said)
+        await writer.drain()
+
+    async with peer(talk) as url:
+        with pytest.raises(PeerFailure, match=reason) as caught:
+            await ask(client, url)
+    assert not isinstance(caught.value, Unreachable)
+
+
+async def test_silence_is_waited_for_no_longer_than_the_limit(client: PeerClient) -> None:
+    over = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        await over.wait()
+
+    async with peer(talk) as url:
+        with pytest.raises(PeerFailure, match=r"no answer within 0\.05 s"):
+            await ask(client, url, timeout_s=0.05)
+        over.set()
+
+
+async def test_what_is_no_http_is_not_sent(client: PeerClient) -> None:
+    async with peer(saying(OK)) as url:
+        with pytest.raises(PeerFailure, match="cannot be passed on"):
+            await client.ask(url, "PUT", "/a b\r\nx: y", {}, b"", timeout_s=30)
+        with pytest.raises(PeerFailure, match="cannot be passed on"):
+            await client.ask(url, "PUT", "/a", {"accept": "x\r\ny: z"}, b"", timeout_s=30)

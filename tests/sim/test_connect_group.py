@@ -1,0 +1,183 @@
+"""Workers that share a group: what is wanted runs once, wherever; planted faults are seen"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.sim.connect_group import MEMBERS, PLACING, Broken, Worker, World
+from tidemill.connect.group.machine import Facts, GroupMachine
+from tidemill.connect.herder.placement import Decision, Instance, Placement, Round
+from tidemill.core.client.membership import MemberMachine
+
+SEEDS = range(40)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def sound() -> Placement:
+    return Placement(PLACING)
+
+
+def run(seed: int, make: Callable[[], Placement] = sound, worker: type[Worker] = Worker) -> World:
+    """The world after a life from a seed; raises Broken."""
+    world = World(seed, make, worker)
+    try:
+        world.want(2, 3)
+        for url in ("w1", "w2", "w3"):
+            world.start(url)
+        for _ in range(2):
+            for _ in range(8):
+                world.run(world.now_ms + world.rng.choice([500, 3_000, 12_000]))
+                world.misfortune()
+            world.settle()
+    except Broken as error:
+        raise Broken(f"seed {seed}: {error}\n" + "\n".join(world.trace[-40:])) from None
+    return world
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_wanted_runs_once(seed: int) -> None:
+    run(seed)
+
+
+def test_a_worker_that_is_killed_is_replaced_and_nothing_else_moves() -> None:
+    world = World(1, sound)
+    world.faults = False  # nothing but what is done here
+    world.want(4, 3)
+    for url in ("w1", "w2", "w3"):
+        world.start(url)
+    world.run(60_000)
+    killed = world.workers[0]
+    work = set(killed.processes)
+    others = [worker for worker in world.workers if worker is not killed]
+    before = {worker.url: dict(worker.processes) for worker in others}
+    stopped = [len(worker.stops) for worker in others]
+    world.kill(killed)
+    world.run(world.now_ms + MEMBERS.session_timeout_ms + PLACING.grace_ms + 2 * MEMBERS.heartbeat_interval_ms + 500)
+    assert work <= {instance for worker in others for instance in worker.processes}
+    assert [len(worker.stops) for worker in others] == stopped
+    for worker in others:
+        assert all(worker.processes[instance] is process for instance, process in before[worker.url].items())
+
+
+def test_a_rolling_restart_stops_everything_once() -> None:
+    world = World(1, sound)
+    world.faults = False  # nothing but what is done here
+    world.want(4, 3)
+    for url in ("w1", "w2", "w3"):
+        world.start(url)
+    world.run(60_000)
+    lives = list(world.workers)
+    for worker in lives:
+        worker.stops.clear()  # until all had come
+    for worker in list(world.workers):
+        count = len(worker.processes)
+        worker.stop()
+        while not worker.left:
+            world.run(world.now_ms + 100)
+        assert count
+        world.start(worker.url)
+        world.run(world.now_ms + 20_000)
+        lives.append(world.workers[-1])
+    stops = [instance for worker in lives for instance in worker.stops]
+    assert sorted(stops) == sorted(world.topic.wanted[-1])
+
+
+# -------------------------------------------------------------- planted faults
+
+
+class Impatient(Placement):
+    """Gives away at once what a worker held that is gone."""
+
+    def __init__(self) -> None:
+        super().__init__(replace(PLACING, grace_ms=0, lease_ms=0))
+
+
+class Blind(Placement):
+    """Gives to one what another still does."""
+
+    def decide(self, now: Round) -> Decision:
+        workers = (
+            replace(worker, holds=worker.holds & self.plan.of(worker.holder.member_id)) for worker in now.workers
+        )
+        return super().decide(replace(now, workers=tuple(workers)))
+
+
+class Stubborn(Worker):
+    """Goes on after its lease is over."""
+
+    stops_when_lost = False
+
+
+class Trusting(Worker):
+    """Counts its lease from when an answer came instead of when its request was sent, and doubles it."""
+
+    def __init__(
+        self, world: World, url: str, life: int, make: Callable[[], Placement], gone: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(world, url, life, make, gone)
+
+        class Late(MemberMachine):
+            def _renew(self, sent_ms: int) -> None:
+                super()._renew(sent_ms + 20_000)
+
+        self.machine.__class__ = Late
+
+
+class SilentMachine(GroupMachine):
+    """Does not say that it still does what it is to do no longer."""
+
+    def _holds(self, facts: Facts) -> frozenset[Instance]:
+        return self._assigned
+
+
+class Silent(Worker):
+    """With such a machine."""
+
+    makes_group = SilentMachine
+
+
+@pytest.mark.parametrize("make", [Impatient, Blind])
+def test_a_planted_fault_of_the_placement_is_seen(make: Callable[[], Placement]) -> None:
+    assert any(breaks(seed, make=make) for seed in range(100))
+
+
+@pytest.mark.parametrize("worker", [Stubborn, Trusting, Silent])
+def test_a_planted_fault_of_a_worker_is_seen(worker: type[Worker]) -> None:
+    assert any(breaks(seed, worker=worker) for seed in range(100))
+
+
+TOLD = """
+from tests.sim.test_connect_group import run
+for seed in range(3):
+    world = run(seed)
+    print(world.trace, [(worker.url, list(worker.processes)) for worker in world.workers], list(world.said_to_run))
+"""
+
+
+def test_a_seed_is_one_life_however_sets_are_ordered() -> None:
+    lives = {
+        subprocess.run(
+            [sys.executable, "-c", TOLD],
+            env={**os.environ, "PYTHONHASHSEED": hashing},
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hashing in ("1", "2", "3")
+    }
+    assert len(lives) == 1
+    assert b"Instance(" in lives.pop()
+
+
+def breaks(seed: int, make: Callable[[], Placement] = sound, worker: type[Worker] = Worker) -> bool:
+    """Whether the fault shows in this life."""
+    try:
+        run(seed, make, worker)
+    except Broken:
+        return True
+    return False
