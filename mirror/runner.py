@@ -39,6 +39,7 @@ PROGRESS_SECONDS = 10
 LOOK_SECONDS = 1.0
 PATIENCE_MS = 3000
 LOOK_SHARE_MAX = 0.05  # of the time; a look at very many topics or partitions takes longer and is made less often
+LOOK_PAUSE_MAX_SECONDS = 5.0  # however long it took: most of that may have been waiting for a cluster, or a processor
 
 _HEARTBEAT = " heartbeat"
 
@@ -164,7 +165,7 @@ class MirrorRunner:
             began = self._clock.monotonic()
             if began >= due:
                 run.health.look()
-                due = began + (self._clock.monotonic() - began) / LOOK_SHARE_MAX
+                due = began + rest_s(self._clock.monotonic() - began)
             for writer in run.writers:
                 writer.put(run.health.row())
             await asyncio.sleep(INTERVAL_MS / 1000)
@@ -175,7 +176,7 @@ class MirrorRunner:
             began = self._clock.monotonic()
             with contextlib.suppress(ConnectionFailed, KafkaError):  # whether it answers is the probe's business
                 await run.flow.look_after()
-            await asyncio.sleep(max(LOOK_SECONDS, (self._clock.monotonic() - began) / LOOK_SHARE_MAX))
+            await asyncio.sleep(max(LOOK_SECONDS, rest_s(self._clock.monotonic() - began)))
 
     async def _say_goodbye(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -311,6 +312,15 @@ class MirrorRunner:
         delay_ms = 0 if at_once else interval.seconds * 1000
         first = datetime.fromtimestamp((self._clock.now_ms() + delay_ms) / 1000, tz=UTC)
         self._scheduler.add_job(guarded, "interval", seconds=interval.seconds, name=name, id=name, next_run_time=first)
+
+
+def rest_s(took_s: float) -> float:
+    """How long nobody looks again after a look that took so long.
+
+    >>> rest_s(0.1), rest_s(10.0)  # the second one mostly waited: for a cluster that is cut off, for one
+    (2.0, 5.0)
+    """
+    return min(took_s / LOOK_SHARE_MAX, LOOK_PAUSE_MAX_SECONDS)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[Exception]:

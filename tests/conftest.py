@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,10 @@ settings.load_profile("ci")
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", SHORT_LIVED)
+
+# A shell without job control starts programs beside it with ^C ignored, and those under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ COVERED_ELSEWHERE: dict[str, str] = {
 """Modules without a mirrored test, with the test that would fail without them; may only shrink."""
 
 NOT_STARTED_YET: frozenset[str] = frozenset()
-"""Modules of the cluster that only their tests start so far, because no node takes part in one; may only shrink."""
+"""Modules that only their tests start so far, each with what it waits for; may only shrink."""
 
 MACHINES = "importlinter:contract:pure-machines"
 """The contract in `.importlinter` that lists the modules which know no world, and what they may not import."""
@@ -53,7 +53,6 @@ PRIVATE_NAMES: dict[str, int] = {
     "tests/connect/tasks/test_dead_letters.py": 1,
     "tests/connect/tasks/test_sink.py": 4,
     "tests/connect/tasks/test_source.py": 4,
-    "tests/connect/test_loader.py": 1,
     "tests/core/wire/test_codec.py": 1,
     "tests/mirror/test_flow.py": 2,
     "tests/mirror/test_map_store.py": 6,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Plugin,
         PluginError,
         PluginKind,
+        Predicate,
         Record,
         ReportProblem,
         RetryAfter,
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
         SourcePartition,
         SourceTask,
         TaskContext,
+        Transform,
         Unsupported,
     )
-    from tidemill.connect.sdk import Pos, check, sink, source, task_split
+    from tidemill.connect.sdk import Pos, check, flush, sink, source, task_split, transform
 
 __all__ = [
     "ConverterSpec",
@@ -59,6 +61,7 @@ __all__ = [
     "PluginError",
     "PluginKind",
     "Pos",
+    "Predicate",
     "Record",
     "ReportProblem",
     "RetryAfter",
@@ -71,15 +74,18 @@ __all__ = [
     "SourcePartition",
     "SourceTask",
     "TaskContext",
+    "Transform",
     "Unsupported",
     "check",
+    "flush",
     "sink",
     "source",
     "task_split",
+    "transform",
 ]
 
 
-_DECORATORS = ("Pos", "check", "sink", "source", "task_split")
+_DECORATORS = ("Pos", "check", "flush", "sink", "source", "task_split", "transform")
 
 
 def __getattr__(name: str) -> object:

@@ -31,6 +31,7 @@ SUMMARIES = {
     "group": "List and describe consumer groups, show how far behind they are, move them.",
     "log": "Look at, check and repair a log without a broker.",
     "mirror": "Replicate topics between clusters.",
+    "new": "Begin a source, a sink or a transform of your own: a folder that can be tested and deployed.",
     "produce": "Write lines of standard input to a topic.",
     "spark": "Keep a warehouse table equal to a topic.",
     "topic": "List, create, describe, change and delete topics.",

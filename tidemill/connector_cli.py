@@ -22,6 +22,7 @@ from tidemill.rest_client import DEFAULT_URL, RestClient, RestFailure
 
 START_WAIT_S = 30.0
 POLL_S = 0.2
+TRACEBACK = "Traceback (most recent call last):"
 
 app = typer.Typer(help="Connectors of a Connect worker.", no_args_is_help=True, add_completion=False)
 
@@ -53,7 +54,7 @@ def list_connectors(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     for name, status in found.items():
         states = [task["state"] for task in status["tasks"]]
         tasks = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        problem = next((_problem(each) for each in _parts(status) if _problem(each)), "")
+        problem = next((problem_line(each) for each in _parts(status) if problem_line(each)), "")
         table.add_row(name, status.get("type"), status["connector"]["state"], tasks or "none", problem)
     print_table(table, empty="no connectors: make one with 'tidemill connector create FILE'")
 
@@ -68,7 +69,7 @@ def status(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
         table = new_table("", "state", "worker", "problem")
         for number, each in enumerate(_parts(found)):
             label = "connector" if number == 0 else f"task {each['id']}"
-            table.add_row(label, each["state"], each["worker_id"], _problem(each))
+            table.add_row(label, each["state"], each["worker_id"], problem_line(each))
         print_table(table)
         if not found["tasks"]:
             print(f"{name} has no tasks")
@@ -237,13 +238,16 @@ def _parts(status: dict[str, Any]) -> list[dict[str, Any]]:
     return [status["connector"], *status["tasks"]]
 
 
-def _problem(part: dict[str, Any]) -> str:
-    """One line: the current problem and since when, or what the trace ends in or begins with."""
+def problem_line(part: dict[str, Any]) -> str:
+    """One line: the current problem and since when, or the one of the trace that says what is wrong."""
     current = part.get("problem")
     if current:
         since = f" (since {current['since']})" if current.get("since") else ""
         return f"{current['message']}{since}"
     lines = (part.get("trace") or "").strip().splitlines()
+    if TRACEBACK in lines:  # Python's: the error stands behind the calls, which are indented
+        after = lines[len(lines) - lines[::-1].index(TRACEBACK) :]
+        return next((line for line in after if not line.startswith(" ")), TRACEBACK)
     return lines[0] if lines else ""
 
 
@@ -261,10 +265,10 @@ def _wait_until_running(url: str, name: str) -> None:
         parts = _parts(found)
         failed = [each for each in parts if each["state"] == "FAILED"]
         if failed:
-            fail(f"{name} FAILED: {_problem(failed[0])}")
+            fail(f"{name} FAILED: {problem_line(failed[0])}")
         states = {each["state"] for each in parts}
         if len(parts) > 1 and not states & {"UNASSIGNED", "RESTARTING"}:
-            trouble = next((_problem(each) for each in parts if _problem(each)), "")
+            trouble = next((problem_line(each) for each in parts if problem_line(each)), "")
             print(
                 f"{name} is {', '.join(sorted(states))} with {len(parts) - 1} tasks{f': {trouble}' if trouble else ''}"
             )

@@ -268,13 +268,13 @@ def connect_worker(
     settings: Mapping[str, str] | None = None,
     log: Path,
     environ: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> Service:
     """A Connect worker; `facts["url"]` is its REST address once started."""
     options = [option for key, value in (settings or {}).items() for option in ("--set", f"{key}={value}")]
     command = ["connect", "start", "--bootstrap", bootstrap, "--rest", rest, *options]
-    return Service(
-        name, command, ready=r"tidemill connect ready: REST (?P<url>http://[^\s,]+)", log=log, environ=environ
-    )
+    ready = r"tidemill connect ready: REST (?P<url>http://[^\s,]+)"
+    return Service(name, command, ready=ready, log=log, environ=environ, python=python)
 
 
 def mirror(name: str, properties: Path, *, log: Path, environ: Mapping[str, str] | None = None) -> Service:

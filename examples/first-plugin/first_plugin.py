@@ -21,11 +21,11 @@ class CsvSettings(BaseModel):
 @source("CsvRows", version="1.0")
 def csv_rows(cfg: CsvSettings, pos: Pos) -> Iterator[Record]:
     """Reads a CSV file once, one record per row."""
-    partition = {"file": cfg.file}
-    done = (pos.get(partition) or {"rows": 0})["rows"]
+    here = pos.source_partition(file=cfg.file)
+    done = here.get("rows", 0)
     with open(cfg.file, newline="", encoding="utf-8") as file:
         for number, row in enumerate(islice(csv.DictReader(file), done, None), done + 1):
-            yield Record(topic=cfg.topic, key=row[cfg.key], value=row, partition=partition, offset={"rows": number})
+            yield here.record(topic=cfg.topic, key=row[cfg.key], value=row, offset={"rows": number})
 
 
 @check(csv_rows)
@@ -47,15 +47,20 @@ class SqliteSettings(BaseModel):
     table: str = Field(description="Table with columns key and value", pattern=r"^\w+$")
 
 
-@sink("SqliteTable", version="1.0")
-def sqlite_table(cfg: SqliteSettings, batch: list[Record]) -> None:
-    """Keeps the last value of every key; a tombstone deletes its row."""
+def database(cfg: SqliteSettings) -> Iterator[sqlite3.Connection]:
+    """Opens the database once for each task; what follows the yield runs when the task ends."""
     connection = sqlite3.connect(cfg.database)
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {cfg.table} (key TEXT PRIMARY KEY, value TEXT)")
+    yield connection
+    connection.close()
+
+
+@sink("SqliteTable", version="1.0", setup=database)
+def sqlite_table(cfg: SqliteSettings, connection: sqlite3.Connection, batch: list[Record]) -> None:
+    """Keeps the last value of every key; a tombstone deletes its row."""
     with connection:  # one transaction: the batch is in the table, or none of it is
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {cfg.table} (key TEXT PRIMARY KEY, value TEXT)")
         for record in batch:
             if record.value is None:
                 connection.execute(f"DELETE FROM {cfg.table} WHERE key = ?", (record.key,))
             else:
                 connection.execute(f"REPLACE INTO {cfg.table} VALUES (?, ?)", (record.key, record.value))
-    connection.close()

@@ -16,7 +16,7 @@ from tests.metrics_page import differences
 from tests.mirror.conftest import Pair, read_records
 from tests.mirror.test_flow import until
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port
 
 COMMAND = [sys.executable, "-m", "tidemill.cli", "mirror"]
 
@@ -152,7 +152,7 @@ async def test_start_status_verify_and_stop(new_pair: Pair, tmp_path: Path) -> N
     await pair.create(partitions=2)
     await pair.write(0, [b"x"] * 7)
     file = write(tmp_path, pair.text())
-    port = free_ports(1)[0]
+    port = free_port()
     service = services.Service(
         "mirror",
         ["mirror", "start", file, "--metrics", f"127.0.0.1:{port}"],

@@ -35,7 +35,7 @@ from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.runtime.clock import SystemClock
 from tidemill.core.types import TopicPartition
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_ports
 from tidemill.mirror.config import MirrorConfig, parse_mirror_config
 from tidemill.mirror.health import ENDS_KEPT_MAX, FlowHealth, LagClock
 from tidemill.mirror.inspection import FlowInspector, FlowReport, Life

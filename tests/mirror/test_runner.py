@@ -10,7 +10,7 @@ from tidemill.core.client.admin import Admin, CommittedOffset
 from tidemill.core.types import TopicPartition
 from tidemill.mirror.formats import Heartbeat
 from tidemill.mirror.naming import HEARTBEATS
-from tidemill.mirror.runner import MirrorRunner
+from tidemill.mirror.runner import LOOK_PAUSE_MAX_SECONDS, LOOK_SHARE_MAX, MirrorRunner, rest_s
 
 pytestmark = pytest.mark.integration
 
@@ -103,3 +103,11 @@ async def test_both_ways_does_not_go_in_circles(pair: Pair) -> None:
     assert [name for name in there.topics if pair.topic in name] == [pair.remote]
     assert [name for name in here.topics if pair.topic in name] == [pair.topic]
     assert len(await read_records(pair.target, pair.remote)) == 1
+
+
+@pytest.mark.parametrize("took_s", [0.001, 0.05, 0.25, 1.0, 12.0, 300.0])
+def test_a_look_that_took_long_is_followed_by_the_next_all_the_same(took_s: float) -> None:
+    """One that waited until a cluster that was cut off had not answered told of nothing for minutes."""
+    rest = rest_s(took_s)
+    assert rest == LOOK_PAUSE_MAX_SECONDS or took_s / rest == pytest.approx(LOOK_SHARE_MAX)
+    assert 0 < rest <= 5, "what is over is told within five seconds"

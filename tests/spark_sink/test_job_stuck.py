@@ -13,7 +13,7 @@ from tests.spark_sink.conftest import Topics, poll
 from tests.spark_sink.debezium_events import SMALL, event, small_row
 from tests.spark_sink.running_job import WAIT_S, Job
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port
 from tidemill.services import Service
 
 slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(1_800)]
@@ -22,7 +22,7 @@ slow = [pytest.mark.integration, pytest.mark.spark, pytest.mark.java, pytest.mar
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Service]:
     """A broker of the test's own, to be stopped, killed and started again."""
-    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    listen = f"127.0.0.1:{free_port()}"
     service = services.broker("source", tmp_path / "broker", listen=listen, log=tmp_path / "broker.log").start()
     yield service
     service.stop()

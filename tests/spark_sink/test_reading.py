@@ -7,7 +7,7 @@ import pytest
 from tests.spark_sink.conftest import Topics
 from tests.spark_sink.debezium_events import Message, event
 from tidemill import services
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port
 from tidemill.spark_sink.changes import chunks_of
 from tidemill.spark_sink.core_api import TopicPartition
 from tidemill.spark_sink.fetch import Refused
@@ -44,7 +44,7 @@ def test_decode_options_reach_the_envelope_reader() -> None:
 
 
 def test_a_batch_that_was_damaged_on_disk_is_named_with_its_partition(tmp_path: Path) -> None:
-    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    listen = f"127.0.0.1:{free_port()}"
     broker = services.broker("damaged", tmp_path / "data", listen=listen, log=tmp_path / "log").start()
     try:
         topics = Topics(listen)

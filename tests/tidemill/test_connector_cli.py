@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tidemill import services
-from tidemill.connector_cli import app
+from tidemill.connector_cli import TRACEBACK, app, problem_line
 
 if TYPE_CHECKING:
     from tidemill.services import Service
@@ -146,6 +146,27 @@ def test_a_connector_that_fails_says_why(connectors: Connectors) -> None:
     del config["topic"]
     refused = connectors("create", connectors.file({"name": connectors.name, "config": config}))
     assert (refused.exit_code, "topic" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("trace", "line"),
+    [
+        (
+            f"{TRACEBACK}\n  File ...\n    x\nValueError: no such topic\n",
+            "ValueError: no such topic",
+        ),
+        (f"{TRACEBACK}\n  File ...\nOSError: first\nsecond\n", "OSError: first"),
+        (
+            "org.apache.ConnectException: gone\n\tat org.apache...\n",
+            "org.apache.ConnectException: gone",
+        ),
+        ("killed by SIGKILL", "killed by SIGKILL"),
+        (f"{TRACEBACK}\n  File ...", TRACEBACK),
+        (None, ""),
+    ],
+)
+def test_the_line_of_a_trace_that_says_what_is_wrong(trace: str | None, line: str) -> None:
+    assert problem_line({"state": "FAILED", "trace": trace}) == line
 
 
 def test_plugins(connectors: Connectors) -> None:

@@ -1,8 +1,9 @@
 """A cluster asked how it is
 
-Four questions, to whichever broker answers: who the brokers are (DescribeCluster), who agrees on the metadata
-(DescribeQuorum), who leads and copies what (Metadata), and `min.insync.replicas` of the topics that lack replicas. All
-of them are Kafka's, so the answers of a foreign cluster are read as well; one without a Raft quorum says so.
+Five questions, to whichever broker answers: who the brokers are (DescribeCluster), who agrees on the metadata
+(DescribeQuorum), who leads and copies what (Metadata), and of the topics that lack replicas which of these are being
+added (ListPartitionReassignments), and `min.insync.replicas`. All of them are Kafka's, so the answers of a foreign
+cluster are read as well; one without a Raft quorum says so.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,10 @@ from tidemill.core.wire.messages.describe_quorum import (
     PartitionQuery,
     ReplicaState,
     TopicQuery,
+)
+from tidemill.core.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -50,7 +55,7 @@ async def ask_status(client: ClusterClient, now_ms: int) -> ClusterStatus:
         controllers=_controllers(quorum, nodes, now_ms if told_ms is None else told_ms),
         topics=len(view.topics),
         partitions=sum(len(topic.partitions) for topic in view.topics.values()),
-        unwell=await _unwell(client, view),
+        unwell=await _unwell(client, view, decides=not trouble and quorum.leader_id >= 0),
         trouble=trouble,
     )
 
@@ -110,8 +115,10 @@ def _controllers(quorum: PartitionData, nodes: Mapping[int, str], now_ms: int) -
     return tuple(status(each, voter) for each, voter in sorted(replicas, key=lambda pair: pair[0].replica_id))
 
 
-async def _unwell(client: ClusterClient, view: ClusterView) -> tuple[PartitionStatus, ...]:
-    topics = [topic for _, topic in sorted(view.topics.items()) if any(_lacks(topic))]
+async def _unwell(client: ClusterClient, view: ClusterView, *, decides: bool) -> tuple[PartitionStatus, ...]:
+    """`decides` is whether there is an active controller, which tells what is being moved."""
+    topics = [topic for _, topic in sorted(view.topics.items()) if list(_lacks(topic))]
+    adding = await _adding(client) if topics and decides else {}
     wanted = await settings_of_topics(client, [topic.name for topic in topics], MIN_IN_SYNC)
     return tuple(
         PartitionStatus(
@@ -120,10 +127,23 @@ async def _unwell(client: ClusterClient, view: ClusterView) -> tuple[PartitionSt
             replicas=topic.partitions[number].replicas,
             isr=topic.partitions[number].isr,
             min_insync_replicas=int(wanted[topic.name]) if topic.name in wanted else None,
+            adding=adding.get((topic.name, number), ()),
         )
         for topic in topics
         for number in _lacks(topic)
     )
+
+
+async def _adding(client: ClusterClient) -> dict[tuple[str, int], tuple[int, ...]]:
+    """The replicas that reassignments give to partitions; none where nobody tells."""
+    request = ListPartitionReassignmentsRequest()
+    try:
+        answer = await client.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, ListPartitionReassignmentsResponse)
+    except (KafkaError, ConnectionFailed):
+        return {}
+    return {
+        (topic.name, each.partition_index): each.adding_replicas for topic in answer.topics for each in topic.partitions
+    }
 
 
 def _lacks(topic: TopicView) -> Iterable[int]:

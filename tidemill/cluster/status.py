@@ -4,7 +4,7 @@
 Nothing is asked here (`tidemill.cluster.asking` does that).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,13 +48,22 @@ class ControllerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One partition that is not as it should be: without a leader, or with replicas that are not in sync."""
+    """One partition that is not as it should be: without a leader, or with replicas that are not in sync.
+
+    `adding` are those that a reassignment gives it: nothing is wrong with them, they have not got everything yet.
+    """
 
     name: str
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     min_insync_replicas: int | None
+    adding: tuple[int, ...] = ()
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The replicas that should be in sync."""
+        return tuple(node for node in self.replicas if node not in self.isr and node not in self.adding)
 
     @property
     def refuses(self) -> bool:
@@ -92,7 +101,8 @@ def problems(status: ClusterStatus) -> list[str]:
 def _of_partitions(unwell: Sequence[PartitionStatus]) -> Iterator[str]:
     leaderless = [each for each in unwell if each.leader < 0]
     refusing = [each for each in unwell if each.refuses]
-    copied = [each for each in unwell if each.leader >= 0 and not each.refuses]
+    led = [each for each in unwell if each.leader >= 0 and not each.refuses]
+    lacking, growing = [each for each in led if each.missing], [each for each in led if not each.missing]
     if leaderless:
         yield (
             f"{_count(leaderless, 'has', 'have')} no leader: {_named(leaderless)}; nothing is read or written there "
@@ -103,10 +113,15 @@ def _of_partitions(unwell: Sequence[PartitionStatus]) -> Iterator[str]:
             f"{_count(refusing, 'refuses', 'refuse')} acks=all, with fewer replicas in sync than min.insync.replicas: "
             f"{_named(refusing)}; missing: {_nodes(refusing)}"
         )
-    if copied:
+    if lacking:
         yield (
-            f"{_count(copied, 'has', 'have')} replicas that are not in sync: {_named(copied)}; "
-            f"missing: {_nodes(copied)}"
+            f"{_count(lacking, 'has', 'have')} replicas that are not in sync: {_named(lacking)}; "
+            f"missing: {_brokers({node for each in lacking for node in each.missing})}"
+        )
+    if growing:
+        yield (
+            f"{_count(growing, 'has', 'have')} replicas that are being added: {_named(growing)}; "
+            f"to: {_nodes(growing)}; 'tidemill cluster balance' tells how far that is"
         )
 
 
@@ -134,6 +149,12 @@ def _of_quorum(status: ClusterStatus) -> Iterator[str]:
             f"controller {', '.join(str(each.node_id) for each in away)} does not take part in the quorum; "
             f"{max(0, more)} more of the {len(voters)} may go before nothing can be decided"
         )
+    observers = {each.node_id for each in status.controllers if not each.voter}
+    for node_id in (each.node_id for each in away if each.node_id in observers):
+        yield (
+            f"node {node_id} follows with another folder than the one that it votes with: 'tidemill cluster "
+            f"remove-voter {node_id}', then 'tidemill cluster add-voter {node_id}@HOST:PORT'"
+        )
 
 
 def _count(partitions: Sequence[PartitionStatus], one: str, many: str) -> str:
@@ -146,6 +167,15 @@ def _named(partitions: Sequence[PartitionStatus]) -> str:
 
 
 def _nodes(partitions: Sequence[PartitionStatus], *, in_sync: bool = False) -> str:
-    """The brokers that could lead them (the last that were in sync), or those that are to catch up."""
-    found = {node for each in partitions for node in (each.isr if in_sync else set(each.replicas) - set(each.isr))}
-    return f"broker{'s' if len(found) > 1 else ''} {(' or ' if in_sync else ', ').join(map(str, sorted(found)))}"
+    """The brokers that could lead them, or those that are to catch up.
+
+    Those that could lead are the last that were in sync. An ISR is told empty where the last of it is away (KIP-966):
+    it is one of the replicas then.
+    """
+    lists = [(each.isr or each.replicas) if in_sync else set(each.replicas) - set(each.isr) for each in partitions]
+    found = {node for each in lists for node in each}
+    return _brokers(found, " or " if in_sync else ", ")
+
+
+def _brokers(nodes: Collection[int], separator: str = ", ") -> str:
+    return f"broker{'s' if len(nodes) > 1 else ''} {separator.join(map(str, sorted(nodes)))}"

@@ -57,7 +57,8 @@ async def add_voter(client: ClusterClient, joining: Joining, *, timeout_ms: int)
             f"node {node_id} does not follow the metadata: start it first, with controller in process.roles and the "
             "controller.quorum.bootstrap.servers of the cluster"
         )
-    where = Listener(name=joining.listener, host=joining.host, port=joining.port)
+    name = joining.listener.upper()  # as nodes read it in their settings, however it is written there
+    where = Listener(name=name, host=joining.host, port=joining.port)
     request = AddRaftVoterRequest(
         cluster_id=None,
         timeout_ms=timeout_ms,

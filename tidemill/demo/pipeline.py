@@ -10,7 +10,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tidemill import services
 from tidemill.demo.compare import Comparison, compare, read_source, read_warehouse
 from tidemill.demo.load import TABLE, Load
+from tidemill.free_ports import free_port, free_ports
 from tidemill.testing.postgres_server import PostgresServer
 
 SOURCE, SINK = "shop", "warehouse"
@@ -76,7 +76,7 @@ class Pipeline:
         self._seed = seed
         self.postgres = PostgresServer(folder / "postgres")
         logs = folder / "logs"
-        (self._rest_port,) = free_ports(1)
+        self._rest_port = free_port()
         self.east, self.east_address = _cluster("east", folder, nodes)
         self.west, self.west_address = _cluster("west", folder, nodes)
         self.url = f"http://127.0.0.1:{self._rest_port}"
@@ -228,22 +228,10 @@ def _cluster(name: str, folder: Path, nodes: int) -> tuple[services.Service | se
     """A cluster of so many brokers, and where it is found."""
     logs = folder / "logs"
     if nodes == 1:
-        address = f"127.0.0.1:{free_ports(1)[0]}"
+        address = f"127.0.0.1:{free_port()}"
         return services.broker(name, folder / name, listen=address, log=logs / f"{name}.log"), address
     cluster = services.Cluster(name, folder / name, free_ports(2 * nodes))
     return cluster, cluster.bootstrap
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; chosen before the start so that a restarted part keeps its address."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def topic_records(bootstrap: str, topic: str) -> int:

@@ -100,8 +100,11 @@ def _lag(status: ClusterStatus) -> Finding:
 
 
 def in_sync(unwell: Sequence[PartitionStatus]) -> Finding:
-    """Whether partitions that are led have all their replicas; those without a leader have a finding of their own."""
-    lacking = [each for each in unwell if each.leader >= 0]
+    """Whether partitions that are led have all their replicas but those that are being added.
+
+    Those without a leader have a finding of their own.
+    """
+    lacking = [each for each in unwell if each.leader >= 0 and (each.missing or each.refuses)]
     refusing = [each for each in lacking if each.refuses]
     if not lacking:
         return _finding("replicas in sync", Level.OK, "every partition that is led has all of its replicas in sync")

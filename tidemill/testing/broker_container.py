@@ -13,7 +13,6 @@ same inside and outside; another is taken if somebody was faster.
 """
 
 import re
-import socket
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -22,6 +21,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from tidemill.core.environment import variable_of
+from tidemill.free_ports import free_port
 
 IMAGE = "localhost/tidemill-broker:latest"
 READY = re.compile("tidemill broker ready")
@@ -77,13 +77,6 @@ class TidemillContainer(DockerContainer):
     def _last_words(self) -> str:
         said = self.get_logs()[1].decode(errors="replace")
         return "; ".join(line for line in said.splitlines() if line.startswith("tidemill broker: "))
-
-
-def free_port() -> int:
-    """A TCP port of this machine that nobody listens on."""
-    with socket.create_server(("", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _taken(error: APIError) -> bool:

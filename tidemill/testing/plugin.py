@@ -1,6 +1,6 @@
-"""The pytest plugin: a real broker and PostgreSQL for anybody's tests
+"""The pytest plugin: broker, Connect worker and PostgreSQL for tests
 
-Installed with the distribution, so `def test_x(tidemill_broker)` works without a conftest. Both parts are real
+Installed with the distribution, so `def test_x(tidemill_broker)` works without a conftest. All parts are real
 processes on ephemeral ports, shared by the whole run; tests keep apart by topic and database names. Imports are made
 inside the fixtures: a test run that uses none of them pays nothing.
 """
@@ -15,6 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tidemill.services import Service
+    from tidemill.testing.connect_worker import ConnectWorker
     from tidemill.testing.postgres_container import ContainerServer
     from tidemill.testing.postgres_server import PostgresServer
 
@@ -25,6 +26,12 @@ BROKER_SETTINGS = {
 }
 """Kafka waits three seconds for more members before a group's first assignment; a test wants it at once. Records with
 the made-up timestamps of tests are older than any retention and would go in the middle of a longer run."""
+
+_WORKER = "tidemill-test-worker"
+WORKER_SETTINGS = {"group.id": _WORKER} | {
+    f"{role}.storage.topic": f"{_WORKER}-{role}s" for role in ("config", "offset", "status")
+}
+"""Of its own, so that a test may start further workers on the broker by their default names."""
 
 BrokerFactory = Callable[..., "Service"]
 
@@ -52,6 +59,22 @@ def tidemill_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def tidemill_broker(tidemill_broker_factory: BrokerFactory) -> "Service":
     """One broker for the whole run; `tidemill_broker.facts["address"]` is its bootstrap address."""
     return tidemill_broker_factory()
+
+
+@pytest.fixture(scope="session")
+def tidemill_worker(tidemill_broker: "Service", tmp_path_factory: pytest.TempPathFactory) -> Iterator["ConnectWorker"]:
+    """One Connect worker for the whole run, on `tidemill_broker`; it has the plugins that are installed here.
+
+    `.create(name, config)`, `.wait_running(name)` and `.delete(name)` are what a test needs, `.url` is its REST API.
+    """
+    from tidemill import services
+    from tidemill.testing.connect_worker import ConnectWorker
+
+    log = tmp_path_factory.mktemp("worker") / "worker.log"
+    settings = WORKER_SETTINGS
+    service = services.connect_worker("worker", tidemill_broker.facts["address"], settings=settings, log=log).start()
+    yield ConnectWorker(service)
+    service.stop()
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -29,6 +28,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import structlog
+
+from tidemill.free_ports import free_port
 
 log = structlog.get_logger("tidemill.testing.postgres")
 
@@ -316,14 +317,6 @@ def quoted(value: str) -> str:
     if value and not any(letter in value for letter in " '\\\t\n"):
         return value
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def unprivileged_account() -> pwd.struct_passwd:

@@ -29,7 +29,7 @@ from tidemill.cluster.balance_cli import Unfinished, look
 from tidemill.cluster.cli import app
 from tidemill.cluster.moving import Situation
 from tidemill.core.client.balance import Holdings, Move, Place
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port, free_ports
 from tidemill.services import Cluster
 
 TOPIC, PARTITIONS = "t", 8
@@ -69,7 +69,7 @@ def test_whoever_is_interrupted_is_told_what_is_left(unfinished: Unfinished, tol
 
 
 def test_nobody_there_is_a_sentence() -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     done = run("-b", f"127.0.0.1:{port}", "--dry-run")
     assert done.exit_code == 1
     assert f"no broker answers at 127.0.0.1:{port}" in done.stderr

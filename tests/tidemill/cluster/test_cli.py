@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tidemill.cluster.cli import app
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port, free_ports
 from tidemill.services import Cluster
 
 
@@ -69,7 +69,7 @@ def test_files_that_would_be_no_cluster_are_not_written(tmp_path: Path, argument
 
 
 def test_nobody_there_is_a_sentence() -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     done = run("status", "-b", f"127.0.0.1:{port}")
     assert done.exit_code == 1
     assert f"no broker answers at 127.0.0.1:{port}" in done.stderr

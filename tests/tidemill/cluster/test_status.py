@@ -41,6 +41,22 @@ def test_the_worst_is_told_first_and_each_partition_once() -> None:
     ]
 
 
+def test_who_can_lead_is_one_of_the_replicas_where_the_isr_is_told_empty() -> None:
+    alone = replace(partition("one-0", -1, ()), replicas=(2,))
+    (found,) = problems(replace(WELL, unwell=(alone,)))
+    assert found.endswith("one-0; nothing is read or written there until broker 2 can lead")
+
+
+def test_a_replica_that_is_being_added_is_not_missed() -> None:
+    growing = replace(partition("t-0", 1, (1, 2)), adding=(3,))
+    lacking = replace(partition("t-1", 1, (1,), wanted=1), adding=(3,))
+    assert problems(replace(WELL, unwell=(growing, lacking))) == [
+        "1 partition has replicas that are not in sync: t-1; missing: broker 2",
+        "1 partition has replicas that are being added: t-0; to: broker 3; "
+        "'tidemill cluster balance' tells how far that is",
+    ]
+
+
 def test_a_leader_whose_topic_asks_for_no_more_refuses_nothing() -> None:
     (found,) = problems(replace(WELL, unwell=(partition("t-1", 1, (1,), wanted=1),)))
     assert "refuse" not in found
@@ -67,6 +83,9 @@ def test_a_voter_that_is_away_says_how_many_more_may_go() -> None:
     five = (*WELL.controllers[:2], controller(3, None), controller(4, 10), controller(5, 10))
     (found,) = problems(replace(WELL, controllers=five))
     assert "1 more of the 5" in found, "one that was never heard of is away"
+    emptied = (*WELL.controllers[:2], controller(3, None), controller(3, 10, voter=False))
+    _, found = problems(replace(WELL, controllers=emptied))
+    assert found.startswith("node 3 follows with another folder than the one that it votes with"), "of another disk"
     observers = (*WELL.controllers, controller(9, None, voter=False))
     assert problems(replace(WELL, controllers=observers)) == [], "who has no vote is not missed by the quorum"
 

@@ -17,7 +17,7 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import RequestTimedOut, UnsupportedVersion
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.remove_raft_voter import RemoveRaftVoterResponse
-from tidemill.demo.pipeline import free_ports
+from tidemill.free_ports import free_port, free_ports
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +34,7 @@ async def test_a_controller_that_follows_becomes_a_voter_and_goes(tmp_path: Path
     names = {"listener.security.protocol.map": "P:PLAINTEXT,CONTROLLER:PLAINTEXT"}
     config = BrokerConfig.parse({**settings, **names, **first, "node.id": "1"})
     format_folder(config)
-    joining = Joining(node_id=2, host="127.0.0.1", port=two)
+    joining = Joining(node_id=2, host="127.0.0.1", port=two, listener="controller")
     async with open_broker(config) as broker, ClusterClient(f"127.0.0.1:{client_port}") as client:
         with pytest.raises(VoterUnknown, match="node 2 does not follow the metadata: start it first"):
             await add_voter(client, joining, timeout_ms=1000)
@@ -56,7 +56,7 @@ async def test_a_controller_that_follows_becomes_a_voter_and_goes(tmp_path: Path
 
 
 async def test_a_node_by_itself_has_no_voters_to_change(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     config = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": f"PLAINTEXT://127.0.0.1:{port}"})
     async with open_broker(config), ClusterClient(f"127.0.0.1:{port}") as client:
         with pytest.raises(UnsupportedVersion, match="is a cluster by itself and gets no voters"):
@@ -77,7 +77,7 @@ class Deaf(ClusterClient):
 
 
 async def test_a_change_whose_answer_is_lost_may_be_done(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     config = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": f"PLAINTEXT://127.0.0.1:{port}"})
     async with open_broker(config), Deaf(f"127.0.0.1:{port}") as client:
         with pytest.raises(AnswerLost, match=r"h:1 has not said what came of it .*: it may be done"):

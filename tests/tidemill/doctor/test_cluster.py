@@ -1,6 +1,5 @@
 """The doctor on the way to a real broker: well, told a wrong address, stopped, leading to somebody else."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,7 @@ from tidemill.core.wire.messages.offset_commit import (
 )
 from tidemill.doctor.cluster import examine_cluster, is_local
 from tidemill.doctor.judge import Finding, Level
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+from tidemill.free_ports import free_port
 
 
 def failed(findings: list[Finding]) -> list[str]:

@@ -1,5 +1,7 @@
 """Every threshold about several brokers, and that whatever is not well comes with advice."""
 
+from dataclasses import replace
+
 import pytest
 
 from tidemill.cluster.status import BrokerStatus, ClusterStatus, ControllerStatus, PartitionStatus
@@ -73,6 +75,8 @@ THREE, RACKS = (1, 2, 3), ("a", "a", "b")
         (judge.in_sync([lacking(leader=-1)]), OK),
         (judge.in_sync([lacking()]), WARN),
         (judge.in_sync([lacking(isr=(1,))]), FAIL),
+        (judge.in_sync([replace(lacking(), adding=(3,))]), OK),
+        (judge.in_sync([replace(lacking(isr=(1,)), adding=(3,))]), FAIL),
         (judge.factors([topic(THREE)]), OK),
         (judge.factors([topic(THREE, (1,))]), WARN),
         (judge.min_in_sync([topic(THREE)])[0], OK),

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from tests.deploy.engine import EngineMissing, docker_api, find_engine
+from tidemill.free_ports import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.deploy, pytest.mark.timeout(300)]
 
@@ -41,7 +42,7 @@ def test_a_port_that_somebody_took_meanwhile(image: str, monkeypatch: pytest.Mon
     from tidemill.testing import broker_container
 
     with socket.create_server(("", 0)) as taken:
-        ports = iter([taken.getsockname()[1], broker_container.free_port()])
+        ports = iter([taken.getsockname()[1], free_port()])
         monkeypatch.setattr(broker_container, "free_port", lambda: next(ports))
         with broker_container.TidemillContainer(image) as broker:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tidemill.free_ports import free_port
 from tidemill.testing import postgres_server
 from tidemill.testing.postgres_server import PostgresServer, PostgresServerError, find_binaries
 
@@ -81,7 +82,7 @@ def test_a_taken_port_is_an_error_when_it_was_asked_for() -> None:
 
 def test_a_taken_port_is_replaced_when_it_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with PostgresServer() as first:
-        ports = iter([first.port, postgres_server.free_port()])
+        ports = iter([first.port, free_port()])
         monkeypatch.setattr(postgres_server, "free_port", lambda: next(ports))
         with PostgresServer() as second:
             assert second.port != first.port
