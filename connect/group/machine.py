@@ -7,7 +7,8 @@ here (`Facts`): what the config topic wants, how far it was read, what has a pro
 - What a worker may do is what the last plan gives it. What is new in it may begin only when the config topic has been
   read as far as the leader had read it. What an assignment takes away ends, and only when that has ended is there a
   round in which somebody else may get it: so long it is among the words of this worker (`holds`).
-- Who has lost its lease may do nothing, and what it did has to end at once.
+- Who has lost its lease may do nothing, and what it did has to end at once. Once that has ended it says so of the
+  member that it was: should the group have removed it, nobody waits for what it did, itself least of all.
 - Who leads decides by `Placement`, and asks for a round when something was waited for and the time has come. Everybody
   asks for one who reads that the topic wants something else than before: so nobody has to be told by a heartbeat.
 - Who stops ends its tasks first; then says in a round that it leaves, and goes when everybody has heard it.
@@ -164,6 +165,8 @@ class GroupMachine:
         self._lease_ms = lease_ms
         self._namesake_ms: int | None = None  # since when somebody else has its address
         self._gone = gone
+        self._former = frozenset[str]()  # members that it was, and that may be waited for
+        self._former_told = frozenset[str]()  # of which it has had a round in which it could say that they are over
         self._topics = topics
         self._assigned = NOTHING  # by the last plan, since the last loss
         self._allowed = Allow(generation=0, instances=NOTHING)
@@ -264,7 +267,7 @@ class GroupMachine:
     def _namesakes(self, words: list[WorkerSays]) -> frozenset[str]:
         """Of workers under one address, all but the one that was there first."""
         by_url: dict[str, list[str]] = {}
-        gone = frozenset[str]().union(*(each.gone for each in words))
+        gone = frozenset[str]().union(*(each.gone - {each.holder.member_id} for each in words))
         for each in words:
             if each.holder.member_id not in gone:
                 by_url.setdefault(each.holder.url, []).append(each.holder.member_id)
@@ -285,6 +288,7 @@ class GroupMachine:
             self._actions.append(Trouble(member_id=news.leader, reason=str(error)))
             resolution = Resolution(plan=Plan())
         self.plan, self.workers = resolution.plan, resolution.workers
+        self._former &= {holder.member_id for holder in resolution.plan.holders.values()} - {news.member_id}
         if self.leads and self._decided is not None and self._decided[0] == news.generation:
             _, self._again_at_ms, self._settled_for = self._decided
         elif not self.leads:
@@ -324,6 +328,8 @@ class GroupMachine:
         self._end(reason)
 
     def _lose(self, reason: str) -> None:
+        if self.member_id:
+            self._former |= {self.member_id}
         self.holds_lease = self._asked = False
         self.leader = ""
         self._assigned = NOTHING
@@ -365,7 +371,7 @@ class GroupMachine:
             config_offset=facts.config_offset,
             holds=self._holds(facts),
             leaving=self._stopping,
-            gone=self._gone,
+            gone=self._gone if facts.running else self._gone | self._former,
             topics=self._topics,
         )
         if says != self._told:
@@ -388,7 +394,9 @@ class GroupMachine:
             self._settled_for = facts.wanted
         changed = self._settled_for is not None and facts.wanted != self._settled_for
         due = self._again_at_ms is not None and now_ms >= self._again_at_ms
-        if released or changed or due:
+        ended = not facts.running and not self._former <= self._former_told
+        if released or changed or due or ended:
+            self._former_told = self._former if ended else self._former_told
             self._rejoin()
         elif self._again_at_ms is not None:
             self._actions.append(WakeAt(at_ms=self._again_at_ms))

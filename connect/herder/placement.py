@@ -11,8 +11,9 @@ An instance is given to a worker only when nobody else may be doing it:
   its own clock its lease was over before, and so long it has to end its processes. Where the round took so long that
   it may have been removed for not joining in time, or where the group has begun anew, its lease may just have been
   renewed: then it is a lease longer.
-- What is known to have ended with its worker, because the worker's next life on the same machine says so (`gone`), is
-  not waited for.
+- What is known to have ended is not waited for: a worker says so of the member that it was before it lost its lease,
+  and of its lives before on the same machine (`gone`). But after a round that the leader knows nothing of somebody else
+  may have been given it, and then the status topic tells.
 - A worker that is about to stop says so (`leaving`), ends its tasks and then goes. What it did waits `return_ms` for a
   worker under the same address, so that a restart moves nothing; it may have it back at once.
 
@@ -55,7 +56,8 @@ class WorkerSays:
     """What a worker tells with its join.
 
     `holds` is all that it may be doing until it has its next assignment: what it was assigned and what still runs.
-    `gone` are members of which it knows that nothing they did runs any more: lives before it on the same machine.
+    `gone` are members of which it knows that nothing they did runs any more: those that it was itself, and lives before
+    it on the same machine.
     `topics` are where it reads what is wanted: offsets mean the same only to workers with the same ones.
     """
 
@@ -148,8 +150,7 @@ class Placement:
         """The next plan, which is remembered."""
         present = {worker.holder.member_id: worker for worker in now.workers}
         if self.plan.generation != now.generation - 1:
-            unknown = dict.fromkeys(now.said_to_run - self.plan.holders.keys(), _SOMEBODY)
-            self.plan = replace(self.plan, holders=MappingProxyType({**self.plan.holders, **unknown}))
+            self._suspect_somebody(now, present)
         base = max(self.plan.base, now.generation_heard + 1 - now.generation)
         if now.generation <= self.plan.generation:
             base = max(base, self.plan.overall)
@@ -177,6 +178,13 @@ class Placement:
         return Decision(plan=self.plan, again_at_ms=min(waits, default=None))
 
     # ------------------------------------------------------- who may be doing what
+
+    def _suspect_somebody(self, now: Round, present: Mapping[str, WorkerSays]) -> None:
+        """What is said to run, and is nobody's by the plan, was given to somebody in a round unknown here."""
+        gone = frozenset[str]().union(*(worker.gone for worker in present.values())) - present.keys()
+        known = {instance for instance, holder in self.plan.holders.items() if holder.member_id not in gone}
+        unknown = dict.fromkeys(now.said_to_run - known, _SOMEBODY)
+        self.plan = replace(self.plan, holders=MappingProxyType({**self.plan.holders, **unknown}))
 
     def _notice_absences(self, now: Round, present: Mapping[str, WorkerSays]) -> None:
         settings = self._settings

@@ -321,14 +321,20 @@ class Herder:
         return frozenset(Instance(*task) for task in self.machine.alive())
 
     def said_to_run(self) -> frozenset[Instance]:
-        """What the status topic says to run, but for what was done by lives of which nothing runs any more."""
+        """What the status topic says to run, but for what is known to have ended: here, or with a life that is over."""
         over: dict[str, int] = {}
         for life in self._around.over:
             over[life.worker_id] = max(life.generation, over.get(life.worker_id, -1))
-        return frozenset(
-            Instance(status.connector, CONNECTOR if status.task is None else status.task)
+        said = {
+            Instance(status.connector, CONNECTOR if status.task is None else status.task): status
             for status in self.machine.board.every()
             if status.state in MAY_RUN and status.generation > over.get(status.worker_id, -1)
+        }
+        running = self.running()
+        return frozenset(
+            instance
+            for instance, status in said.items()
+            if instance in running or status.worker_id != self._around.worker_id or status.generation > self._generation
         )
 
     def has(self, connector: str, task: int | None = None) -> bool:

@@ -118,6 +118,7 @@ class Coordinator:
         if late:
             self.seats = {member_id: seat for member_id, seat in self.seats.items() if seat.join is not None}
         if not self.seats:
+            self.generation += 1  # of a group of nobody, as in Kafka
             self.state = "empty"
             return
         if any(seat.join is None for seat in self.seats.values()):

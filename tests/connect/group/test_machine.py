@@ -71,17 +71,18 @@ class Driven:
         generation: int = 1,
         said: frozenset[Instance] = frozenset(),
         before_assigned: g.Event | None = None,
+        member_id: str = "m1",
     ) -> Resolution:
         """A round that it leads; what it resolves, and has heard itself."""
         assert self.said is not None
-        rows = [m.JoinedMember(member_id="m1", metadata=encode_says(self.said))]
+        rows = [m.JoinedMember(member_id=member_id, metadata=encode_says(self.said))]
         rows += [m.JoinedMember(member_id=each.holder.member_id, metadata=encode_says(each)) for each in others]
-        decide = m.Decide(generation=generation, member_id="m1", members=tuple(rows), round_ms=0)
+        decide = m.Decide(generation=generation, member_id=member_id, members=tuple(rows), round_ms=0)
         tells = only_tells(self.tell(g.Lead(decide=decide, said_to_run=said, generation_heard=0)), m.Assign)
-        data = tells[0].assignments["m1"]
+        data = tells[0].assignments[member_id]
         if before_assigned is not None:
             self.tell(before_assigned)
-        self.tell(m.Assigned(generation=generation, member_id="m1", leader="m1", assignment=data))
+        self.tell(m.Assigned(generation=generation, member_id=member_id, leader=member_id, assignment=data))
         return decode_resolution(data)
 
 
@@ -157,6 +158,56 @@ def test_who_has_lost_its_lease_ends_everything(worker: Driven) -> None:
     worker.running = frozenset()
     worker.look()
     assert worker.said.holds == frozenset()
+
+
+def test_who_has_lost_its_lease_says_that_what_it_was_is_over_as_soon_as_nothing_runs(worker: Driven) -> None:
+    """So that nobody waits for it, should the group have removed it."""
+    worker.wanted = worker.running = frozenset({ONE})
+    before = worker.lead()
+    assert before.plan.of("m1") == {ONE}
+    worker.tell(m.Lost(generation=1, reason="silence"))
+    assert worker.said is not None and not worker.said.gone
+    worker.running = frozenset()
+    worker.look()
+    assert worker.said.gone == {"m1"}
+    alone = worker.lead(generation=3, member_id="m9")
+    assert alone.plan.of("m9") == {ONE}
+    worker.look()
+    assert not worker.said.gone, "nobody holds anything under that name any more"
+
+
+def test_what_ended_only_after_its_join_is_said_in_one_more_round(worker: Driven) -> None:
+    worker.wanted = worker.running = frozenset({ONE})
+    worker.lead()
+    worker.tell(m.Lost(generation=1, reason="silence"))
+    assert not worker.lead(generation=3, member_id="m9").plan.of("m9")
+    worker.running = frozenset()
+    assert asks(worker.look())
+    assert worker.lead(generation=4, member_id="m9").plan.of("m9") == {ONE}
+    assert not asks(worker.look())
+
+
+def test_a_leader_that_still_waits_is_told_once(worker: Driven) -> None:
+    worker.running = frozenset({ONE})
+    worker.assigned(ONE)
+    worker.tell(m.Lost(generation=1, reason="silence"))
+    worker.running = frozenset()
+    for generation in (3, 4, 5):
+        holders = {ONE: Holder("m1", "http://w1")}
+        data = encode_resolution(Resolution(plan=Plan(generation=generation, config_offset=5, holders=holders)))
+        told = worker.tell(m.Assigned(generation=generation, member_id="m9", leader="m2", assignment=data))
+        assert asks(told) is (generation == 3)
+
+
+def test_who_comes_back_under_the_member_id_it_had_is_there(worker: Driven) -> None:
+    worker.wanted = worker.running = frozenset({ONE})
+    worker.lead()
+    worker.tell(m.Lost(generation=1, reason="silence"))
+    worker.running = frozenset()
+    worker.look()
+    twin = WorkerSays(holder=Holder("m2", "http://w1"), config_offset=5)
+    resolution = worker.lead(twin, generation=2)
+    assert resolution.namesakes == {"m2"} and resolution.plan.of("m1") == {ONE}
 
 
 def test_the_lease_is_handed_on(worker: Driven) -> None:

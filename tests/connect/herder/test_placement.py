@@ -33,6 +33,7 @@ class Group:
         self.wanted: frozenset[Instance] = frozenset()
         self.behind: dict[str, int] = {}
         self.said_to_run: frozenset[Instance] = frozenset()
+        self.gone: frozenset[str] = frozenset()
         self.generation = 0
         self.now_ms = 0
 
@@ -45,6 +46,7 @@ class Group:
                 config_offset=self.behind.get(name, 10),
                 holds=holds,
                 leaving=name in self.leaving,
+                gone=self.gone,
             )
             for name, holds in self.holds.items()
         )
@@ -172,6 +174,19 @@ def test_a_leader_that_knows_nothing_believes_the_statuses() -> None:
     group.wanted = tasks(4)
     group.generation, group.said_to_run = 7, tasks(2)
     assert group.round().plan.of("a") == tasks(4) - tasks(2)
+    assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+
+
+def test_what_somebody_had_that_is_known_to_be_over_may_be_anothers_after_a_round_that_nobody_knows_of() -> None:
+    group = Group("a", "b")
+    group.wanted = tasks(4)
+    before = group.settle().of("b")
+    del group.holds["b"]
+    group.gone = frozenset({"b"})
+    assert len(before) == 2
+    group.generation += 1
+    group.said_to_run = frozenset(sorted(before)[:1])
+    assert group.round().plan.of("a") == tasks(4) - group.said_to_run
     assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
 
 

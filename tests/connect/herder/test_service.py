@@ -33,6 +33,7 @@ from tidemill.connect.loader import Plugins
 from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
+    InstanceStatus,
     State,
     TargetState,
     TaskConfig,
@@ -333,6 +334,21 @@ async def test_a_task_stopped_before_its_turn_is_never_started(
         await bench.herder.command(Delete(connector="c"))
         await bench.until(lambda: not bench.herder.machine.runs)
         assert [call for call in bench.host.calls if call.startswith("start")] == ["start c-0"]
+
+
+async def test_what_is_said_to_run_here_and_does_not_is_over(open_bench: Any) -> None:
+    """So a worker that was out of its group waits for nobody but others."""
+    async with open_bench() as bench:
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        generation = bench.herder.machine.board.generation
+        for task, (worker_id, above) in enumerate([("w:1", 0), ("w:1", 0), ("w:1", 1), ("w:2", 0)]):
+            status = InstanceStatus(
+                connector="c", task=task, state=State.RUNNING, worker_id=worker_id, generation=generation + above
+            )
+            bench.herder.machine.board.apply(status)
+        said = {each.task for each in bench.herder.said_to_run()}
+        assert said == {0, 2, 3}, "its process; who had its address later; another worker's"
 
 
 async def test_topic_creation_switched_off_is_kept_from_tasks(open_bench: Any, worker_settings: Settings) -> None:
