@@ -173,6 +173,7 @@ class GroupMachine:
         self._stopping = False
         self._over = False
         self._asked = False  # for a round that has not ended
+        self._in_round = False  # until it is told what was assigned in it
         self._decided: tuple[int, int | None, frozenset[Instance]] | None = None  # generation, again at, wanted
         self._again_at_ms: int | None = None
         self._goodbye_ms: int | None = None
@@ -279,7 +280,7 @@ class GroupMachine:
         return frozenset(late)
 
     def _take(self, news: m.Assigned, now_ms: int) -> None:
-        self._asked = False
+        self._asked = self._in_round = False
         self.holds_lease = True
         self.member_id, self.leader = news.member_id, news.leader
         try:
@@ -383,7 +384,10 @@ class GroupMachine:
         if self._stopping and not facts.running and not self.holds_lease:
             self._actions.append(Tell(event=m.Leave()))  # there is nobody to say goodbye to
             return
-        if not (facts.settled and self.holds_lease) or self._asked:
+        # The lease is told before what was assigned, when the round is over already. Who asks for another one in
+        # between joins it without that among its words, and somebody else is given it too.
+        self._in_round |= not facts.settled
+        if self._in_round or not self.holds_lease or self._asked:
             return
         holds = self._holds(facts)
         if self._stopping and not holds:

@@ -214,6 +214,18 @@ def test_the_lease_is_handed_on(worker: Driven) -> None:
     assert only(worker.tell(m.Leased(until_ms=77)), g.Lease).until_ms == 77
 
 
+def test_between_the_lease_and_the_assignment_of_a_round_nothing_is_asked(worker: Driven) -> None:
+    """A join of then would be without what is about to be assigned, and somebody else would be given it too."""
+    worker.assigned()
+    worker.settled = False
+    worker.wanted = frozenset({ONE})  # read while the round is under way
+    assert not asks(worker.look())
+    worker.settled = True
+    assert not asks(worker.tell(m.Leased(until_ms=77)))
+    told = [each.event for each in worker.assigned(ONE, generation=2) if isinstance(each, g.Tell)]
+    assert [type(event) for event in told] == [m.Describe]
+
+
 def test_who_leads_decides_and_asks_again_when_something_else_is_wanted(worker: Driven) -> None:
     worker.wanted = frozenset({C})
     resolution = worker.lead()
@@ -221,10 +233,10 @@ def test_who_leads_decides_and_asks_again_when_something_else_is_wanted(worker: 
     assert dict(resolution.workers) == {"m1": "http://w1"} and worker.machine.leads
     assert not asks(worker.look())
     worker.wanted = frozenset({C, ONE})
+    assert asks(worker.look())
     worker.settled = False
     assert not asks(worker.look()), "a round is under way"
     worker.settled = True
-    assert asks(worker.look())
     worker.lead(generation=2)
     assert not asks(worker.look())
 
