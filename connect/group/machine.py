@@ -295,7 +295,7 @@ class GroupMachine:
         elif not self.leads:
             self._again_at_ms = self._settled_for = None
             if resolution.plan.generation == news.generation:
-                self._placement.learn(resolution.plan)
+                self._placement.learn(resolution.plan, resolution.workers)
         self._assigned = resolution.plan.of(news.member_id)
         if news.member_id in resolution.strangers:
             self._go(

@@ -12,8 +12,8 @@ An instance is given to a worker only when nobody else may be doing it:
   it may have been removed for not joining in time, or where the group has begun anew, its lease may just have been
   renewed: then it is a lease longer.
 - What is known to have ended is not waited for: a worker says so of the member that it was before it lost its lease,
-  and of its lives before on the same machine (`gone`). But after a round that the leader knows nothing of somebody else
-  may have been given it, and then the status topic tells.
+  and of its lives before on the same machine (`gone`). But in a round that the leader knows nothing of somebody else
+  may have been given it: unless that round was of nobody, it waits as what a worker held that is gone.
 - A worker that is about to stop says so (`leaving`), ends its tasks and then goes. What it did waits `return_ms` for a
   worker under the same address, so that a restart moves nothing; it may have it back at once.
 
@@ -138,10 +138,12 @@ class Placement:
     def __init__(self, settings: PlacementSettings | None = None) -> None:
         self.plan = Plan()
         self._settings = settings or PlacementSettings()
+        self._members = frozenset[str]()  # who was there in the round of the plan
         self._gone_ms: dict[str, tuple[int, int]] = {}  # members: when their absence was seen, and how long to wait
 
-    def learn(self, plan: Plan) -> None:
+    def learn(self, plan: Plan, members: Collection[str] = ()) -> None:
         """The plan of a round that somebody else led; what that one waits for, this one would wait for anew."""
+        self._members = frozenset(members)
         if plan != self.plan:  # its own comes back to who leads
             self.plan = plan
             self._gone_ms.clear()
@@ -151,6 +153,7 @@ class Placement:
         present = {worker.holder.member_id: worker for worker in now.workers}
         if self.plan.generation != now.generation - 1:
             self._suspect_somebody(now, present)
+        self._members = frozenset(present)
         base = max(self.plan.base, now.generation_heard + 1 - now.generation)
         if now.generation <= self.plan.generation:
             base = max(base, self.plan.overall)
@@ -180,11 +183,31 @@ class Placement:
     # ------------------------------------------------------- who may be doing what
 
     def _suspect_somebody(self, now: Round, present: Mapping[str, WorkerSays]) -> None:
-        """What is said to run, and is nobody's by the plan, was given to somebody in a round unknown here."""
-        gone = frozenset[str]().union(*(worker.gone for worker in present.values())) - present.keys()
-        known = {instance for instance, holder in self.plan.holders.items() if holder.member_id not in gone}
-        unknown = dict.fromkeys(now.said_to_run - known, _SOMEBODY)
-        self.plan = replace(self.plan, holders=MappingProxyType({**self.plan.holders, **unknown}))
+        """What may have been given to somebody in a round unknown here, though nobody is left who says so.
+
+        That is what the status topic says to run. But it says nothing of what is only about to start, or was when its
+        worker was cut off: so it is also whatever the plan before had, if there was a round of anybody at all.
+        """
+        held = {instance for worker in present.values() for instance in worker.holds}
+        unknown = now.said_to_run | self.plan.holders.keys()
+        if self._was_of_nobody(now, present):
+            ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
+            known = {each for each, holder in self.plan.holders.items() if holder.member_id not in ended}
+            unknown = now.said_to_run - known
+        unknown -= held
+        if unknown:
+            self._gone_ms.pop(_SOMEBODY.member_id, None)  # waited for from now on
+        holders = {**self.plan.holders, **dict.fromkeys(unknown, _SOMEBODY)}
+        self.plan = replace(self.plan, holders=MappingProxyType(holders))
+
+    def _was_of_nobody(self, now: Round, present: Mapping[str, WorkerSays]) -> bool:
+        """Whether all that is unknown is one round, in which the group had nobody left.
+
+        A group that loses its last member counts one generation. Nobody who was in it before is in it after that under
+        the same name, and nobody has written a generation of then.
+        """
+        only_one = now.generation == self.plan.generation + 2
+        return only_one and now.generation_heard <= self.plan.overall and not self._members & present.keys()
 
     def _notice_absences(self, now: Round, present: Mapping[str, WorkerSays]) -> None:
         settings = self._settings

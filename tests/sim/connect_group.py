@@ -6,6 +6,10 @@ off; they read the config topic at their own pace; their processes take their ti
 grace that the placement counts on. A worker that starts may know of lives before it that are over. After every event
 it is asked whether a task has two processes, and with every start whether its generation is above the one before.
 
+A status is written some time after a process has started, and later still by who is cut off meanwhile; who is cut off
+does not read any either. Who leads without ever having been in a round has nothing but statuses to go by: it is given
+all there should be, so that it believes a topic that says too little is not seen here.
+
 A frozen worker is one whose whole machine stands still, its processes included. When it goes on after its lease was
 over it ends them before they can do anything; that they might in the moment between is not seen here.
 """
@@ -200,6 +204,17 @@ class Process:
     """What runs an instance; it counts until it is gone."""
 
     ending: bool = False
+    status: "Status" = field(default_factory=lambda: Status(0, 0, "", runs=False))
+
+
+@dataclass(frozen=True)
+class Status:
+    """What was last written of an instance: whether somebody may be doing it, and who said so."""
+
+    generation: int
+    life: int
+    url: str
+    runs: bool
 
 
 @dataclass
@@ -242,6 +257,7 @@ class Worker:
         self.left = False
         self.stops: list[Instance] = []
         self.over: set[int] = set()  # lives of which it knows that nothing runs any more
+        self.board = dict(world.statuses)  # the status topic, as far as it was read here
         self.tell(g.Look())
 
     def facts(self) -> g.Facts:
@@ -251,6 +267,18 @@ class Worker:
             config_offset=self.read,
             running=frozenset(self.processes),
             settled=self.machine.phase is m.Phase.STABLE,
+        )
+
+    def said_to_run(self) -> frozenset[Instance]:
+        """What the status topic says to run, but for what is known to have ended."""
+        if self.placement.plan.generation < 0:
+            return self.world.runs_elsewhere(self)
+        return frozenset(
+            instance
+            for instance, status in self.board.items()
+            if status.runs
+            and status.life not in self.over
+            and (instance in self.processes or status.url != self.url or status.generation > self.generation)
         )
 
     def tell(self, event: m.Event | g.Event) -> None:
@@ -285,9 +313,8 @@ class Worker:
                 case m.HangUp():
                     pass
                 case m.Decide():
-                    told = self.world.said_to_run.items()
-                    said = frozenset(instance for instance, life in told if life not in self.over)
-                    self.step(g.Lead(decide=each, said_to_run=said, generation_heard=self.world.generation_heard))
+                    heard = max((status.generation for status in self.board.values()), default=0)
+                    self.step(g.Lead(decide=each, said_to_run=self.said_to_run(), generation_heard=heard))
                 case m.Lost() if not self.stops_when_lost:
                     pass
                 case _:
@@ -306,8 +333,7 @@ class Worker:
                 self.world.say(f"{self.url}#{self.life} lost: {reason}")
                 if self.world.now_ms <= self.frozen_until_ms + 1:  # the guardian has seen to it meanwhile
                     for instance in list(self.processes):
-                        del self.processes[instance]
-                        self.world.unsay(self, instance)
+                        self.world.unsay(self, instance, self.processes.pop(instance))
             case g.WakeAt(at_ms=at_ms):
                 self.world.at(at_ms, lambda: self.tell(g.Look()))
             case g.Over(reason=None):
@@ -349,7 +375,7 @@ class Worker:
             return
         del self.processes[instance]
         if self.alive:
-            self.world.unsay(self, instance)
+            self.world.unsay(self, instance, process)
             self.reconcile()
             self.tell(g.Look())
 
@@ -357,6 +383,8 @@ class Worker:
         """What happens to a worker from time to time: it reads, and sees what time it is."""
         if not self.alive or self.world.now_ms < self.frozen_until_ms:
             return
+        if not self.cut:
+            self.board = dict(self.world.statuses)
         if self.world.rng.random() < 0.7:
             self.read = min(self.read + 1, len(self.world.topic.wanted) - 1)
         self.tell(g.Look())
@@ -370,7 +398,7 @@ class World:
         self.now_ms = 1_000
         self.topic = Topic()
         self.seated: set[int] = set()
-        self.said_to_run: dict[Instance, int] = {}  # the status topic: with the life that said so
+        self.statuses: dict[Instance, Status] = {}  # the status topic
         self.workers: list[Worker] = []
         self.dead: list[Worker] = []
         self.trace: list[str] = []
@@ -378,7 +406,7 @@ class World:
         self.coordinator = Coordinator(self)
         self._make = make
         self._worker = worker
-        self.generation_heard = 0
+        self._starts = random.Random(f"starts {seed}")
         self.generations: dict[Instance, tuple[int, int]] = {}  # of its last start: the generation, and whose
         self.lives: list[Worker] = []  # that were killed and have no process left
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -397,13 +425,31 @@ class World:
                 f"{instance} starts on {worker.url}#{worker.life} in {worker.generation}, not above {generation}"
             )
         self.generations[instance] = (worker.generation, worker.life)
-        self.generation_heard = max(self.generation_heard, worker.generation)
-        self.said_to_run[instance] = worker.life
+        process = worker.processes[instance]
+        process.status = Status(worker.generation, worker.life, worker.url, runs=True)
+        started_ms = self.now_ms + self._starts.choice([100, 1_000, 5_000])  # nothing is said before it has started
+        self.at(started_ms, lambda: self._write(worker, instance, process))
 
-    def unsay(self, worker: Worker, instance: Instance) -> None:
-        """A worker's last word about an instance, unless somebody else has spoken since; who is killed has none."""
-        if self.said_to_run.get(instance) == worker.life:
-            del self.said_to_run[instance]
+    def _write(self, worker: Worker, instance: Instance, process: Process) -> None:
+        """A status of a process reaches the topic, once its worker does."""
+        if not worker.alive or (process.status.runs and worker.processes.get(instance) is not process):
+            return
+        if worker.cut or self.now_ms < worker.frozen_until_ms:
+            self.at(self.now_ms + 500, lambda: self._write(worker, instance, process))
+            return
+        known = self.statuses.get(instance)
+        if known is None or known.generation <= process.status.generation:
+            self.statuses[instance] = process.status
+
+    def runs_elsewhere(self, worker: Worker) -> frozenset[Instance]:
+        """What a status topic would say in which nothing is missing."""
+        lives = (each for each in (*self.workers, *self.dead) if each is not worker and each.life not in worker.over)
+        return frozenset(instance for life in lives for instance in life.processes)
+
+    def unsay(self, worker: Worker, instance: Instance, process: Process) -> None:
+        """A worker's last word about an instance; who is killed has none."""
+        process.status = Status(worker.generation, worker.life, worker.url, runs=False)
+        self._write(worker, instance, process)
 
     def at(self, at_ms: int, what: Callable[[], None]) -> None:
         """Something happens later."""

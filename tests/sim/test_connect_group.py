@@ -81,6 +81,27 @@ def test_a_worker_alone_works_again_as_soon_as_it_hears_of_its_cluster() -> None
     assert sorted(worker.processes) == sorted(world.topic.wanted[-1])
 
 
+def test_a_worker_that_is_back_waits_for_the_end_of_what_was_begun_meanwhile() -> None:
+    """By one that it never met, and that was cut off before it had said a word of it."""
+    world = World(1, sound)
+    world.faults = False  # nothing but what is done here
+    world.want(4, 3)
+    world.start("w1")
+    world.run(60_000)
+    (first,) = world.workers
+    first.cut = True
+    world.run(world.now_ms + 2 * MEMBERS.session_timeout_ms)
+    assert not first.processes
+    world.start("w2")
+    second = world.workers[-1]
+    while not second.processes:
+        world.run(world.now_ms + 1)
+    second.cut, first.cut = True, False
+    world.run(world.now_ms + 3 * MEMBERS.session_timeout_ms + PLACING.grace_ms)  # Broken, if it does not wait
+    assert sorted(first.processes) == sorted(world.topic.wanted[-1])
+    assert not second.processes
+
+
 def test_a_rolling_restart_stops_everything_once() -> None:
     world = World(1, sound)
     world.faults = False  # nothing but what is done here
@@ -176,17 +197,41 @@ def test_a_planted_fault_of_the_placement_is_seen(make: Callable[[], Placement])
     assert any(breaks(seed, make=make) for seed in range(100))
 
 
-# Haste shows in one life of fifty: where a round took too long, and who was removed for that still had its lease.
-@pytest.mark.parametrize(("worker", "first"), [(Stubborn, 0), (Trusting, 0), (Silent, 0), (Hasty, 160)])
-def test_a_planted_fault_of_a_worker_is_seen(worker: type[Worker], first: int) -> None:
-    assert any(breaks(seed, worker=worker) for seed in range(first, first + 100))
+@pytest.mark.parametrize("worker", [Stubborn, Trusting, Silent])
+def test_a_planted_fault_of_a_worker_is_seen(worker: type[Worker]) -> None:
+    assert any(breaks(seed, worker=worker) for seed in range(100))
+
+
+def back_while_its_processes_end(worker: type[Worker]) -> None:
+    """One that has lost its lease is back at once, together with a new one that takes some of its work."""
+    world = World(1, sound, worker)
+    world.faults = False  # nothing but what is done here
+    world.want(4, 3)
+    for url in ("w1", "w2"):
+        world.start(url)
+    world.run(60_000)
+    back = world.workers[1]
+    back.cut = True
+    while back.group.holds_lease:
+        world.run(world.now_ms + 1)
+    assert back.processes
+    back.cut = False
+    world.start("w3")
+    world.run(world.now_ms + 60_000)
+
+
+def test_haste_is_seen() -> None:
+    """By itself it shows in one life of hundreds: who is back has its work back, unless somebody else came with it."""
+    back_while_its_processes_end(Worker)
+    with pytest.raises(Broken):
+        back_while_its_processes_end(Hasty)
 
 
 TOLD = """
 from tests.sim.test_connect_group import run
 for seed in range(3):
     world = run(seed)
-    print(world.trace, [(worker.url, list(worker.processes)) for worker in world.workers], list(world.said_to_run))
+    print(world.trace, [(worker.url, list(worker.processes)) for worker in world.workers], list(world.statuses))
 """
 
 

@@ -210,6 +210,14 @@ def test_who_comes_back_under_the_member_id_it_had_is_there(worker: Driven) -> N
     assert resolution.namesakes == {"m2"} and resolution.plan.of("m1") == {ONE}
 
 
+def test_who_was_there_in_a_round_of_another_leader_is_remembered(worker: Driven) -> None:
+    """So the round after it was not of nobody: it was in it, and did not hear who was given what is over now."""
+    worker.wanted = frozenset({Instance("d", 0)})
+    worker.assigned()
+    back = WorkerSays(holder=Holder("m5", "http://w2"), config_offset=5, gone=frozenset({"m2"}))
+    assert not worker.lead(back, generation=3).plan.assigned
+
+
 def test_the_lease_is_handed_on(worker: Driven) -> None:
     assert only(worker.tell(m.Leased(until_ms=77)), g.Lease).until_ms == 77
 

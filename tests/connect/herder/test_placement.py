@@ -34,6 +34,7 @@ class Group:
         self.behind: dict[str, int] = {}
         self.said_to_run: frozenset[Instance] = frozenset()
         self.gone: frozenset[str] = frozenset()
+        self.generation_heard = 0
         self.generation = 0
         self.now_ms = 0
 
@@ -59,6 +60,7 @@ class Group:
                 round_ms=round_ms,
                 now_ms=self.now_ms,
                 said_to_run=self.said_to_run,
+                generation_heard=self.generation_heard,
             )
         )
         self.holds = {name: decision.plan.of(name) for name in self.holds}
@@ -177,17 +179,94 @@ def test_a_leader_that_knows_nothing_believes_the_statuses() -> None:
     assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
 
 
-def test_what_somebody_had_that_is_known_to_be_over_may_be_anothers_after_a_round_that_nobody_knows_of() -> None:
+def over_and_back(unknown: int) -> Group:
+    """A worker that was alone, and is back under another name after rounds that it knows nothing of."""
+    group = Group("a")
+    group.wanted = tasks(4)
+    group.settle()
+    group.holds, group.urls, group.gone = {"a2": frozenset()}, {"a2": "a"}, frozenset({"a"})
+    group.generation += unknown
+    return group
+
+
+def test_after_a_round_of_nobody_what_is_over_may_be_had_again_at_once() -> None:
+    assert over_and_back(1).round().plan.of("a2") == tasks(4)
+
+
+def test_what_is_said_to_run_is_waited_for_even_after_a_round_of_nobody() -> None:
+    group = over_and_back(1)
+    group.said_to_run = tasks(1)
+    assert group.round().plan.of("a2") == tasks(4) - tasks(1)
+    assert group.round(SETTINGS.grace_ms).plan.of("a2") == tasks(4)
+
+
+def test_after_more_rounds_than_one_somebody_may_have_been_given_what_is_over() -> None:
+    """And have started it without a word in the status topic: nothing is said before a task has started."""
+    group = over_and_back(3)
+    assert not group.round().plan.of("a2")
+    assert group.round(SETTINGS.grace_ms).plan.of("a2") == tasks(4)
+
+
+def test_a_group_that_has_begun_anew_may_have_had_any_number_of_rounds() -> None:
+    group = over_and_back(1)
+    group.generation = 0
+    assert group.round().again_at_ms == SETTINGS.grace_ms + SETTINGS.lease_ms
+    assert not group.holds["a2"]
+
+
+def test_a_round_that_the_status_topic_tells_of_was_not_of_nobody() -> None:
+    group = over_and_back(1)
+    group.generation_heard = group.generation + 1  # this leader's own plan goes on above it
+    assert not group.round().plan.of("a2")
+    assert group.round(SETTINGS.grace_ms).plan.of("a2") == tasks(4)
+
+
+def test_a_round_in_which_somebody_was_who_is_there_was_not_of_nobody() -> None:
+    group = Group("a", "b", "c")
+    group.wanted = tasks(2)
+    before = group.settle()
+    idle = next(name for name in "abc" if not before.of(name))  # it was there, and was given nothing
+    group.holds, group.gone = {idle: frozenset()}, frozenset("abc") - {idle}
+    group.generation += 1
+    assert not group.round().plan.of(idle)
+    assert group.round(SETTINGS.grace_ms).plan.of(idle) == tasks(2)
+
+
+def test_what_one_has_let_go_in_a_round_that_nobody_knows_of_may_be_somebodys() -> None:
+    """It was in that round, without its tasks, and has not heard who was given them."""
+    for said_to_run in (tasks(4), tasks(0)):
+        group = Group("a")
+        group.wanted = tasks(4)
+        group.settle()
+        group.holds["a"] = frozenset()
+        group.generation += 1
+        group.said_to_run = said_to_run
+        assert not group.round().plan.of("a")
+        assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+
+
+def test_who_was_waited_for_before_may_have_been_waited_for_long_enough_by_another_leader() -> None:
+    """Who has given what it did to somebody in a round unknown here."""
     group = Group("a", "b")
     group.wanted = tasks(4)
-    before = group.settle().of("b")
+    lost = group.settle().of("b")
     del group.holds["b"]
-    group.gone = frozenset({"b"})
-    assert len(before) == 2
+    group.round()
+    group.generation += 2
+    assert not lost & group.round(SETTINGS.grace_ms).plan.of("a")
+    assert lost <= group.round(SETTINGS.grace_ms).plan.of("a")
+
+
+def test_what_is_suspected_later_is_waited_for_as_long() -> None:
+    group = Group("a")
+    group.wanted = tasks(4)
+    group.generation = 1
+    group.said_to_run = tasks(1)
+    assert group.round().again_at_ms == SETTINGS.grace_ms
     group.generation += 1
-    group.said_to_run = frozenset(sorted(before)[:1])
-    assert group.round().plan.of("a") == tasks(4) - group.said_to_run
-    assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+    group.said_to_run = tasks(2)
+    group.holds["a"] -= tasks(2)
+    assert group.round(SETTINGS.grace_ms - 1).again_at_ms == 2 * SETTINGS.grace_ms - 1
 
 
 def test_a_first_worker_begins_at_once() -> None:
