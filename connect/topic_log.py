@@ -188,13 +188,6 @@ def admin_client(client: Settings, hear: Callable[[KafkaError], None] | None = N
         raise TopicLogError(f"these client settings cannot be used: {_reason(error)}") from error
 
 
-class _Waiter(NamedTuple):
-    """Somebody who wants to hear when these offsets have been handed over."""
-
-    offsets: Mapping[int, int]  # by partition
-    applied: asyncio.Future[None]
-
-
 class _Delivery:
     """What became of the records of one write; touched on the event loop only."""
 
@@ -231,7 +224,7 @@ class TopicLog:
         self._start_timeout_s = start_timeout_s
         self._append_timeout_s = append_timeout_s
         self._applied: dict[int, int] = {}  # partition -> last offset handed to on_records
-        self._waiters: list[_Waiter] = []
+        self._waiters: dict[asyncio.Future[None], Mapping[int, int]] = {}  # who waits until what was handed over
         self._closing = threading.Event()
         self._caught_up = asyncio.Event()
         self._producer: Producer | None = None
@@ -380,9 +373,12 @@ class TopicLog:
             raise self._failure
         if self._has_applied(offsets):
             return
-        waiter = _Waiter(offsets, self._loop.create_future())
-        self._waiters.append(waiter)
-        await waiter.applied
+        applied = self._loop.create_future()
+        self._waiters[applied] = offsets
+        try:
+            await applied
+        finally:  # whoever gives up is gone: while the cluster is away nothing else would remove them
+            del self._waiters[applied]
 
     def _refusal(self, error: KafkaError, key: bytes) -> TopicLogError:
         text = f"cannot write to topic {self.topic!r}: {error.str()}"
@@ -478,13 +474,9 @@ class TopicLog:
                 self._applied[record.partition] = record.offset
         if caught_up:
             self._caught_up.set()
-        waiting = []
-        for waiter in self._waiters:
-            if self._has_applied(waiter.offsets):
-                _succeed(waiter.applied)
-            else:
-                waiting.append(waiter)
-        self._waiters = waiting
+        for applied, offsets in self._waiters.items():
+            if self._has_applied(offsets):
+                _succeed(applied)
 
     def _stop_following(self, error: BaseException) -> None:
         self._failure = TopicLogError(f"topic {self.topic!r} cannot be followed: {_reason(error)}")
@@ -492,9 +484,8 @@ class TopicLog:
         log.error("following stopped", topic=self.topic, error=_reason(error))
         self._failed.set()
         self._caught_up.set()
-        for waiter in self._waiters:
-            _fail(waiter.applied, self._failure)
-        self._waiters.clear()
+        for applied in self._waiters:
+            _fail(applied, self._failure)
 
 
 def _let_go(producer: Producer) -> None:

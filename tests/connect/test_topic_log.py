@@ -1,7 +1,10 @@
 """A compacted topic read to its end, then followed, on a real cluster"""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -262,3 +265,29 @@ async def test_what_another_one_writes_can_be_waited_for(bootstrap: str, topic: 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await reader.reached({partition: 1_000})
+
+
+class Offsets(dict[int, int]):
+    """Offsets by partition that tell, by a weak reference, whether anybody still holds them."""
+
+
+@pytest.mark.parametrize("gives_up", ["timed out", "cancelled"])
+async def test_whoever_gives_up_waiting_is_not_kept(bootstrap: str, topic: str, gives_up: str) -> None:
+    kept: list[weakref.ref[Offsets]] = []
+
+    async def wait(log: TopicLog) -> None:
+        offsets = Offsets({0: 1_000_000})  # nobody writes that far
+        kept.append(weakref.ref(offsets))
+        limit_s = 0.01 if gives_up == "timed out" else None
+        with suppress(TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(limit_s):
+                await log.reached(offsets)
+
+    async with follow(bootstrap, topic, print) as log:
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(wait(log)) for _ in range(10)]
+            await asyncio.sleep(0.05)
+            for each in waiting:
+                each.cancel()
+        gc.collect()
+        assert len(kept) == 10 and [each() for each in kept] == [None] * 10
