@@ -13,6 +13,9 @@ asked for anything, by any client, and says what the worker that decides would h
 - What became of a request whose connection broke is not known. Where to do it twice is to do it once (PUT, PATCH,
   DELETE) it is sent once more, so that a leader which is stopped costs nobody an error. Else the answer says so (500,
   in Kafka's words, with what to do).
+- A worker that hangs is not waited for as one that works long is (`peer_client` tells them apart). What was not sent to
+  it goes to whoever leads next, if somebody does within `SILENCE_S`, else the answer is 503. What was sent before it
+  fell silent is treated as if the connection had broken, with 504.
 - Who asked for a change through this worker must find it through this worker. The worker that decides tells how far its
   topics went when it answered (`POSITION`); the answer is given back when this worker has read as far.
 - A leader that turns out to be none any more while it writes (`OFFICE_LOST`, set by the API) has changed nothing: the
@@ -24,14 +27,23 @@ Bodies are held in memory, up to the API's own limit; they would be there, too.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
 
 from tidemill.connect.operations import RestError
-from tidemill.connect.peer_client import HungUp, PeerAnswer, PeerClient, PeerFailure, Unreachable
+from tidemill.connect.peer_client import (
+    SILENCE_S,
+    FellSilent,
+    HungUp,
+    PeerAnswer,
+    PeerClient,
+    PeerFailure,
+    Silent,
+    Unreachable,
+)
 from tidemill.connect.request_target import (
     NO_LEADER,
     Decider,
@@ -70,6 +82,9 @@ WAITING_MAX: Final = 64
 LOOK_AGAIN_S: Final = 0.05
 CONNECT_AGAIN_S: Final = 0.25
 
+RETRY_AFTER_S: Final = 5
+"""When to ask again while the worker that decides hangs: a session is about that long."""
+
 POSITION: Final = "x-tidemill-position"
 """Header of an answer to another worker: how far the topics went that the request may have changed."""
 
@@ -98,9 +113,18 @@ NOT_REACHED: Final = (
     "IO Error trying to forward REST request: {reason}. The worker at {url} decides this request: see whether it runs, "
     "and whether its rest.advertised.host.name and rest.advertised.port are an address that this worker can reach."
 )
+SILENT: Final = (
+    "The worker at {url} decides this request and hangs, or cannot be reached: {reason}. The request was not sent to "
+    "it. Ask again in a moment: another worker may decide by then. If it stays so, see whether the worker at {url} "
+    "runs, and start it again."
+)
 NOT_KNOWN: Final = (
     "IO Error trying to forward REST request: the worker at {url}: {reason}. It may have done what it was asked: look "
     "before you ask again."
+)
+FELL_SILENT: Final = (
+    "The worker at {url} was sent this request and hangs, or cannot be reached: {reason}. See whether it runs, and "
+    "start it again. It may have done what it was asked, or may do it yet: {advice}."
 )
 
 
@@ -114,6 +138,17 @@ class Reads(Protocol):
     async def reached(self, position: str, timeout_s: float) -> bool:
         """Wait until this worker has read as far as another one; False if it has not in time."""
         ...
+
+
+class _Refusal(NamedTuple):
+    """What is said if nobody is found to decide a request."""
+
+    status: int
+    message: str
+    pause_s: float = LOOK_AGAIN_S  # before another look
+    retry_after_s: int | None = None
+    is_final: bool = False  # there is no other look
+    looks_anew: bool = False  # somebody had the request meanwhile: what was waited before does not count
 
 
 class Forwarding:
@@ -154,42 +189,58 @@ class Forwarding:
         await self._decide(_Asked(scope, receive, send, target, body))
 
     async def _decide(self, asked: "_Asked") -> None:
-        began = self._clock.monotonic()
+        began = looks_since = self._clock.monotonic()
         settle_s = SETTLE_LAST_S if asked.hop is Hop.LAST else SETTLE_S
         while True:
-            pause_s, waited_s = LOOK_AGAIN_S, self._clock.monotonic() - began
             match destination(asked.target, asked.hop, self._group, self._exists):
                 case Here():
                     if await self._serve(asked):
                         return
-                    status, message = 409, NO_LEADER
+                    refusal = _Refusal(409, NO_LEADER)
                 case Elsewhere(url=url, hop=hop):
-                    try:
-                        answer = await self._ask(asked, url, hop, REQUEST_TIMEOUT_S - waited_s)
-                        await self._give_back(asked, url, answer)
+                    left_s = REQUEST_TIMEOUT_S - (self._clock.monotonic() - began)
+                    passed_on = await self._pass_on(asked, url, hop, left_s)
+                    if passed_on is None:
                         return
-                    except Unreachable as error:
-                        pause_s, status = CONNECT_AGAIN_S, 500
-                        message = NOT_REACHED.format(reason=error, url=url)
-                    except PeerFailure as error:
-                        if isinstance(error, HungUp) and asked.may_be_repeated():
-                            log.info("request sent once more", to=url, **asked.line, reason=str(error))
-                            await asyncio.sleep(CONNECT_AGAIN_S)
-                            continue
-                        log.error("request passed on without an answer", to=url, **asked.line, reason=str(error))
-                        await asked.refuse(500, NOT_KNOWN.format(reason=error, url=url))
-                        return
+                    refusal = passed_on
                 case Unsettled(message=message):
-                    status = 409
-            if self._clock.monotonic() - began >= settle_s or self._waiting >= WAITING_MAX:
-                log.error("nobody found to decide a request", **asked.line, reason=message)
-                await asked.refuse(status, message)
+                    refusal = _Refusal(409, message)
+            now = self._clock.monotonic()
+            looks_since = now if refusal.looks_anew else looks_since
+            is_over = refusal.is_final or now - looks_since >= settle_s
+            if is_over or self._waiting >= WAITING_MAX:
+                refusal = asked.unanswered or refusal  # what may have been done matters more than who is not there
+                log.error("nobody found to decide a request", **asked.line, reason=refusal.message)
+                await asked.refuse(refusal.status, refusal.message, refusal.retry_after_s)
                 return
             self._waiting += 1
             try:
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(refusal.pause_s)
             finally:
                 self._waiting -= 1
+
+    async def _pass_on(self, asked: "_Asked", url: str, hop: Hop, timeout_s: float) -> _Refusal | None:
+        """Have another worker answer; None if it has, else what to say if there is nobody else."""
+        began = self._clock.monotonic()
+        try:
+            answer = await self._ask(asked, url, hop, timeout_s)
+        except Silent as error:
+            is_final = self._clock.monotonic() - asked.silent_since(url, began) >= SILENCE_S
+            message = SILENT.format(reason=error, url=url)
+            return _Refusal(503, message, CONNECT_AGAIN_S, RETRY_AFTER_S, is_final)
+        except Unreachable as error:
+            return _Refusal(500, NOT_REACHED.format(reason=error, url=url), CONNECT_AGAIN_S)
+        except PeerFailure as error:
+            if isinstance(error, FellSilent):
+                asked.silent_since(url, self._clock.monotonic() - SILENCE_S)
+            asked.unanswered = asked.unanswered or _unanswered(asked, url, error)
+            if isinstance(error, HungUp | FellSilent) and asked.may_be_repeated():
+                log.info("request sent once more", to=url, **asked.line, reason=str(error))
+                return asked.unanswered._replace(looks_anew=True)
+            log.error("request passed on without an answer", to=url, **asked.line, reason=str(error))
+            return asked.unanswered._replace(is_final=True)
+        await self._give_back(asked, url, answer)
+        return None
 
     async def _ask(self, asked: "_Asked", url: str, hop: Hop, timeout_s: float) -> PeerAnswer:
         log.debug("request passed on", to=url, **asked.line)
@@ -253,6 +304,8 @@ class _Asked:
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         self._receive = receive
         self._sent_again = False
+        self._silent: tuple[str, float] = ("", 0.0)
+        self.unanswered: _Refusal | None = None  # what to say of a worker that was sent it and has not answered
 
     @property
     def line(self) -> dict[str, str]:
@@ -264,9 +317,20 @@ class _Asked:
         """Where the client has asked."""
         return str(Request(self.scope).base_url).rstrip("/")
 
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether to do it twice is to do it once."""
+        return self.method in ("PUT", "PATCH", "DELETE")
+
+    def silent_since(self, url: str, since_s: float) -> float:
+        """Since when nothing was heard of the worker there; at first since `since_s`."""
+        if self._silent[0] != url:
+            self._silent = (url, since_s)
+        return self._silent[1]
+
     def may_be_repeated(self) -> bool:
         """Whether it does no harm to send it once more; said once only."""
-        may = self.method in ("PUT", "PATCH", "DELETE") and not self._sent_again
+        may = self.is_idempotent and not self._sent_again
         self._sent_again = True
         return may
 
@@ -287,9 +351,12 @@ class _Asked:
 
         return receive
 
-    async def refuse(self, status: int, message: str) -> None:
+    async def refuse(self, status: int, message: str, retry_after_s: int | None = None) -> None:
         """Answer with an error of this worker's own."""
-        await failure(status, message)(self.scope, self._receive, self.send)
+        answer = failure(status, message)
+        if retry_after_s is not None:
+            answer.headers["retry-after"] = str(retry_after_s)
+        await answer(self.scope, self._receive, self.send)
 
     async def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         """Answer as another worker has answered."""
@@ -298,6 +365,14 @@ class _Asked:
             raw.append((b"content-length", str(len(body)).encode()))
         await self.send({"type": "http.response.start", "status": status, "headers": raw})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def _unanswered(asked: _Asked, url: str, error: PeerFailure) -> _Refusal:
+    if not isinstance(error, FellSilent):
+        return _Refusal(500, NOT_KNOWN.format(reason=error, url=url), CONNECT_AGAIN_S)
+    again = "to ask again does no harm" if asked.is_idempotent else "look before you ask again"
+    message = FELL_SILENT.format(reason=error, url=url, advice=again)
+    return _Refusal(504, message, CONNECT_AGAIN_S, RETRY_AFTER_S if asked.is_idempotent else None)
 
 
 def _target(scope: Scope) -> Target:

@@ -7,12 +7,19 @@ What failed matters to whoever asks. `Unreachable` says that nothing was sent: t
 harm. `HungUp` says that the connection ended before anything of an answer came, as when a worker stops or is killed.
 That and any other `PeerFailure` leaves open whether the other worker has done what it was asked.
 
+A worker that hangs takes connections and requests as one that works long does: its system does that for it. So before
+a request is sent the worker is asked whether it lives, and while the request is out it is asked again and again, on
+another connection. Any answer is a sign of life, also that of a worker that does not know the question (Kafka's). Who
+gives none is `Silent`, with nothing sent, or `FellSilent`, with a request that it may yet carry out; who lives is
+waited for.
+
 An answer that comes back is an answer, whatever its status. It is read up to a limit, within a time limit, and a
 connection on which anything went wrong is not used again. A connection is kept for less time than the other side keeps
 it (uvicorn: 5 s), or requests would run into connections that are just being closed.
 """
 
 import asyncio
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +37,19 @@ CONNECTIONS_MAX: Final = 32
 IDLE_S: Final = 2.0
 CONNECT_TIMEOUT_S: Final = 5.0
 
+SIGN_PATH: Final = "/health/live"
+"""Answered by the event loop itself: no work of the worker's holds it up."""
+
+SIGN_S: Final = 2.0
+"""How long a worker has to give a sign of life before a request is sent; whoever asks may then look who decides now."""
+
+SILENCE_S: Final = 10.0
+"""How long a request that was sent waits without a sign of life. A leader that hangs has lost its office by then: its
+session ends after `session.timeout.ms`, 6 s."""
+
+LOOK_S: Final = 2.0
+"""How often a worker is asked for a sign of life while a request is out."""
+
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -41,8 +61,16 @@ class Unreachable(PeerFailure):
     """There was nobody to send the request to: it was not carried out."""
 
 
+class Silent(Unreachable):
+    """Somebody may be there, and gives no sign of life: the request was not sent."""
+
+
 class HungUp(PeerFailure):
     """The connection ended before a word of an answer."""
+
+
+class FellSilent(PeerFailure):
+    """No sign of life since the request was sent; the connection stands, and the request may be read from it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +89,14 @@ class PeerAnswer:
 class _Address(NamedTuple):
     host: str
     port: int
+
+
+class _Life:
+    """What is known of whether a worker lives."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Lock()
+        self.heard_s = -math.inf
 
 
 class _Wire:
@@ -128,25 +164,94 @@ class PeerClient:
     def __init__(self) -> None:
         self._idle: dict[_Address, list[_Wire]] = {}
         self._slots: dict[_Address, asyncio.Semaphore] = {}
+        self._lives: dict[_Address, _Life] = {}
 
     async def ask(
         self, url: str, method: str, target: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
     ) -> PeerAnswer:
         """Send a request to the worker at `url` and return its answer; `target` is path and query, encoded.
 
-        Raises Unreachable or PeerFailure.
+        Raises Unreachable (Silent) or another PeerFailure (HungUp, FellSilent).
         """
         address, prefix = _parsed(url)
         try:
             request = self._request(url, method, prefix + target, headers, body)
         except h11.LocalProtocolError as error:
             raise PeerFailure(f"the request cannot be passed on: {error}") from None
-        slots = self._slots.setdefault(address, asyncio.Semaphore(CONNECTIONS_MAX))
+        sign = self._request(url, "GET", prefix + SIGN_PATH, {}, b"")
         try:
-            async with asyncio.timeout(timeout_s), slots:
-                return await self._ask(address, request, body)
+            async with asyncio.timeout(timeout_s):
+                await self._sign_of_life(address, sign, SIGN_S)
+                return await self._while_alive(address, sign, request, body)
         except TimeoutError:
             raise PeerFailure(f"no answer within {timeout_s:g} s") from None
+
+    async def _while_alive(self, address: _Address, sign: h11.Request, request: h11.Request, body: bytes) -> PeerAnswer:
+        sent = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(self._called(address, request, body, sent))
+            silence = tasks.create_task(self._silence(address, sign))
+            await asyncio.wait((call, silence), return_when=asyncio.FIRST_COMPLETED)
+            call.cancel()
+            silence.cancel()
+        if call.cancelled():
+            failure = FellSilent if sent.is_set() else Silent
+            raise failure(f"no sign of life for {SILENCE_S:g} s")
+        answer = call.result()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _called(
+        self, address: _Address, request: h11.Request, body: bytes, sent: asyncio.Event
+    ) -> PeerAnswer | Exception:
+        try:
+            async with self._slots.setdefault(address, asyncio.Semaphore(CONNECTIONS_MAX)):
+                return await self._ask(address, request, body, sent)
+        except Exception as error:  # as it is, and not as one of a group
+            return error
+
+    async def _silence(self, address: _Address, sign: h11.Request) -> None:
+        """Return when the worker has given no sign of life for SILENCE_S.
+
+        What counts is how long was waited in vain, not what a clock says: who was stopped itself has not listened.
+        """
+        silent_s = 0.0
+        while silent_s < SILENCE_S:
+            if not silent_s:
+                await asyncio.sleep(LOOK_S)
+                silent_s = LOOK_S
+            try:
+                await self._sign_of_life(address, sign, SIGN_S)
+                silent_s = 0.0
+            except Silent:
+                silent_s += SIGN_S
+            except Unreachable as error:
+                # It may take nobody any more and still finish what it has been asked, as a worker that stops. Whether
+                # it has gone the connection of the request tells, unless the way there is cut.
+                is_cut = isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, ConnectionError)
+                await asyncio.sleep(SIGN_S)
+                silent_s = silent_s + SIGN_S if is_cut else 0.0
+
+    async def _sign_of_life(self, address: _Address, sign: h11.Request, within_s: float) -> None:
+        """Return when the worker has said anything since the call, to whomever; one asks for all who wait for it.
+
+        Raises Silent, or Unreachable for whatever else comes instead of an answer.
+        """
+        clock = asyncio.get_running_loop().time
+        life = self._lives.setdefault(address, _Life())
+        began_s = clock()
+        try:
+            async with asyncio.timeout(within_s), life.asked:
+                if life.heard_s < began_s:
+                    await self._ask(address, sign, b"", asyncio.Event())
+                    life.heard_s = clock()
+        except TimeoutError:
+            raise Silent(f"no sign of life within {within_s:g} s") from None
+        except Unreachable:
+            raise
+        except PeerFailure as error:
+            raise Unreachable(str(error)) from error
 
     def _request(self, url: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> h11.Request:
         return h11.Request(
@@ -159,10 +264,11 @@ class PeerClient:
             ],
         )
 
-    async def _ask(self, address: _Address, request: h11.Request, body: bytes) -> PeerAnswer:
+    async def _ask(self, address: _Address, request: h11.Request, body: bytes, sent: asyncio.Event) -> PeerAnswer:
         wire = self._kept(address) or await self._connected(address)
         reusable = False
         try:
+            sent.set()
             answer = await wire.exchange(request, body)
             reusable = wire.renew()
             return answer
@@ -197,7 +303,7 @@ class PeerClient:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 return _Wire(*await asyncio.open_connection(address.host, address.port))
         except TimeoutError:
-            raise Unreachable(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
+            raise Silent(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
         except OSError as error:
             raise Unreachable(_reason(error)) from error
 

@@ -14,12 +14,12 @@ import httpx
 import pytest
 import uvicorn
 
-from tidemill.connect import forwarding
+from tidemill.connect import forwarding, peer_client
 from tidemill.connect.entities import ServerInfo
 from tidemill.connect.forwarding import POSITION, Forwarding
 from tidemill.connect.loggers import LoggerLevels
 from tidemill.connect.operations import OfficeLost, Operations
-from tidemill.connect.peer_client import PeerClient
+from tidemill.connect.peer_client import SIGN_PATH, PeerClient
 from tidemill.connect.request_target import NO_LEADER, TOO_FAR
 from tidemill.connect.rest import BODY_BYTES_MAX, OFFICE_LOST, Asgi, Parts, Receive, Scope, Send, create_app
 from tidemill.core.runtime.clock import SystemClock
@@ -71,6 +71,10 @@ class Worker:
                 break
         headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
         path, query = scope["raw_path"].decode(), scope["query_string"].decode()
+        if path == SIGN_PATH:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
         self.asked.append({"method": scope["method"], "path": path, "query": query, "headers": headers, "body": body})
         self.on_request(self)
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
@@ -292,13 +296,18 @@ async def test_an_address_that_nobody_answers_at_is_named_with_the_remedy(
     assert group.a.leader_url in message and "rest.advertised.host.name" in message
 
 
+ALIVE = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
 @asynccontextmanager
 async def hanging_up() -> AsyncIterator[tuple[str, list[bytes]]]:
     """A worker that ends every connection as soon as it has heard what is asked of it."""
     heard: list[bytes] = []
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        while (head := await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /health/live "):
+            writer.write(ALIVE)
+        heard.append(head)
         writer.close()
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
@@ -524,3 +533,173 @@ async def test_a_path_that_is_no_ascii_does_no_harm(group: Group) -> None:
     writer.close()
     assert answer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 400"))
     assert all(asked["path"].isascii() for asked in group.b.asked)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signs of life are missed sooner."""
+    for module, name, seconds in (
+        (peer_client, "SIGN_S", 0.2),
+        (peer_client, "SILENCE_S", 1.0),
+        (peer_client, "LOOK_S", 0.1),
+        (forwarding, "SILENCE_S", 1.0),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+
+
+@contextmanager
+def stopped() -> Iterator[str]:
+    """A worker whose process is stopped: its system takes connections and requests, and nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def falling_silent() -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A worker that hangs from the moment it has heard what is asked of it."""
+    heard: list[bytes] = []
+    over = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not heard:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"GET /health/live "):
+                writer.write(ALIVE)
+            else:
+                heard.append(head)
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+        over.set()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/connectors"),
+        ("PUT", "/connectors/c/config"),
+        ("PATCH", "/connectors/c/config"),
+        ("DELETE", "/connectors/c"),
+    ],
+)
+async def test_a_leader_that_hangs_is_named_soon_with_the_remedy(group: Group, method: str, path: str) -> None:
+    with stopped() as url:
+        group.a.leader_url = url
+        async with asyncio.timeout(5):
+            answer = await group.client.request(method, path, content=b"{}")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    message = answer.json()["message"]
+    assert answer.json()["error_code"] == 503
+    assert url in message and "was not sent" in message and "Ask again" in message and "start it again" in message
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_what_a_leader_that_hangs_was_not_sent_goes_to_the_next_one(group: Group, method: str) -> None:
+    with stopped() as url:
+        group.a.leader_url = url
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            path = "/connectors" if method == "POST" else "/connectors/c/config"
+            asked = tasks.create_task(group.client.request(method, path, content=b"{}"))
+            await asyncio.sleep(0.5)
+            assert not asked.done()
+            group.lead(group.c)
+    assert (asked.result().status_code, group.deciders) == (200, "c")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_group_that_is_between_two_leaders_is_waited_for_longer(group: Group) -> None:
+    """The one that hangs is out already, and nobody leads yet: that is not silence."""
+    with stopped() as url:
+        group.a.leader_url = url
+        async with asyncio.timeout(8), asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(group.client.put("/connectors/c/stop"))
+            await asyncio.sleep(0.5)
+            group.lead(None)
+            await asyncio.sleep(1.5)
+            assert not asked.done()
+            group.lead(group.c)
+    assert (asked.result().status_code, group.deciders) == (200, "c")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_is_not_to_be_done_twice_is_not_sent_twice_to_whom_falls_silent(group: Group) -> None:
+    async with falling_silent() as (url, heard):
+        group.a.leader_url = url
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(group.client.post("/connectors", content=b"{}"))
+            while not heard:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            group.lead(group.c)
+    answer = asked.result()
+    assert (answer.status_code, group.deciders, "retry-after" in answer.headers) == (504, "", False)
+    assert url in answer.json()["message"] and "look before you ask again" in answer.json()["message"]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_may_be_done_twice_goes_from_whom_falls_silent_to_the_next_leader(group: Group) -> None:
+    async with falling_silent() as (url, heard):
+        group.a.leader_url = url
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(group.client.put("/connectors/c/config", content=b"{}"))
+            while not heard:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            group.lead(group.c)
+    assert (asked.result().status_code, group.deciders) == (200, "c")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_whom_it_was_sent_is_told_even_if_it_is_silent_the_second_time(group: Group) -> None:
+    async with falling_silent() as (url, heard):
+        group.a.leader_url = url
+        async with asyncio.timeout(5):
+            answer = await group.client.put("/connectors/c/config", content=b"{}")
+    assert (answer.status_code, len(heard), answer.headers["retry-after"]) == (504, 1, "5")
+    assert url in answer.json()["message"] and "to ask again does no harm" in answer.json()["message"]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_leader_that_works_long_is_not_cut_off(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "SETTLE_S", 1.0)
+    released = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != SIGN_PATH:
+            await released.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    group.b.api = slow
+    async with asyncio.timeout(8), asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(group.client.post("/connectors", content=b"{}"))
+        await asyncio.sleep(2.5)
+        assert not asked.done()
+        released.set()
+    assert asked.result().status_code == 200
+
+
+async def test_a_leader_that_stops_after_a_long_time_costs_nobody_an_error(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it had the request: the search for the next one begins when it is gone."""
+    monkeypatch.setattr(forwarding, "SETTLE_S", 0.3)
+    heard = asyncio.Event()
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /health/live "):
+            writer.write(ALIVE)
+        heard.set()
+        await asyncio.sleep(0.6)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server, asyncio.TaskGroup() as tasks:
+        group.a.leader_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        asked = tasks.create_task(group.client.put("/connectors/c/config", content=b"{}"))
+        await heard.wait()
+        group.lead(group.c)
+    assert (asked.result().status_code, group.deciders) == (200, "c")

@@ -1,15 +1,22 @@
 """HTTP to another worker: a real server, and servers that are none"""
 
 import asyncio
+import signal
+import socket
+import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from tidemill.connect import peer_client
-from tidemill.connect.peer_client import PeerAnswer, PeerClient, PeerFailure, Unreachable
+from tidemill.connect.peer_client import FellSilent, PeerAnswer, PeerClient, PeerFailure, Silent, Unreachable
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+ALIVE = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+"""As good a sign of life as another."""
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -44,8 +51,11 @@ async def ask(client: PeerClient, url: str, body: bytes = b"", timeout_s: float 
     )
 
 
-async def head(reader: asyncio.StreamReader) -> bytes:
-    return await reader.readuntil(b"\r\n\r\n")
+async def head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """The head of the next request; whether it lives, the server says meanwhile."""
+    while (request := await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /health/live "):
+        writer.write(ALIVE)
+    return request
 
 
 def saying(answer: bytes, heard: list[bytes] | None = None) -> Talk:
@@ -53,7 +63,7 @@ def saying(answer: bytes, heard: list[bytes] | None = None) -> Talk:
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            request = await head(reader)
+            request = await head(reader, writer)
             length = next(
                 int(line.split(b":")[1])
                 for line in request.split(b"\r\n")
@@ -85,7 +95,8 @@ async def test_a_path_in_front_of_an_address_stays(client: PeerClient) -> None:
     heard: list[bytes] = []
     async with peer(saying(OK, heard)) as url:
         await client.ask(f"{url}/proxy/", "POST", "/connectors", {}, b"", timeout_s=30)
-    assert heard[0].startswith(b"POST /proxy/connectors HTTP/1.1\r\n")
+    assert heard[0].startswith(b"GET /proxy/health/live HTTP/1.1\r\n")
+    assert heard[1].startswith(b"POST /proxy/connectors HTTP/1.1\r\n")
 
 
 async def test_one_connection_serves_many_requests(client: PeerClient) -> None:
@@ -106,7 +117,7 @@ async def test_requests_at_the_same_time_do_not_wait_for_one_another(client: Pee
     arrived = asyncio.Barrier(3)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await head(reader)
+        await head(reader, writer)
         await arrived.wait()
         writer.write(OK)
 
@@ -121,9 +132,9 @@ async def test_no_more_connections_than_the_limit(client: PeerClient, monkeypatc
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal open_now, most
+        await head(reader, writer)
         open_now += 1
         most = max(most, open_now)
-        await head(reader)
         await asyncio.sleep(0)
         open_now -= 1
         writer.write(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
@@ -151,7 +162,7 @@ async def test_an_error_is_an_answer_and_an_answer_may_come_in_pieces(client: Pe
     pieces = b"HTTP/1.1 409 Conflict\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await head(reader)
+        await head(reader, writer)
         for byte in pieces:
             writer.write(bytes([byte]))
             await writer.drain()
@@ -165,7 +176,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_not_used(client: PeerCl
     closed = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await head(reader)
+        await head(reader, writer)
         writer.write(OK)
         await writer.drain()
         writer.close()
@@ -211,7 +222,7 @@ async def test_whoever_talks_nonsense_is_named(
     monkeypatch.setattr(peer_client, "ANSWER_BYTES_MAX", 1000)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await head(reader)
+        await head(reader, writer)
         writer.write(said)
         await writer.drain()
 
@@ -225,7 +236,7 @@ async def test_silence_is_waited_for_no_longer_than_the_limit(client: PeerClient
     over = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await head(reader)
+        await head(reader, writer)
         await over.wait()
 
     async with peer(talk) as url:
@@ -240,3 +251,160 @@ async def test_what_is_no_http_is_not_sent(client: PeerClient) -> None:
             await client.ask(url, "PUT", "/a b\r\nx: y", {}, b"", timeout_s=30)
         with pytest.raises(PeerFailure, match="cannot be passed on"):
             await client.ask(url, "PUT", "/a", {"accept": "x\r\ny: z"}, b"", timeout_s=30)
+
+
+@pytest.mark.parametrize(("said", "reason"), HOSTILE[:-1])
+async def test_whoever_talks_nonsense_when_asked_for_a_sign_of_life_is_sent_nothing(
+    client: PeerClient, said: bytes, reason: str
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        await writer.drain()
+
+    async with peer(talk) as url:
+        with pytest.raises(Unreachable, match=reason) as caught:
+            await ask(client, url)
+    assert not isinstance(caught.value, Silent)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signs of life are missed sooner."""
+    monkeypatch.setattr(peer_client, "SIGN_S", 0.2)
+    monkeypatch.setattr(peer_client, "SILENCE_S", 0.5)
+    monkeypatch.setattr(peer_client, "LOOK_S", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_process_that_is_stopped_is_sent_nothing(client: PeerClient) -> None:
+    """Its system still takes its connections. A server that is none of ours will do: whatever it says is a sign."""
+    serve = (
+        "import http.server as h; s = h.ThreadingHTTPServer(('127.0.0.1', 0), h.SimpleHTTPRequestHandler); "
+        "print(s.server_port, flush=True); s.serve_forever()"
+    )
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(sys.executable, "-c", serve, stdout=pipe, stderr=pipe)
+    assert server.stdout is not None and server.stderr is not None
+    try:
+        url = f"http://127.0.0.1:{int(await server.stdout.readline())}"
+        assert (await ask(client, url)).status == 501
+        server.send_signal(signal.SIGSTOP)
+        async with asyncio.timeout(5):
+            with pytest.raises(Silent, match=r"no sign of life within 0\.2 s"):
+                await ask(client, url)
+        server.send_signal(signal.SIGCONT)
+        assert (await ask(client, url)).status == 501
+    finally:
+        server.kill()
+        _, told = await server.communicate()
+    assert told.count(b"PUT") == 2 * told.count(b'"PUT') == 4  # per request a line, and one that says it is not known
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_many_ask_one_that_hangs_over_one_connection_at_a_time(client: PeerClient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with asyncio.timeout(5):
+            asked = await asyncio.gather(*(ask(client, url) for _ in range(50)), return_exceptions=True)
+        assert {type(each) for each in asked} == {Silent}
+        listener.setblocking(False)
+        connections = 0
+        with suppress(BlockingIOError):
+            while True:
+                listener.accept()[0].close()
+                connections += 1
+    assert connections <= 2
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_whoever_works_long_and_lives_is_waited_for(client: PeerClient) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await head(reader, writer):
+            await asyncio.sleep(1.5)
+            writer.write(OK)
+
+    async with peer(talk) as url:
+        assert (await ask(client, url)).body == b"ok"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_while_this_worker_is_stopped_itself_it_misses_no_sign(client: PeerClient) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader, writer)
+        await asyncio.sleep(1.2)
+        writer.write(OK)
+        await writer.drain()
+
+    async with peer(talk) as url, asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(ask(client, url))
+        await asyncio.sleep(0.05)
+        time.sleep(0.8)  # noqa: ASYNC251  # the whole loop stands still
+    assert asked.result().body == b"ok"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_whoever_stops_and_finishes_what_it_has_is_waited_for(client: PeerClient) -> None:
+    """It listens no more, and the connection of the request stands."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader, writer)
+        server.close()
+        await asyncio.sleep(1.5)
+        writer.write(OK)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, sock=listener)
+    assert (await ask(client, f"http://127.0.0.1:{listener.getsockname()[1]}")).body == b"ok"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_whoever_falls_silent_over_a_request_may_have_done_it(client: PeerClient) -> None:
+    over, hangs = asyncio.Event(), False
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal hangs
+        if not hangs:
+            await head(reader, writer)
+            hangs = True
+        await over.wait()
+
+    async with peer(talk) as url:
+        async with asyncio.timeout(5):
+            with pytest.raises(FellSilent, match=r"no sign of life for 0\.5 s"):
+                await ask(client, url)
+        over.set()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_waits_for_its_turn_was_not_sent(client: PeerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_client, "CONNECTIONS_MAX", 1)
+    over, hangs = asyncio.Event(), False
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal hangs
+        while True:
+            request = await reader.readuntil(b"\r\n\r\n")
+            if hangs:
+                await over.wait()
+            elif request.startswith(b"GET /health/live "):
+                writer.write(ALIVE)
+            else:
+                await asyncio.sleep(0.3)
+                hangs = True
+
+    async with peer(talk) as url:
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(_failure(client, url))
+            await asyncio.sleep(0.1)
+            second = tasks.create_task(_failure(client, url))
+        over.set()
+    assert (type(first.result()), type(second.result())) == (FellSilent, Silent)
+
+
+async def _failure(client: PeerClient, url: str) -> PeerFailure:
+    with pytest.raises(PeerFailure) as caught:
+        await ask(client, url)
+    return caught.value

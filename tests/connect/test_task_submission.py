@@ -37,7 +37,9 @@ class Leader:
         self.content = b""
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.line, *lines = (await reader.readuntil(b"\r\n\r\n")).strip().split(b"\r\n")
+        while (head := await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /health/live "):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        self.line, *lines = head.strip().split(b"\r\n")
         self.headers = {name.decode(): value.decode() for name, value in (line.split(b": ", 1) for line in lines)}
         self.content = await reader.readexactly(int(self.headers["content-length"]))
         length = b"" if self.status.startswith(b"204") else b"content-length: %d\r\n" % len(self.body)

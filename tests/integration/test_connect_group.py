@@ -203,6 +203,29 @@ def test_the_tasks_of_a_worker_that_stands_still_end_before_others_start_them(cl
         cluster.calm()  # it comes back, and gets its share
 
 
+def test_what_is_asked_while_the_leader_stands_still_goes_to_the_next_one(cluster: Cluster) -> None:
+    cluster.calm()
+    leader = leader_of(cluster)
+    still = next(each for each in cluster.workers.values() if each.facts["url"] == leader)
+    asked = next(name for name, each in cluster.workers.items() if each is not still)
+    url, name = cluster.workers[asked].facts["url"], cluster.names()[0]
+    config = cluster.get(f"/connectors/{name}/config", asked) | {"name": f"{cluster.group}-another"}
+    os.kill(still.pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        another = {"name": f"{cluster.group}-another", "config": config, "initial_state": "STOPPED"}
+        created = httpx.post(f"{url}/connectors", json=another, timeout=60)
+        took_s = time.monotonic() - begun
+        assert created.status_code == 201, created.text
+        print(f"created by the next leader after {took_s:.1f} s")
+        assert cluster.get("/tidemill/group", asked)["leader"] != leader
+        assert took_s < TAKE_OVER_S
+    finally:
+        os.kill(still.pid, signal.SIGCONT)
+    assert httpx.delete(f"{url}/connectors/{cluster.group}-another", timeout=60).status_code == 204
+    cluster.calm()
+
+
 def test_a_restart_in_order_moves_nothing(cluster: Cluster) -> None:
     before = cluster.calm()
     for name, service in cluster.workers.items():
