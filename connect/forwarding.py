@@ -16,6 +16,9 @@ asked for anything, by any client, and says what the worker that decides would h
 - A worker that hangs is not waited for as one that works long is (`peer_client` tells them apart). What was not sent to
   it goes to whoever leads next, if somebody does within `SILENCE_S`, else the answer is 503. What was sent before it
   fell silent is treated as if the connection had broken, with 504.
+- What comes from another worker is not done once that has given it up, as it does if this one hangs: it may have had it
+  done elsewhere, and what that did may have been changed since. A worker that goes on after it hung finds the request
+  and the end of its connection together, so it looks for the one before it does the other.
 - Who asked for a change through this worker must find it through this worker. The worker that decides tells how far its
   topics went when it answered (`POSITION`); the answer is given back when this worker has read as far.
 - A leader that turns out to be none any more while it writes (`OFFICE_LOST`, set by the API) has changed nothing: the
@@ -81,6 +84,9 @@ WAITING_MAX: Final = 64
 
 LOOK_AGAIN_S: Final = 0.05
 CONNECT_AGAIN_S: Final = 0.25
+
+TURNS: Final = 10
+"""Of the event loop, until it has read the end of a connection that came with a request; three would do."""
 
 RETRY_AFTER_S: Final = 5
 """When to ask again while the worker that decides hangs: a session is about that long."""
@@ -192,6 +198,9 @@ class Forwarding:
         began = looks_since = self._clock.monotonic()
         settle_s = SETTLE_LAST_S if asked.hop is Hop.LAST else SETTLE_S
         while True:
+            if asked.hop is not Hop.FIRST and await asked.is_given_up():
+                log.warning("request of another worker that waits no more: not done", **asked.line)
+                return
             match destination(asked.target, asked.hop, self._group, self._exists):
                 case Here():
                     if await self._serve(asked):
@@ -231,6 +240,7 @@ class Forwarding:
         except Unreachable as error:
             return _Refusal(500, NOT_REACHED.format(reason=error, url=url), CONNECT_AGAIN_S)
         except PeerFailure as error:
+            asked.heard()
             if isinstance(error, FellSilent):
                 asked.silent_since(url, self._clock.monotonic() - SILENCE_S)
             asked.unanswered = asked.unanswered or _unanswered(asked, url, error)
@@ -322,11 +332,23 @@ class _Asked:
         """Whether to do it twice is to do it once."""
         return self.method in ("PUT", "PATCH", "DELETE")
 
+    async def is_given_up(self) -> bool:
+        """Whether whoever asked has ended its connection, as far as this worker's system knows."""
+        request = Request(self.scope, self._receive)
+        for _ in range(TURNS):  # in each uvicorn reads on, which it does not by itself after a long body
+            if await request.is_disconnected():
+                return True
+        return False
+
     def silent_since(self, url: str, since_s: float) -> float:
         """Since when nothing was heard of the worker there; at first since `since_s`."""
         if self._silent[0] != url:
             self._silent = (url, since_s)
         return self._silent[1]
+
+    def heard(self) -> None:
+        """Nobody has been silent until now."""
+        self._silent = ("", 0.0)
 
     def may_be_repeated(self) -> bool:
         """Whether it does no harm to send it once more; said once only."""

@@ -9,16 +9,19 @@ That and any other `PeerFailure` leaves open whether the other worker has done w
 
 A worker that hangs takes connections and requests as one that works long does: its system does that for it. So before
 a request is sent the worker is asked whether it lives, and while the request is out it is asked again and again, on
-another connection. Any answer is a sign of life, also that of a worker that does not know the question (Kafka's). Who
-gives none is `Silent`, with nothing sent, or `FellSilent`, with a request that it may yet carry out; who lives is
-waited for.
+another connection to the address that the request went to: its name may be looked up too late, or lead elsewhere by
+then. Any answer is a sign of life, also that of a worker that does not know the question (Kafka's). Who gives none is
+`Silent`, with nothing sent, or `FellSilent`, with a request that it may yet carry out; who lives is waited for. What
+keeps this worker itself from asking is nobody's silence.
 
 An answer that comes back is an answer, whatever its status. It is read up to a limit, within a time limit, and a
-connection on which anything went wrong is not used again. A connection is kept for less time than the other side keeps
-it (uvicorn: 5 s), or requests would run into connections that are just being closed.
+connection on which anything went wrong is not used again: what the other side has not taken yet is taken back, and it
+can see that nobody waits for its answer. A connection is kept for less time than the other side keeps it (uvicorn:
+5 s), or requests would run into connections that are just being closed.
 """
 
 import asyncio
+import errno
 import math
 import os
 from collections.abc import Mapping
@@ -51,6 +54,8 @@ LOOK_S: Final = 2.0
 """How often a worker is asked for a sign of life while a request is out."""
 
 _READ_BYTES: Final = 64 * 1024
+
+_WAY_IS_CUT: Final = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
 
 
 class PeerFailure(Exception):
@@ -91,6 +96,17 @@ class _Address(NamedTuple):
     port: int
 
 
+class _Sending:
+    """Whether a request was sent, and where to."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.address: _Address | None = None
+
+    def begin(self, address: _Address | None) -> None:
+        self.begun, self.address = True, address
+
+
 class _Life:
     """What is known of whether a worker lives."""
 
@@ -113,8 +129,15 @@ class _Wire:
     def is_open(self) -> bool:
         return not (self._reader.at_eof() or self._writer.is_closing())
 
+    @property
+    def address(self) -> _Address | None:
+        """Where it leads, in numbers."""
+        name = self._writer.get_extra_info("peername")
+        return _Address(name[0], name[1]) if name else None
+
     def close(self) -> None:
-        self._writer.close()
+        # Not by and by: a worker that hangs would keep what it was not given yet for as long as it does.
+        self._writer.transport.abort()
 
     async def exchange(self, request: h11.Request, body: bytes) -> PeerAnswer:
         self._send(request)
@@ -187,15 +210,15 @@ class PeerClient:
             raise PeerFailure(f"no answer within {timeout_s:g} s") from None
 
     async def _while_alive(self, address: _Address, sign: h11.Request, request: h11.Request, body: bytes) -> PeerAnswer:
-        sent = asyncio.Event()
+        sending = _Sending()
         async with asyncio.TaskGroup() as tasks:
-            call = tasks.create_task(self._called(address, request, body, sent))
-            silence = tasks.create_task(self._silence(address, sign))
+            call = tasks.create_task(self._called(address, sign, request, body, sending))
+            silence = tasks.create_task(self._silence(address, sign, sending))
             await asyncio.wait((call, silence), return_when=asyncio.FIRST_COMPLETED)
             call.cancel()
             silence.cancel()
         if call.cancelled():
-            failure = FellSilent if sent.is_set() else Silent
+            failure = FellSilent if sending.begun else Silent
             raise failure(f"no sign of life for {SILENCE_S:g} s")
         answer = call.result()
         if isinstance(answer, Exception):
@@ -203,15 +226,19 @@ class PeerClient:
         return answer
 
     async def _called(
-        self, address: _Address, request: h11.Request, body: bytes, sent: asyncio.Event
+        self, address: _Address, sign: h11.Request, request: h11.Request, body: bytes, sending: _Sending
     ) -> PeerAnswer | Exception:
+        slots = self._slots.setdefault(address, asyncio.Semaphore(CONNECTIONS_MAX))
+        has_to_wait = slots.locked()
         try:
-            async with self._slots.setdefault(address, asyncio.Semaphore(CONNECTIONS_MAX)):
-                return await self._ask(address, request, body, sent)
+            async with slots:
+                if has_to_wait:  # its turn may have come because somebody else has given up
+                    await self._sign_of_life(address, sign, SIGN_S)
+                return await self._ask(address, request, body, sending)
         except Exception as error:  # as it is, and not as one of a group
             return error
 
-    async def _silence(self, address: _Address, sign: h11.Request) -> None:
+    async def _silence(self, address: _Address, sign: h11.Request, sending: _Sending) -> None:
         """Return when the worker has given no sign of life for SILENCE_S.
 
         What counts is how long was waited in vain, not what a clock says: who was stopped itself has not listened.
@@ -222,14 +249,14 @@ class PeerClient:
                 await asyncio.sleep(LOOK_S)
                 silent_s = LOOK_S
             try:
-                await self._sign_of_life(address, sign, SIGN_S)
+                await self._sign_of_life(sending.address or address, sign, SIGN_S)
                 silent_s = 0.0
             except Silent:
                 silent_s += SIGN_S
             except Unreachable as error:
                 # It may take nobody any more and still finish what it has been asked, as a worker that stops. Whether
                 # it has gone the connection of the request tells, unless the way there is cut.
-                is_cut = isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, ConnectionError)
+                is_cut = isinstance(error.__cause__, OSError) and error.__cause__.errno in _WAY_IS_CUT
                 await asyncio.sleep(SIGN_S)
                 silent_s = silent_s + SIGN_S if is_cut else 0.0
 
@@ -244,7 +271,7 @@ class PeerClient:
         try:
             async with asyncio.timeout(within_s), life.asked:
                 if life.heard_s < began_s:
-                    await self._ask(address, sign, b"", asyncio.Event())
+                    await self._ask(address, sign, b"", _Sending())
                     life.heard_s = clock()
         except TimeoutError:
             raise Silent(f"no sign of life within {within_s:g} s") from None
@@ -264,11 +291,11 @@ class PeerClient:
             ],
         )
 
-    async def _ask(self, address: _Address, request: h11.Request, body: bytes, sent: asyncio.Event) -> PeerAnswer:
+    async def _ask(self, address: _Address, request: h11.Request, body: bytes, sending: _Sending) -> PeerAnswer:
         wire = self._kept(address) or await self._connected(address)
         reusable = False
         try:
-            sent.set()
+            sending.begin(wire.address)
             answer = await wire.exchange(request, body)
             reusable = wire.renew()
             return answer
@@ -306,6 +333,8 @@ class PeerClient:
             raise Silent(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
         except OSError as error:
             raise Unreachable(_reason(error)) from error
+        except UnicodeError as error:
+            raise Unreachable(f"{address.host!r} is no name of a host: {error}") from error
 
     def close(self) -> None:
         """Close the connections that are kept."""
@@ -322,11 +351,12 @@ def _reason(error: OSError) -> str:
 
 def _parsed(url: str) -> tuple[_Address, str]:
     """Where to connect, and what stands before every path."""
-    parts = urlsplit(url)
+    no_url = Unreachable(f"{url!r} is no http://HOST:PORT, and nothing else is spoken between workers")
     try:
+        parts = urlsplit(url)
         port = parts.port or 80
     except ValueError:
-        port = 0
-    if parts.scheme != "http" or not parts.hostname or not port or not url.isascii():
-        raise Unreachable(f"{url!r} is no http://HOST:PORT, and nothing else is spoken between workers")
+        raise no_url from None
+    if parts.scheme != "http" or not parts.hostname or not url.isascii():
+        raise no_url
     return _Address(parts.hostname, port), parts.path.rstrip("/")

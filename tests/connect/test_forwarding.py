@@ -703,3 +703,64 @@ async def test_a_leader_that_stops_after_a_long_time_costs_nobody_an_error(
         await heard.wait()
         group.lead(group.c)
     assert (asked.result().status_code, group.deciders) == (200, "c")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_silence_is_counted_from_when_the_leader_was_last_heard(group: Group) -> None:
+    """A hiccup before it took the request says nothing of how long it is silent after it."""
+    speaks, heard = asyncio.Event(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /health/live "):
+                await speaks.wait()
+                writer.write(ALIVE)
+            heard.set()
+            await asyncio.sleep(1.2)
+            speaks.clear()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server, asyncio.timeout(8), asyncio.TaskGroup() as tasks:
+        group.a.leader_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        asked = tasks.create_task(group.client.put("/connectors/c/config", content=b"{}"))
+        await asyncio.sleep(0.3)
+        speaks.set()
+        await heard.wait()
+        await asyncio.sleep(1.2 + 0.7)
+        group.lead(group.c)
+        await asked
+        speaks.set()
+    assert (asked.result().status_code, group.deciders) == (200, "c")
+
+
+@pytest.mark.parametrize("size", [2, 150_000])
+@pytest.mark.parametrize("hop", ["true", "false"])
+@pytest.mark.parametrize("request_line", ["POST /connectors", "PUT /connectors/c/config", "DELETE /connectors/c"])
+async def test_what_was_given_up_while_this_worker_hung_is_not_done_late(
+    group: Group, request_line: str, hop: str, size: int
+) -> None:
+    """Whoever passed it on has had it done elsewhere meanwhile, and what that did may have been changed since."""
+    _, _, port = group.b.url.rpartition(":")
+    head = f"{request_line}?forward={hop} HTTP/1.1\r\nhost: b\r\ncontent-length: {size}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", int(port))) as passed_on:  # the loop stands still until it is closed
+        passed_on.sendall(head.encode() + b"x" * size)
+    await asyncio.sleep(0.3)
+    assert group.deciders == ""
+
+
+async def test_what_is_given_up_while_nobody_leads_is_not_passed_on(group: Group) -> None:
+    group.lead(None)
+    _, _, port = group.b.url.rpartition(":")
+    _, passed_on = await asyncio.open_connection("127.0.0.1", int(port))
+    passed_on.write(b"PUT /connectors/c/config?forward=true HTTP/1.1\r\nhost: b\r\ncontent-length: 2\r\n\r\n{}")
+    await asyncio.sleep(0.2)
+    passed_on.close()
+    await passed_on.wait_closed()
+    await asyncio.sleep(0.1)
+    group.lead(group.c)
+    await asyncio.sleep(0.3)
+    assert group.deciders == ""

@@ -1,11 +1,13 @@
 """HTTP to another worker: a real server, and servers that are none"""
 
 import asyncio
+import resource
 import signal
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -404,7 +406,112 @@ async def test_what_waits_for_its_turn_was_not_sent(client: PeerClient, monkeypa
     assert (type(first.result()), type(second.result())) == (FellSilent, Silent)
 
 
+@pytest.mark.usefixtures("impatient")
+async def test_whoever_waited_for_its_turn_asks_for_a_sign_before_it_sends(
+    client: PeerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn may have come because somebody else has given up."""
+    for name, value in (("CONNECTIONS_MAX", 1), ("LOOK_S", 2.0), ("SILENCE_S", 3.0)):
+        monkeypatch.setattr(peer_client, name, value)
+    over, sent, hangs = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not hangs.is_set():
+            if not (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /health/live "):
+                sent.set()
+            elif not hangs.is_set():
+                writer.write(ALIVE)
+                if sent.is_set():
+                    hangs.set()
+        await over.wait()
+
+    async with peer(talk) as url, asyncio.timeout(10):
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(ask(client, url))
+            await sent.wait()
+            second = tasks.create_task(_failure(client, url))
+            await hangs.wait()
+            await asyncio.sleep(0.1)
+            first.cancel()
+        over.set()
+    assert type(second.result()) is Silent
+
+
 async def _failure(client: PeerClient, url: str) -> PeerFailure:
     with pytest.raises(PeerFailure) as caught:
         await ask(client, url)
     return caught.value
+
+
+def working(sent: asyncio.Event, seconds: float = 1.5) -> Talk:
+    """Works long, and lives."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader, writer)
+        sent.set()
+        await asyncio.sleep(seconds)
+        writer.write(OK)
+        await writer.drain()
+
+    return talk
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_names_that_cannot_be_looked_up_meanwhile_cut_nobody_off(client: PeerClient) -> None:
+    """Lookups wait for threads that others use too, for Kafka's cluster for one."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    sent = asyncio.Event()
+    async with peer(working(sent)) as url, asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(ask(client, url.replace("127.0.0.1", "localhost")))
+        await sent.wait()
+        tasks.create_task(asyncio.to_thread(time.sleep, 1.4))
+    assert asked.result().body == b"ok"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_worker_without_a_descriptor_left_cuts_nobody_off(client: PeerClient) -> None:
+    """That it cannot ask says nothing of who is asked."""
+    sent, limits = asyncio.Event(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with peer(working(sent)) as url, asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(ask(client, url))
+        await sent.wait()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            await asyncio.sleep(1.4)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert asked.result().body == b"ok"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_a_silent_worker_has_not_taken_yet_is_taken_back(client: PeerClient) -> None:
+    """Or it would be kept for it as long as it hangs, and given to it when it goes on."""
+    over, ended, hangs, taken = asyncio.Event(), asyncio.Event(), False, 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal hangs, taken
+        if hangs:
+            await over.wait()
+            return
+        await head(reader, writer)
+        hangs = True
+        await over.wait()
+        try:
+            while data := await reader.read(1 << 20):
+                taken += len(data)
+        finally:
+            ended.set()
+
+    body = bytes(24 * 1024 * 1024)  # more than the systems on both sides hold
+    async with peer(talk) as url, asyncio.timeout(10):
+        with pytest.raises(FellSilent):
+            await ask(client, url, body)
+        over.set()
+        await ended.wait()
+    assert taken < len(body)
+
+
+@pytest.mark.parametrize("url", ["http://a..b:8083", "http://[::1:8083"])
+async def test_an_address_that_is_none_is_nobody(client: PeerClient, url: str) -> None:
+    with pytest.raises(Unreachable):
+        await ask(client, url)
