@@ -316,7 +316,7 @@ async def test_many_ask_one_that_hangs_over_one_connection_at_a_time(client: Pee
             while True:
                 listener.accept()[0].close()
                 connections += 1
-    assert connections <= 2
+    assert connections < 10  # the first; and of those whose time is over a moment later the few whose turn comes before
 
 
 @pytest.mark.usefixtures("impatient")
