@@ -13,8 +13,8 @@ here (`Facts`): what the config topic wants, how far it was read, what has a pro
   asks for one who reads that the topic wants something else than before: so nobody has to be told by a heartbeat.
 - Who stops ends its tasks first; then says in a round that it leaves, and goes when everybody has heard it.
 - Who has other topics than the leader gets nothing and goes: what one of them wants, the other has never heard of.
-- Of two workers under one address the one that came later gets nothing, and goes if the other is still there when a
-  life before it would not be any more.
+- Of two workers under one address the one that came later gets nothing, and goes if the other is still there in a round
+  that ends when a life before it would not be any more.
 
 Pure: `now_ms` counts from anywhere and never goes back. Not here: how tasks end (the herder, the guardian), and what
 the bytes are (`words`).
@@ -218,7 +218,7 @@ class GroupMachine:
             self._allow(facts)
             self._speak(facts)
             self._ask(facts, now_ms)
-            self._yield(now_ms)
+            self._ask_who_is_there(now_ms)
         return self._actions
 
     # ---------------------------------------------------------------- the rounds
@@ -307,20 +307,31 @@ class GroupMachine:
             self._namesake_ms = None
         elif self._namesake_ms is None:
             self._namesake_ms = now_ms
+        elif now_ms >= self._namesake_until_ms():
+            self._go(
+                "another worker has its address",
+                f"another worker of the group answers at {self.url}: give each an address of its own "
+                "(listeners, rest.advertised.host.name, rest.advertised.port)",
+            )
 
-    def _yield(self, now_ms: int) -> None:
-        """Go, if somebody else has this worker's address for good."""
+    def _namesake_until_ms(self) -> int:
+        """When a life before would be out of the group."""
+        assert self._namesake_ms is not None
+        return self._namesake_ms + self._lease_ms + NAMESAKE_MARGIN_MS
+
+    def _ask_who_is_there(self, now_ms: int) -> None:
+        """Ask for the round that tells whether somebody else has this worker's address for good.
+
+        The last one does not: a life before may have been waiting for its end when it was killed, and that a round
+        without it is over may take longer than its session.
+        """
         if self._namesake_ms is None:
             return
-        until_ms = self._namesake_ms + self._lease_ms + NAMESAKE_MARGIN_MS
+        until_ms = self._namesake_until_ms()
         if now_ms < until_ms:
             self._actions.append(WakeAt(at_ms=until_ms))
-            return
-        self._go(
-            "another worker has its address",
-            f"another worker of the group answers at {self.url}: give each an address of its own "
-            "(listeners, rest.advertised.host.name, rest.advertised.port)",
-        )
+        elif self.holds_lease and not self._in_round and not self._asked:
+            self._rejoin()
 
     def _go(self, why: str, reason: str) -> None:
         """Out of the group, which does not want it."""

@@ -373,9 +373,21 @@ def test_of_two_workers_under_one_address_the_later_one_goes(worker: Driven) -> 
     assert not worker.machine.has_seat
     wake = only(actions, g.WakeAt).at_ms
     assert not [action for action in worker.look() if isinstance(action, g.Over)]
-    actions = worker.look(later_ms=wake - worker.now_ms)
+    assert asks(worker.look(later_ms=wake - worker.now_ms)) and not asks(worker.look())
+    actions = worker.assigned(generation=3, namesakes=frozenset({"m1"}))
     assert only_tells(actions, m.Leave)
     assert "another worker of the group answers at http://w1" in str(only(actions, g.Over).reason)
+
+
+def test_a_life_before_that_was_in_the_last_round_costs_nothing_however_long_the_next_one_takes(worker: Driven) -> None:
+    """It was killed while it waited for that round's end, so only the next one tells that it is gone."""
+    worker.assigned(namesakes=frozenset({"m1"}))
+    worker.settled = False
+    assert not only_tells(worker.look(later_ms=10 * LEASE_MS), m.Leave)
+    worker.settled = True
+    worker.wanted = frozenset({ONE})
+    assert only(worker.assigned(ONE, generation=2), g.Allow).instances == {ONE}
+    assert worker.machine.has_seat
 
 
 def test_a_worker_with_other_topics_gets_nothing_keeps_nobody_waiting_and_goes() -> None:
