@@ -169,6 +169,7 @@ class GroupMachine:
         self._former_told = frozenset[str]()  # of which it has had a round in which it could say that they are over
         self._topics = topics
         self._assigned = NOTHING  # by the last plan, since the last loss
+        self._stale = NOTHING  # what still runs from before that
         self._allowed = Allow(generation=0, instances=NOTHING)
         self._stopping = False
         self._over = False
@@ -205,6 +206,7 @@ class GroupMachine:
                 self._actions.append(Lease(until_ms=until_ms))
             case m.Lost(reason=reason):
                 self._lose(reason)
+                self._stale |= facts.running
             case Stop():
                 self._stopping = True
             case m.Left():
@@ -214,6 +216,7 @@ class GroupMachine:
                 self._end(reason)
             case Look() | m.Unsettled():
                 pass
+        self._stale &= facts.running
         if not self._over:
             self._allow(facts)
             self._speak(facts)
@@ -297,6 +300,7 @@ class GroupMachine:
             if resolution.plan.generation == news.generation:
                 self._placement.learn(resolution.plan, resolution.workers)
         self._assigned = resolution.plan.of(news.member_id)
+        self._stale -= self._assigned
         if news.member_id in resolution.strangers:
             self._go(
                 "has other topics",
@@ -382,6 +386,7 @@ class GroupMachine:
             holder=Holder("", self.url),
             config_offset=facts.config_offset,
             holds=self._holds(facts),
+            stale=self._stale,
             leaving=self._stopping,
             gone=self._gone if facts.running else self._gone | self._former,
             topics=self._topics,

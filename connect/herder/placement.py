@@ -56,6 +56,7 @@ class WorkerSays:
     """What a worker tells with its join.
 
     `holds` is all that it may be doing until it has its next assignment: what it was assigned and what still runs.
+    `stale` is what of it still runs from before its lease was over: somebody else may have been given it since.
     `gone` are members of which it knows that nothing they did runs any more: those that it was itself, and lives before
     it on the same machine.
     `topics` are where it reads what is wanted: offsets mean the same only to workers with the same ones.
@@ -64,6 +65,7 @@ class WorkerSays:
     holder: Holder
     config_offset: int
     holds: frozenset[Instance] = frozenset()
+    stale: frozenset[Instance] = frozenset()
     leaving: bool = False
     gone: frozenset[str] = frozenset()
     topics: tuple[str, ...] = ()
@@ -188,8 +190,10 @@ class Placement:
         That is what the status topic says to run. But it says nothing of what is only about to start, or was when its
         worker was cut off: so it is also whatever the plan before had, if there was a round of anybody at all.
         """
-        held = {instance for worker in present.values() for instance in worker.holds}
+        held = _held(present)
         unknown = now.said_to_run | self.plan.holders.keys()
+        if self.plan.generation >= 0:
+            unknown |= now.wanted
         if self._was_of_nobody(now, present):
             ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
             known = {each for each, holder in self.plan.holders.items() if holder.member_id not in ended}
@@ -229,7 +233,7 @@ class Placement:
         What one that leaves did stays its own until it is gone, for when it comes back.
         """
         holders = {}
-        held = frozenset(instance for worker in present.values() for instance in worker.holds)
+        held = _held(present)
         for instance, holder in self.plan.holders.items():
             if holder == _SOMEBODY and instance in held:
                 continue
@@ -334,6 +338,11 @@ class _Claim:
 
     prefers: str | None
     doing: frozenset[str]
+
+
+def _held(present: Mapping[str, WorkerSays]) -> frozenset[Instance]:
+    """What somebody has who is there, so that nobody else was given it."""
+    return frozenset(instance for worker in present.values() for instance in worker.holds - worker.stale)
 
 
 def _releasing(

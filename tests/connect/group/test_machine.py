@@ -180,11 +180,24 @@ def test_what_ended_only_after_its_join_is_said_in_one_more_round(worker: Driven
     worker.wanted = worker.running = frozenset({ONE})
     worker.lead()
     worker.tell(m.Lost(generation=1, reason="silence"))
+    assert worker.said is not None and worker.said.stale == {ONE}
     assert not worker.lead(generation=3, member_id="m9").plan.of("m9")
     worker.running = frozenset()
     assert asks(worker.look())
     assert worker.lead(generation=4, member_id="m9").plan.of("m9") == {ONE}
     assert not asks(worker.look())
+
+
+def test_what_it_is_given_anew_is_its_own_though_what_it_had_still_ends(worker: Driven) -> None:
+    worker.running = frozenset({ONE, TWO})
+    worker.assigned(ONE, TWO)
+    worker.tell(m.Lost(generation=1, reason="silence"))
+    worker.assigned(ONE, generation=2)
+    assert worker.said is not None
+    assert (worker.said.holds, worker.said.stale) == ({ONE, TWO}, {TWO})
+    worker.running = frozenset({ONE})
+    worker.look()
+    assert not worker.said.stale
 
 
 def test_a_leader_that_still_waits_is_told_once(worker: Driven) -> None:

@@ -29,6 +29,7 @@ says = st.builds(
     holder=holders,
     config_offset=numbers,
     holds=several,
+    stale=several,
     leaving=st.booleans(),
     gone=st.frozensets(texts, max_size=3),
     topics=st.lists(texts, max_size=3).map(tuple),

@@ -34,6 +34,7 @@ class Group:
         self.behind: dict[str, int] = {}
         self.said_to_run: frozenset[Instance] = frozenset()
         self.gone: frozenset[str] = frozenset()
+        self.stale: frozenset[Instance] = frozenset()
         self.generation_heard = 0
         self.generation = 0
         self.now_ms = 0
@@ -48,6 +49,7 @@ class Group:
                 holds=holds,
                 leaving=name in self.leaving,
                 gone=self.gone,
+                stale=holds & self.stale,
             )
             for name, holds in self.holds.items()
         )
@@ -230,6 +232,22 @@ def test_a_round_in_which_somebody_was_who_is_there_was_not_of_nobody() -> None:
     group.generation += 1
     assert not group.round().plan.of(idle)
     assert group.round(SETTINGS.grace_ms).plan.of(idle) == tasks(2)
+
+
+def test_what_still_runs_from_before_a_lease_was_over_may_have_been_given_to_somebody_since() -> None:
+    group = over_and_back(3)
+    group.holds, group.stale, group.gone = {"a2": tasks(4)}, tasks(4), frozenset()
+    assert not group.round().plan.of("a2")
+    group.stale, group.gone = frozenset(), frozenset({"a"})  # and that it has ended now says nothing of anybody else's
+    assert not group.round().plan.of("a2")
+    assert group.round(SETTINGS.grace_ms).plan.of("a2") == tasks(4)
+
+
+def test_what_is_wanted_only_now_may_have_been_given_to_somebody_in_a_round_unknown_here() -> None:
+    group = over_and_back(3)
+    group.wanted = tasks(6)
+    assert not group.round().plan.of("a2")
+    assert group.round(SETTINGS.grace_ms).plan.of("a2") == tasks(6)
 
 
 def test_what_one_has_let_go_in_a_round_that_nobody_knows_of_may_be_somebodys() -> None:
