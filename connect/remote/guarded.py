@@ -16,6 +16,7 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -190,13 +191,19 @@ class _Guardian:
         finally:
             self.kill()
             self._end.close()
-            end_marked(self._mark)  # what is left of all that was ever started below it
+            await self._end_what_is_left()
             self.gone.set()
             while not self._orders.empty():
                 _close(self._orders.get_nowait()[1])
             for guarded in self._guarded.values():
                 guarded.ended(signal.SIGKILL, "killed by SIGKILL together with the guardian of all tasks")
             self._guarded.clear()
+
+    async def _end_what_is_left(self) -> None:
+        """Kill all that was ever started below it, and wait until it is gone: whoever hears so may start it again."""
+        until_s = time.monotonic() + FAREWELL_S
+        while not end_marked(self._mark) and time.monotonic() < until_s:  # noqa: ASYNC110  (only the kernel knows)
+            await asyncio.sleep(BUSY_S)  # one that is killed while there is no processor for it takes its time to die
 
     async def _send_orders(self) -> None:
         while True:

@@ -217,7 +217,8 @@ async def test_the_copy_is_deleted(pair: Pair) -> None:
 
 
 async def test_a_batch_is_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.mirror.link.PARK_MS", 300)
+    # Longer than from one look at its state to the next, which would else see it only between two pauses.
+    monkeypatch.setattr("tidemill.mirror.link.PARK_MS", 1_500)
     await pair.create(partitions=1)
     remote = NewTopic(name=pair.remote, partitions=1, configs={"max.message.bytes": "1000"})
     await Admin(pair.target).create_topics([remote])
@@ -304,7 +305,7 @@ async def test_a_row_of_the_map_cannot_be_read(new_pair: Pair) -> None:
 @pytest.mark.kafka_peer
 @pytest.mark.java
 async def test_the_target_forbids_it(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.mirror.link.PARK_MS", 300)
+    monkeypatch.setattr("tidemill.mirror.link.PARK_MS", 1_500)  # as above
     if reason := peers.available():
         pytest.skip(f"Apache Kafka cannot be started here: {reason}")
     rules = {

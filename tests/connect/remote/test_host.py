@@ -16,6 +16,7 @@ from tests.connect.conftest import PLUGINS, python_path
 from tidemill.connect.api import PluginKind
 from tidemill.connect.remote import host as host_module
 from tidemill.connect.remote.host import TaskHost, parse_line
+from tidemill.connect.remote.process_ties import end_marked
 from tidemill.connect.task_spec import (
     InitialState,
     TaskEvent,
@@ -326,6 +327,24 @@ async def test_stop_before_the_process_has_called_back(running: Any, spec: Make)
     await running.host.stop_task(task, 10)
     exited = await running.ended(task)
     assert exited.reason.startswith("killed: ")
+
+
+async def test_what_takes_its_time_to_die_with_the_guardian_is_waited_for(
+    running: Any, spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed is not gone, where there is no processor to die on."""
+    sweeps: list[str] = []
+
+    def slow(mark: str) -> bool:
+        sweeps.append(mark)
+        return len(sweeps) > 3 and end_marked(mark)
+
+    monkeypatch.setattr("tidemill.connect.remote.guarded.end_marked", slow)
+    task = await running.start(job(spec, "wait"))
+    started = await running.events.wait(TaskStarted)
+    psutil.Process(started.pid).parents()[2].kill()  # the guardian
+    await running.ended(task)
+    assert len(sweeps) > 3
 
 
 async def test_a_fault_of_the_supervision_ends_the_task_and_is_told_when_it_has(
