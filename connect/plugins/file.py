@@ -10,7 +10,8 @@ line without its end yet is left for later. Rules for a file that changes under 
 - Truncated (shorter than what was read): it is read again from its beginning.
 - Replaced, as log rotation does (the path leads to another file): the old file is read to its end, a last line
   without an end included, then the new one from its beginning.
-- Missing: nothing to read for now; it is looked for again at every poll.
+- Missing: nothing to read for now; it is looked for again at every poll. A task that waits is RUNNING all the same, so
+  it says what for: a mistyped path looks like a file that is still to come.
 
 While the task is down only a truncation can be told from growth, because the stored offset, like Kafka's, is a
 position and nothing else.
@@ -47,6 +48,7 @@ IDLE_MAX_S = 1.0  # when it has not for long, as Kafka's does it; a worker may h
 READ_BYTES = 1 << 18
 LINE_BYTES_MAX = 64 << 20  # a file without line ends would otherwise be read into memory whole
 LINE_SCHEMA = Schema(type=SchemaType.STRING)
+ABSENCE = "absence of the file"  # the problem of a source that waits for it
 
 
 class FileSourceSettings(BaseModel):
@@ -76,9 +78,11 @@ class FileSource(SourceTask):
         self._position = 0  # of the first byte of `_rest`
         self._idle_s = IDLE_S
         self._read_whole: tuple[int, ...] | None = None  # what the file is like that has nothing new
+        self._absent = False  # so the status says
 
     def start(self, context: TaskContext) -> None:
         """Take up the stored position."""
+        self._problem = context.problem
         offset = context.offsets(self._partition)
         if offset is None:
             return
@@ -126,6 +130,15 @@ class FileSource(SourceTask):
         time.sleep(self._idle_s)
         self._idle_s = min(self._idle_s * 1.2, IDLE_MAX_S)
 
+    def _note(self, *, absent: bool) -> None:
+        """Say in the status that the file is not there, or is there again."""
+        if absent == self._absent:
+            return
+        self._absent = absent
+        path = os.path.abspath(self._path)
+        message = f"the file {path} does not exist (yet) where this task runs; it is read as soon as it does"
+        self._problem(ABSENCE, message if absent else None)
+
     def _looks(self, file: BinaryIO | None = None) -> tuple[int, ...] | None:
         """Which file there is under the path, or is open, and how long; None for what has no length of its own."""
         try:
@@ -138,9 +151,11 @@ class FileSource(SourceTask):
         try:
             file = open(self._path, "rb")  # noqa: SIM115  (closed by `stop`)
         except FileNotFoundError:
+            self._note(absent=True)
             return None
         except OSError as error:
             raise Fatal(f"cannot read {self._path}: {error.strerror}") from error
+        self._note(absent=False)
         if os.fstat(file.fileno()).st_size < self._position:
             self._position = 0
         file.seek(self._position)
@@ -181,7 +196,9 @@ class FileSource(SourceTask):
         try:
             current = os.stat(self._path)
         except FileNotFoundError:
+            self._note(absent=True)
             return False  # between the two steps of a rotation, or deleted: more may still be written to what is open
+        self._note(absent=False)
         if (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino):
             return True
         if opened.st_size < self._position + len(self._rest):

@@ -21,8 +21,13 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "IDLE_S", 0)
 
 
-def context(offset: Mapping[str, Any] | None = None) -> TaskContext:
+def context(offset: Mapping[str, Any] | None = None, problems: dict[str, str | None] | None = None) -> TaskContext:
     text = ConverterSpec(kind="string")
+    said: dict[str, str | None] = {} if problems is None else problems
+
+    def say(about: str, message: str | None, *, retry_s: float | None = None) -> None:
+        said[about] = message
+
     return TaskContext(
         connector="c",
         task=0,
@@ -34,12 +39,15 @@ def context(offset: Mapping[str, Any] | None = None) -> TaskContext:
         offsets=lambda partition: offset,
         stopping=lambda: False,
         report=lambda facts: None,
+        problem=say,
     )
 
 
-def source(path: Path, *, at: int | None = None, batch: int = 2000) -> FileSource:
+def source(
+    path: Path, *, at: int | None = None, batch: int = 2000, problems: dict[str, str | None] | None = None
+) -> FileSource:
     task = FileSource(FileSourceSettings.model_validate({"file": str(path), "topic": "t", "batch.size": batch}))
-    task.start(context(None if at is None else {"position": at}))
+    task.start(context(None if at is None else {"position": at}, problems))
     return task
 
 
@@ -81,6 +89,31 @@ def test_a_file_is_followed_as_it_grows(path: Path) -> None:
     path.unlink()
     assert poll(task) == []
     task.stop()
+
+
+def test_a_file_that_is_not_there_is_a_problem_until_it_is(path: Path) -> None:
+    problems: dict[str, str | None] = {}
+    task = source(path, problems=problems)
+    assert poll(task) == []
+    (said,) = problems.values()
+    assert said is not None and f"the file {path} does not exist (yet)" in said
+    append(path, b"one\n")
+    assert poll(task) == ["one"]
+    assert set(problems.values()) == {None}
+
+
+def test_a_file_that_went_away_while_it_was_read_is_a_problem_until_it_is_back(path: Path) -> None:
+    problems: dict[str, str | None] = {}
+    append(path, b"one\n")
+    task = source(path, problems=problems)
+    assert poll(task) == ["one"]
+    assert poll(task) == []
+    old = path.rename(path.with_suffix(".1"))
+    assert poll(task) == []
+    assert [said for said in problems.values() if said and str(path) in said]
+    old.rename(path)
+    assert poll(task) == []
+    assert set(problems.values()) == {None}
 
 
 def test_a_file_that_rests_is_only_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
