@@ -4,7 +4,8 @@ Each seed is a machine, or a cluster of three or five of them, that is killed, l
 paused, has a slow, full or failing disk, a clock that jumps and now and then settings that nobody would choose, behind
 a network that delays, cuts and resets; producers, an idempotent one, a reader, an administrator and group members talk
 to it over the wire. Some of them have quotas, little memory for large requests, or a producer with several batches
-under way at once; in some clusters a consumer reads near by. After every event every invariant is asked.
+under way at once; in some clusters a consumer reads near by, or records are deleted while others copy them. After every
+event every invariant is asked.
 
 `TIDEMILL_SIM_WORLDS` sets how many seeds of one node are tried, `TIDEMILL_SIM_CLUSTERS` how many of clusters,
 `TIDEMILL_SIM_SEED` where they begin. `tests/sim/seeds` keeps those that once failed, each made as small as it could be.
@@ -22,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.world.branches import CALLS, HEARD, count_calls, refusals
+from tests.sim.world.deletions import deletes
 from tests.sim.world.invariants import Violation
 from tests.sim.world.plan import Plan, shrunk
 from tests.sim.world.planted import PLANTED
@@ -86,6 +88,22 @@ def test_rare_branches_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         not_met -= {name for name in not_met if calls[name] or heard[name]}
         if not not_met:
             break
+    assert not not_met
+
+
+DELETED_FROM, DELETED_WITHIN = 42, 60
+"""Seeds of clusters of three that may pass until all that deletions do has happened; one of four has any."""
+
+
+@pytest.mark.timeout(300)
+def test_records_are_deleted_under_those_who_copy_them() -> None:
+    not_met = {"asked for", "out of range", "passed a follower"}
+    for seed in range(DELETED_FROM, DELETED_FROM + DELETED_WITHIN):
+        if not_met and deletes(3, seed):
+            world = run(Plan(seed, 3))
+            not_met -= {"asked for"} if world.counts.get("RecordsDeleted") else set()
+            not_met -= {"passed a follower"} if world.beginnings.passed else set()
+            not_met -= {"out of range"} if any(" OutOfRange " in line for line in world.trace) else set()
     assert not not_met
 
 
@@ -161,6 +179,8 @@ QUICKLY = {
     "lost_snapshot_chunk": 13,
     "gaps_are_stored": 3,
     "followers_serve_all_that_they_have": 107,
+    "logs_begin_anew_too_late": 42,
+    "deleted_records_are_shown": 16,
 }
 """Wrong variants of a cluster that a few worlds find, from that one on; `--planted all` hunts the others too."""
 

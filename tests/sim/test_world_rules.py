@@ -22,6 +22,7 @@ from tests.sim.world.events import (
     OffsetTold,
     OutOfOrder,
     OutOfRange,
+    RecordsDeleted,
     Replayed,
     TopicAsked,
     TopicsSeen,
@@ -31,12 +32,15 @@ from tests.sim.world.inside import (
     DecisionsStay,
     Held,
     HighWatermarksRise,
+    NothingElseIsDeleted,
     OneLeaderPerEpoch,
     SameBytesBelowHighWatermarks,
     WhoMayLeadHoldsAll,
 )
 from tests.sim.world.insight import PROMISES_NOTHING
 from tests.sim.world.invariants import (
+    Begun,
+    DeletedStaysDeleted,
     Generations,
     InOrder,
     Invariant,
@@ -77,10 +81,20 @@ def acknowledged(offset: int, value: bytes = b"v", *, epoch: int = 3) -> Acknowl
 
 
 def fetched(
-    high_watermark: int, *records: tuple[int, bytes], offset: int = 0, epoch: int = 3, asked_at: float = 2.0
+    high_watermark: int,
+    *records: tuple[int, bytes],
+    offset: int = 0,
+    epoch: int = 3,
+    asked_at: float = 2.0,
+    log_start: int = 0,
 ) -> Fetched:
     found = tuple((at, epoch, value) for at, value in records)
-    return Fetched(asked_at, "reader", T, 0, asked_at, epoch, offset, high_watermark, found, max(epoch, 0))
+    return Fetched(asked_at, "reader", T, 0, asked_at, epoch, offset, high_watermark, found, max(epoch, 0), log_start)
+
+
+def begun_at(offset: int) -> Begun:
+    """Every partition was deleted up to there."""
+    return lambda _topic_id, _partition: offset
 
 
 # -- what clients see
@@ -106,6 +120,42 @@ def test_what_was_acknowledged_is_there_for_whoever_knows_of_the_epoch(last: Eve
 
 def test_what_was_read_stays_as_well() -> None:
     assert breaks(NothingAcknowledgedIsLost(page_cache=False), fetched(9), fetched(8, asked_at=3.0))
+
+
+@pytest.mark.parametrize(
+    ("begun", "offset", "log_start", "is_wrong"),
+    [
+        (0, 2, 0, True),
+        (3, 2, 3, False),
+        (3, 2, -1, True),
+        (3, 3, 3, True),  # it is there by the broker's own account
+        (3, 2, 4, True),  # so much was never deleted
+    ],
+)
+def test_what_was_deleted_may_be_out_of_range(begun: int, offset: int, log_start: int, is_wrong: bool) -> None:
+    rule = NothingAcknowledgedIsLost(page_cache=False, begun=begun_at(begun))
+    assert breaks(rule, acknowledged(4), OutOfRange(2.0, "reader", T, 0, 2.0, 3, offset, log_start)) is is_wrong
+
+
+@pytest.mark.parametrize(("begun", "is_wrong"), [(4, True), (5, False)])
+def test_of_what_was_deleted_another_copy_may_come(begun: int, is_wrong: bool) -> None:
+    rule = StoredOnce(page_cache=False, begun=begun_at(begun))
+    assert breaks(rule, fetched(9, (4, b"once-1")), fetched(9, (6, b"once-1"), offset=6)) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("last", "is_wrong"),
+    [
+        (fetched(9, offset=7, log_start=7), False),
+        (fetched(9, offset=7, log_start=6), True),
+        (fetched(9, (6, b"v"), offset=6, log_start=7), True),
+        (fetched(9, (6, b"v"), offset=6, log_start=6, epoch=4), False),  # another leader, which has not heard of it
+        (fetched(9, (6, b"v"), offset=6, log_start=6, asked_at=0.5), False),
+    ],
+)
+def test_what_was_deleted_stays_deleted_where_it_was(last: Event, is_wrong: bool) -> None:
+    told = RecordsDeleted(1.0, "deleter", T, 0, 7, 1, 3)
+    assert breaks(DeletedStaysDeleted(), told, last) is is_wrong
 
 
 def test_a_record_keeps_its_place_and_its_bytes() -> None:
@@ -202,9 +252,18 @@ class Inside:
         inside = SimpleNamespace(place=SimpleNamespace(member=SimpleNamespace(machine=machine)))
         return SimpleNamespace(node_id=number, lives=1, inside=inside, disk=self.disks[number])
 
-    def has(self, number: int, *, leads: bool = False, epoch: int = 3, high_watermark: int = 0, held: int = 0) -> None:
+    def has(
+        self,
+        number: int,
+        *,
+        leads: bool = False,
+        epoch: int = 3,
+        high_watermark: int = 0,
+        held: int = 0,
+        log_start: int = 0,
+    ) -> None:
         """In place of what was there: that replica on that node."""
-        log = SimpleNamespace(held_offset=held, cuts=0, cutting=False)
+        log = SimpleNamespace(held_offset=held, cuts=0, cutting=False, log_start_offset=log_start)
         machine = SimpleNamespace(leads=leads, leader_epoch=epoch, high_watermark=high_watermark)
         replica: Any = SimpleNamespace(log=log, machine=machine, high_watermark=high_watermark)
         self.having = [each for each in self.having if each.node.node_id != number]
@@ -299,9 +358,32 @@ def test_as_many_disks_as_have_to_have_a_record_that_is_acknowledged(inside: Any
     assert breaks(WhoMayLeadHoldsAll(inside), acknowledged(0))
     inside.writes(3, b"another one, at the same offset")
     assert breaks(WhoMayLeadHoldsAll(inside), acknowledged(0))
+    assert breaks(WhoMayLeadHoldsAll(inside, begun_at(0)), acknowledged(0))
+    assert not breaks(WhoMayLeadHoldsAll(inside, begun_at(1)), acknowledged(0)), "it was deleted meanwhile"
     inside.disks[2] = SimulatedDisk()
     inside.writes(2, b"v")
     assert not breaks(WhoMayLeadHoldsAll(inside), acknowledged(0))
+
+
+def test_a_log_begins_where_some_broker_has_let_one_begin(inside: Any) -> None:
+    inside.has(1, log_start=3)
+    assert not breaks(NothingElseIsDeleted(inside, begun_at(3)), ANY)
+    assert breaks(NothingElseIsDeleted(inside, begun_at(2)), ANY)
+    assert breaks(NothingElseIsDeleted(inside), ANY)
+
+
+def test_a_log_that_is_begun_anew_is_compared_anew(inside: Any) -> None:
+    rule = SameBytesBelowHighWatermarks(inside)
+    for number in (1, 2):
+        inside.writes(number, b"v", b"w")
+        inside.has(number, high_watermark=2)
+        assert not breaks(rule, ANY)
+    inside.disks[2] = SimulatedDisk()
+    inside.writes(2, b"v", b"x")
+    inside.has(2, high_watermark=1)
+    assert not breaks(rule, ANY)
+    inside.has(2, high_watermark=2)
+    assert breaks(rule, ANY)
 
 
 def test_below_high_watermarks_all_have_the_same(inside: Any) -> None:

@@ -133,6 +133,7 @@ class Fetched(Event):
     """Offset, leader epoch and value."""
     newest_epoch: int
     """In which anybody may lead by then."""
+    log_start: int = 0
 
     def line(self) -> str:
         """Only how many records there were."""
@@ -152,6 +153,19 @@ class OutOfRange(Event):
     asked_at: float
     epoch: int
     offset: int
+    log_start: int = -1
+    """Where the log begins by its own account."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsDeleted(Event):
+    """Whoever leads in that epoch says that everything below an offset is gone."""
+
+    topic_id: uuid.UUID
+    partition: int
+    offset: int
+    node_id: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from tests.sim.disk import SimulatedDirectory
 from tests.sim.world.clients import TOPICS
 from tests.sim.world.events import Acknowledged, Event, Fetched
 from tests.sim.world.insight import Insight, Partition
-from tests.sim.world.invariants import Invariant, Violation
+from tests.sim.world.invariants import Begun, Invariant, Violation, nothing_is_deleted
 from tests.sim.world.node import SimulatedNode
+from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage
 from tidemill.broker.replication.replica import Replica
@@ -113,12 +114,13 @@ class HighWatermarksRise:
 class WhoMayLeadHoldsAll:
     """Whoever is in the ISR or may be elected holds, on its disk, all that was acknowledged; so does whoever leads.
 
-    And as many as min.insync.replicas do when a producer is told. What a consumer was told to be committed, by
-    whichever replica, they hold as well.
+    And as many as min.insync.replicas do when a producer is told, unless the record was deleted before. What a consumer
+    was told to be committed, by whichever replica, they hold as well.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, begun: Begun = nothing_is_deleted) -> None:
         self._nodes = nodes
+        self._begun = begun
         self._ends: dict[Partition, tuple[int, int]] = {}  # of what was acknowledged, and the epoch by then
 
     def after(self, event: Event) -> None:
@@ -155,6 +157,8 @@ class WhoMayLeadHoldsAll:
         topic = None if image is None else image.topic_by_id(event.topic_id)
         if topic is None:
             return  # deleted meanwhile
+        if event.offset < self._begun(event.topic_id, event.partition):
+            return
         enough = min(ENOUGH, len(topic.partitions[event.partition].replicas))
         folder = f"{topic.name}-{event.partition}"
         found = [_durable(node, folder, event.offset) for node in self._nodes.nodes]
@@ -169,16 +173,17 @@ class SameBytesBelowHighWatermarks:
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._known: dict[Partition, dict[int, bytes]] = {}
-        self._checked: dict[tuple[int, int, Partition, int], int] = {}
+        self._checked: dict[tuple[int, Partition], tuple[PartitionLog, int, int]] = {}  # that log, so often cut, so far
 
     def after(self, _event: Event) -> None:
         for held in self._nodes.held():
-            log, node = held.replica.log, held.node
-            key = (node.node_id, node.lives, held.key, log.cuts)
-            checked, end = self._checked.get(key, 0), held.replica.high_watermark
-            if end > checked and not log.cutting:
+            log, key = held.replica.log, (held.node.node_id, held.key)
+            last, cuts, checked = self._checked.get(key, (None, 0, 0))
+            if last is not log or cuts != log.cuts:  # also where it was begun anew
+                checked = 0
+            if (end := held.replica.high_watermark) > checked and not log.cutting:
                 self._compare(held, checked, end)
-                self._checked[key] = end
+                self._checked[key] = (log, log.cuts, end)
 
     def _compare(self, held: Held, start: int, end: int) -> None:
         known = self._known.setdefault(held.key, {})
@@ -188,6 +193,23 @@ class SameBytesBelowHighWatermarks:
                 raise Violation(
                     f"offset {view.base_offset} of {held.topic}-{held.key[1]} on node {held.node.node_id} differs from "
                     "what was committed"
+                )
+
+
+class NothingElseIsDeleted:
+    """No log begins further on than where some broker has let one begin, which was committed there."""
+
+    def __init__(self, nodes: Nodes, begun: Begun = nothing_is_deleted) -> None:
+        self._nodes = nodes
+        self._begun = begun
+
+    def after(self, _event: Event) -> None:
+        for held in self._nodes.held():
+            start = held.replica.log.log_start_offset
+            if start > 0 and start > (furthest := self._begun(*held.key)):
+                raise Violation(
+                    f"{held.topic}-{held.key[1]} begins at {start} on node {held.node.node_id}, and was deleted up to "
+                    f"{furthest} only"
                 )
 
 
@@ -238,12 +260,13 @@ def _durable(node: SimulatedNode, folder: str, offset: int) -> bytes:
     return b""
 
 
-def inside_rules(nodes: Nodes, decisions: DecisionsStay) -> list[Invariant]:
+def inside_rules(nodes: Nodes, decisions: DecisionsStay, begun: Begun = nothing_is_deleted) -> list[Invariant]:
     """Every rule of a cluster."""
     return [
         OneLeaderPerEpoch(nodes),
         HighWatermarksRise(nodes),
-        WhoMayLeadHoldsAll(nodes),
+        WhoMayLeadHoldsAll(nodes, begun),
         SameBytesBelowHighWatermarks(nodes),
+        NothingElseIsDeleted(nodes, begun),
         decisions,
     ]

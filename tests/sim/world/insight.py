@@ -13,6 +13,7 @@ from tidemill.broker.coordination.runtime import partition_of
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage, TopicImage
+from tidemill.broker.replication.replica import Replica
 
 if TYPE_CHECKING:
     from tests.sim.world.node import SimulatedNode
@@ -98,12 +99,19 @@ class Insight:
         topic = image.topics.get(name)
         return topic is not None and topic.topic_id == topic_id
 
+    def led_epoch(self, node: "SimulatedNode", topic_id: uuid.UUID, partition: int) -> int:
+        """In which a node leads a partition; -1 if it does not, or cannot be asked."""
+        replica = _replica(node, topic_id, partition)
+        return -1 if replica is None else replica.led_epoch
+
     def is_settled(self, node: "SimulatedNode", topic_id: uuid.UUID, partition: int) -> bool:
         """Whether a node leads a partition and knows how far the leader before had come."""
         if self._alone:
             return True
-        if node.inside is None:
-            return False
-        topic = node.inside.controller.image.topic_by_id(topic_id)
-        replica = None if topic is None else node.inside.replicas.get(topic.name, partition)
+        replica = _replica(node, topic_id, partition)
         return replica is not None and replica.machine.leads and replica.machine.is_settled
+
+
+def _replica(node: "SimulatedNode", topic_id: uuid.UUID, partition: int) -> Replica | None:
+    topic = None if node.inside is None else node.inside.controller.image.topic_by_id(topic_id)
+    return None if topic is None or node.inside is None else node.inside.replicas.get(topic.name, partition)

@@ -6,6 +6,7 @@ has promised binds those that have heard of the leader epoch, or of the decision
 """
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from tests.sim.world.events import (
     OffsetTold,
     OutOfOrder,
     OutOfRange,
+    RecordsDeleted,
     Refused,
     Replayed,
     TopicAsked,
@@ -31,6 +33,14 @@ from tests.sim.world.events import (
 from tests.sim.world.topology import name_of
 
 Partition = tuple[uuid.UUID, int]
+
+Begun = Callable[[uuid.UUID, int], int]
+"""How far any log of a partition has ever begun: below that, records may have been deleted."""
+
+
+def nothing_is_deleted(_topic_id: uuid.UUID, _partition: int) -> int:
+    """`Begun` where nobody deletes records."""
+    return 0
 
 
 class Violation(AssertionError):
@@ -67,9 +77,10 @@ class PowerCuts:
 
 
 class NothingAcknowledgedIsLost:
-    """The high watermark never falls below what was acknowledged or read, and the record is there."""
+    """The high watermark never falls below what was acknowledged or read, and the record is there, unless deleted."""
 
-    def __init__(self, *, page_cache: bool) -> None:
+    def __init__(self, *, page_cache: bool, begun: Begun = nothing_is_deleted) -> None:
+        self._begun = begun
         self._power_cuts = PowerCuts(page_cache=page_cache)
         self._values: dict[Partition, dict[int, bytes]] = {}
         self._ends: dict[Partition, list[tuple[float, int, int]]] = {}  # since when, end, and for whom
@@ -90,7 +101,8 @@ class NothingAcknowledgedIsLost:
                 self._look(event)
                 self._raise_end(event, event.high_watermark, event.newest_epoch)
             case OutOfRange():
-                if event.offset <= (promised := self._promised(event)):
+                deleted = event.offset < event.log_start <= self._begun(event.topic_id, event.partition)
+                if event.offset <= (promised := self._promised(event)) and not deleted:
                     raise Violation(
                         f"offset {event.offset} is out of range, and {promised} were there: records are lost"
                     )
@@ -140,10 +152,12 @@ class SameOffsetSameBytes:
 class StoredOnce:
     """What an idempotent producer sent again is there once.
 
-    Where a power cut may take what was read already, a record that is sent again may lie elsewhere afterwards.
+    Where a power cut may take what was read already, a record that is sent again may lie elsewhere afterwards; so may
+    one whose first copy was deleted, for nobody remembers what it was then.
     """
 
-    def __init__(self, *, page_cache: bool) -> None:
+    def __init__(self, *, page_cache: bool, begun: Begun = nothing_is_deleted) -> None:
+        self._begun = begun
         self._power_cuts = PowerCuts(page_cache=page_cache)
         self._once: dict[tuple[uuid.UUID, int, bytes], int] = {}
 
@@ -154,7 +168,10 @@ class StoredOnce:
             return
         for offset, _, value in event.records:
             if value.startswith(b"once-"):
-                first = self._once.setdefault((event.topic_id, event.partition, value), offset)
+                key = (event.topic_id, event.partition, value)
+                first = self._once.setdefault(key, offset)
+                if first < offset and first < self._begun(event.topic_id, event.partition):
+                    first = self._once[key] = offset
                 if first != offset:
                     raise Violation(f"{value!r} is at offset {first} and at {offset}")
 
@@ -216,6 +233,27 @@ class Generations:
             case Ended():
                 self._told = {key: told for key, told in self._told.items() if name_of(key[0]) != event.place}
                 self._owners = {key: owner for key, owner in self._owners.items() if name_of(key[0]) != event.place}
+
+
+class DeletedStaysDeleted:
+    """Who has said that records are gone does not show them any more, as long as it leads in that epoch."""
+
+    def __init__(self) -> None:
+        self._starts: dict[tuple[uuid.UUID, int, int], list[tuple[float, int]]] = {}  # since when; by epoch
+
+    def after(self, event: Event) -> None:
+        match event:
+            case RecordsDeleted() if event.epoch >= 0:
+                starts = self._starts.setdefault((event.topic_id, event.partition, event.epoch), [])
+                starts.append((event.at, event.offset))
+            case Fetched():
+                starts = self._starts.get((event.topic_id, event.partition, event.epoch), [])
+                start = max((each for at, each in starts if at <= event.asked_at), default=0)
+                if event.offset < start or event.log_start < start:
+                    raise Violation(
+                        f"records below {start} were deleted, and there are some from {event.offset} on in a log that "
+                        f"begins at {event.log_start}"
+                    )
 
 
 @dataclass(slots=True)
@@ -310,12 +348,13 @@ class MetadataEqualsReplay:
             raise Violation(f"the metadata log does not lead to the image at offset {event.offset}")
 
 
-def all_invariants(*, page_cache: bool, alone: bool) -> list[Invariant]:
+def all_invariants(*, page_cache: bool, alone: bool, begun: Begun = nothing_is_deleted) -> list[Invariant]:
     """Every rule, for nodes that acknowledge from the page cache or not, and for one without others."""
     return [
-        NothingAcknowledgedIsLost(page_cache=page_cache),
+        NothingAcknowledgedIsLost(page_cache=page_cache, begun=begun),
         SameOffsetSameBytes(page_cache=page_cache),
-        StoredOnce(page_cache=page_cache),
+        StoredOnce(page_cache=page_cache, begun=begun),
+        DeletedStaysDeleted(),
         InOrder(),
         NothingIsMissed(page_cache=page_cache),
         Generations(),

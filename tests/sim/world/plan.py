@@ -13,7 +13,19 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 SECONDS = 25.0
-CLIENTS = ("admin", "producer", "exact", "reader", "member-1", "member-2", "loner", "operator", "pipelined", "nearby")
+CLIENTS = (
+    "admin",
+    "producer",
+    "exact",
+    "reader",
+    "member-1",
+    "member-2",
+    "loner",
+    "operator",
+    "pipelined",
+    "nearby",
+    "deleter",
+)
 FAULTS = (
     "kill",
     "power_cut",

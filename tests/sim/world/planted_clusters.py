@@ -14,6 +14,8 @@ from tests.sim.world.plan import Plan
 from tests.sim.world.planted import Plant, gaps_are_stored, high_watermark_beyond_durable
 from tests.sim.world.world import run
 from tidemill.broker.handlers.fetch_nearby import NearbyFetch
+from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.store import LogStore
 from tidemill.broker.node import StartRefused
 from tidemill.broker.quorum import in_sync, incoming, leadership
 from tidemill.broker.quorum.election_state import ElectionStateFile
@@ -155,6 +157,29 @@ def followers_serve_all_that_they_have(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NearbyFetch, "read_one", read_one)
 
 
+def logs_begin_anew_too_late(patch: pytest.MonkeyPatch) -> None:
+    """A follower that was passed by deletions leaves out the first record that is left."""
+    real = LogStore.begin_anew
+
+    async def begin_anew(store: LogStore, log: PartitionLog, offset: int) -> PartitionLog:
+        return await real(store, log, offset + (offset > log.log_end_offset))
+
+    patch.setattr(LogStore, "begin_anew", begin_anew)
+
+
+def deleted_records_are_shown(patch: pytest.MonkeyPatch) -> None:
+    """Who is asked to delete records lets its log begin later on the disk, and shows them until it is started anew."""
+    real = LogStore.delete_records
+
+    async def delete_records(store: LogStore, log: PartitionLog, offset: int) -> int:
+        before = log.log_start_offset
+        start = await real(store, log, offset)
+        log.log_start_offset = before
+        return start
+
+    patch.setattr(LogStore, "delete_records", delete_records)
+
+
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -171,6 +196,8 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         high_watermark_beyond_durable,
         followers_serve_all_that_they_have,
         gaps_are_stored,
+        logs_begin_anew_too_late,
+        deleted_records_are_shown,
     )
 }
 

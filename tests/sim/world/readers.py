@@ -28,6 +28,7 @@ class Reader(Client):
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
         self._ends: dict[tuple[uuid.UUID, int], int] = {}
+        self._starts: dict[tuple[uuid.UUID, int], int] = {}
 
     async def step(self) -> None:
         await self.pause(0.3)
@@ -68,7 +69,9 @@ class Reader(Client):
             self.refused("fetch", code)
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 believed = led.epoch if self.rack != NEAR else epoch  # a follower need not have it yet
-                self.tell(OutOfRange(self.now, self.name, topic_id, partition, asked_at, believed, offset))
+                self._starts[topic_id, partition] = found.log_start_offset if found else -1
+                told = (topic_id, partition, asked_at, believed, offset, self._starts[topic_id, partition])
+                self.tell(OutOfRange(self.now, self.name, *told))
             self.wrong(topic_id, partition, code)
             return None
         if found.preferred_read_replica >= 0:
@@ -91,6 +94,7 @@ class Reader(Client):
             found.high_watermark,
             tuple(records),
             self.world.newest_epoch(topic_id, partition),
+            found.log_start_offset,
         )
         self.tell(event)
         self._ends[topic_id, partition] = found.high_watermark
@@ -101,11 +105,12 @@ class Reader(Client):
         raise AssertionError(f"{self.name} has named no rack, and is sent on to {node_id}")
 
     async def fetch_on(self, topic_id: uuid.UUID, partition: int, offset: int) -> Fetched | None:
-        """The same at last: who is cut off goes on from where it was, and does not begin anew."""
+        """The same at last, or from where the log begins; who is cut off goes on from where it was."""
         for _ in range(FETCH_TRIES):
             found = await self.fetch(topic_id, partition, offset)
             if found is not None:
                 return found
+            offset = max(offset, self._starts.get((topic_id, partition), 0))
         return None
 
     async def read_everything(self) -> bool:
@@ -118,6 +123,7 @@ class Reader(Client):
                     found = await self.fetch_on(topic_id, partition, offset)
                     if found is None:
                         return False
+                    offset = found.offset
                     if not found.records:
                         break
                     offset = found.records[-1][0] + 1

@@ -20,6 +20,7 @@ from structlog.typing import EventDict
 from tests.sim.disk import PowerCut
 from tests.sim.world.admins import Admin
 from tests.sim.world.clients import Client
+from tests.sim.world.deletions import Beginnings, Deleter, deletes, keeping_settings
 from tests.sim.world.elections import Elections
 from tests.sim.world.events import Event, Fault
 from tests.sim.world.faults import Faults
@@ -71,7 +72,9 @@ class World:
         self.lived_s = 0.0
         self.insight = Insight(alone=plan.nodes == 1)
         self.page_cache = self.rng.random() < 0.25 and plan.nodes == 1
-        self.invariants = all_invariants(page_cache=self.page_cache, alone=plan.nodes == 1)
+        self.beginnings = Beginnings()
+        begun = self.beginnings.of
+        self.invariants = all_invariants(page_cache=self.page_cache, alone=plan.nodes == 1, begun=begun)
         self._number = 0
         self._failed: asyncio.Future[None] | None = None
         self._repeats = random.Random(f"{seed} repeats").choice((0.0, 0.0, 0.1))
@@ -79,7 +82,7 @@ class World:
         self.flips_bits = self.rng.random() < 0.3
         self._strikes = self.rng.random() < 0.5
         self._latency_s = self.rng.choice((0.0002, 0.001, 0.02))
-        self.settings = settings(self.rng)
+        self.settings = {**settings(self.rng), **keeping_settings(plan.nodes, seed)}
         if bulky := bulky_settings(seed):
             self.settings = {**self.settings, **bulky}
             self.settings.pop("socket.request.max.bytes", None)  # it lets nothing large in at all
@@ -105,7 +108,7 @@ class World:
                 node.format(self.shape.first_voters)
         self.decisions = DecisionsStay()
         if plan.nodes > 1:
-            self.invariants += inside_rules(Nodes(self.nodes, self.insight), self.decisions)
+            self.invariants += inside_rules(Nodes(self.nodes, self.insight), self.decisions, begun)
         clients: list[Client] = [
             Admin(self, "admin"),
             Producer(self, "producer"),
@@ -121,6 +124,8 @@ class World:
             clients.append(PipelinedProducer(self, "pipelined"))
         if NearbyReader.is_in(plan.nodes, seed):
             clients.append(NearbyReader(self, "nearby"))
+        if deletes(plan.nodes, seed):
+            clients.append(Deleter(self, "deleter"))
         self.clients = [client for client in clients if client.name in plan.clients]
 
     def _delay_s(self, _source: str, _target: str) -> float:
@@ -158,6 +163,10 @@ class World:
     def knows(self, node_id: int | None, name: str, topic_id: uuid.UUID) -> bool:
         """Whether the topic of that name is this one, for one node, or for whoever knows most."""
         return self.insight.knows(None if node_id is None else self.nodes[node_id - 1], name, topic_id)
+
+    def led_epoch(self, node_id: int, topic_id: uuid.UUID, partition: int) -> int:
+        """In which one node leads a partition, -1 if it does not."""
+        return self.insight.led_epoch(self.nodes[node_id - 1], topic_id, partition)
 
     def is_settled(self, node_id: int, topic_id: uuid.UUID, partition: int) -> bool:
         """Whether one node leads a partition and knows how far the leader before had come."""
@@ -210,6 +219,8 @@ class World:
         """Live; raises what went wrong, with the seed in a note."""
         with pytest.MonkeyPatch.context() as patch, capture_logs(processors=(self._logged,)):
             patch.setattr(Broker, "__init__", self._seen(Broker.__init__))
+            if deletes(self.plan.nodes, self.plan.seed):
+                self.beginnings.watch(patch)
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
                 runner.run(self._live())
         if self.failure is not None:
