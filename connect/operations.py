@@ -184,10 +184,13 @@ class Operations:
         ]
 
     def status(self, name: str, plan: RestartPlan | None = None) -> ConnectorStateInfo:
-        """What the connector and its tasks are; those in `plan` are about to restart."""
+        """What the connector and its tasks are; those in `plan` are about to restart.
+
+        The status topic may still tell of one that was deleted, until the last of its tasks has ended.
+        """
         board = self._herder.machine.board
-        status = board.instance(name)
-        if status is None:
+        submitted, status = self._herder.machine.state.submitted(name), board.instance(name)
+        if submitted is None or status is None:
             raise RestError(404, f"No status found for connector {name}")
         connector_restarts = plan is not None and plan.connector
         tasks = []
@@ -199,15 +202,14 @@ class Operations:
                 problem = self._problem(task_status)
                 if problem is not None:
                     problems[task] = problem
-        submitted = self._herder.machine.state.submitted(name)
         problem = _of_tasks(problems)
         return ConnectorStateInfo(
             name=name,
             connector=self._connector_state(status, submitted, problem, restarts=connector_restarts),
             tasks=tuple(tasks),
-            type="unknown" if submitted is None else self._type(submitted.config),
+            type=self._type(submitted.config),
             problem=_problem_info(problem),
-            warnings=None if submitted is None else self._warnings(name, submitted),
+            warnings=self._warnings(name, submitted),
         )
 
     def _warnings(self, name: str, submitted: Submitted) -> tuple[str, ...] | None:
@@ -236,10 +238,10 @@ class Operations:
         return TaskState(id=status.task, problem=_problem_info(problem), facts=shown or None, **state)
 
     def _connector_state(
-        self, status: InstanceStatus, submitted: Submitted | None, problem: Problem | None, *, restarts: bool
+        self, status: InstanceStatus, submitted: Submitted, problem: Problem | None, *, restarts: bool
     ) -> ConnectorState:
         state = _state(status, problem, restarts=restarts)
-        if status.version is None and submitted is not None:  # it was created stopped and has never run
+        if status.version is None:  # it was created stopped and has never run
             plugin = self._find(submitted.config.get("connector.class", ""))
             state["version"] = None if plugin is None else plugin.version
         return ConnectorState(**state)

@@ -166,6 +166,20 @@ async def test_who_deletes_a_connector_is_told_what_is_left(open_bench: Any) -> 
         assert not [line for line in lines if "left" in line]
 
 
+async def test_a_deleted_connector_has_no_status_while_its_tasks_end(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await bench.api.create("c", CONFIG, None)
+        board = bench.herder.machine.board
+        await bench.until(lambda: (told := board.instance("c", 0)) is not None and told.state is State.RUNNING)
+        bench.host.hold_stops.clear()
+        await bench.api.delete("c")
+        for call in (lambda: bench.api.status("c"), lambda: bench.api.task_status("c", 0)):
+            with pytest.raises(RestError, match="No status found for") as caught:
+                call()
+            assert caught.value.status == 404
+        bench.host.hold_stops.set()
+
+
 async def test_a_connector_deleted_while_it_is_patched(open_bench: Any) -> None:
     async with open_bench() as bench:
         await bench.api.create("c", CONFIG, None)
