@@ -42,7 +42,7 @@ def ensure_publication(
         if command is None:
             break
         with translated(config):
-            _execute(connection, config, command)
+            _execute(connection, config, command, made=found is None)
     else:
         found = read_publication(connection, config.publication_name)
     if found is None:
@@ -152,19 +152,42 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:TABLES_NAMED_MAX]) + more
 
 
-def _execute(connection: psycopg.Connection[Any], config: PostgresConfig, command: sql.Composable) -> None:
+def _execute(
+    connection: psycopg.Connection[Any], config: PostgresConfig, command: sql.Composable, *, made: bool
+) -> None:
     try:
         connection.execute(command)  # type: ignore[call-overload]  # every part of it is quoted
     except psycopg.errors.InsufficientPrivilege as error:
         raise Fatal(
             f"The user {config.user} may not make or change the publication {config.publication_name}: "
-            f"{' '.join(str(error).split())}; let an administrator do it, or set publication.autocreate.mode=filtered "
-            "with a role that owns the tables."
+            f"{' '.join(str(error).split())}; {_without_right(config, made=made)}."
         ) from error
     except (psycopg.errors.DuplicateObject, psycopg.errors.UndefinedObject):
         log.info("the publication was changed by somebody else meanwhile", publication=config.publication_name)
         return
     log.info("publication made or changed", publication=config.publication_name)
+
+
+def _without_right(config: PostgresConfig, *, made: bool) -> str:
+    """Return what to do where the user may not make the publication or, if it is there, not add tables to it."""
+    name, user = config.publication_name, config.user
+    if not made:
+        return (
+            f"let an administrator run ALTER PUBLICATION {name} ADD TABLE …, or make {user} a member of the roles that "
+            "own the publication and the tables"
+        )
+    grant = f"run GRANT CREATE ON DATABASE {config.dbname} TO {user}"
+    if config.publication_autocreate == "filtered":
+        return (
+            f"let an administrator run CREATE PUBLICATION {name} FOR TABLE …, or {grant} and make {user} a member of "
+            "the roles that own the tables"
+        )
+    if config.publication_autocreate == "all_tables":
+        return (
+            f"let a superuser run CREATE PUBLICATION {name} FOR ALL TABLES, or set publication.autocreate.mode="
+            f"filtered with a user that owns the captured tables and may create in database {config.dbname}"
+        )
+    return f"let an administrator run CREATE PUBLICATION {name}, or {grant}"
 
 
 def _list(tables: Sequence[CatalogTable]) -> sql.Composed:

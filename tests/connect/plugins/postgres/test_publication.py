@@ -179,13 +179,29 @@ def test_names_are_quoted(two: Any) -> None:
     assert len(tables(two)) == 2
 
 
-def test_without_the_right_an_administrator_is_asked_for(two: Any) -> None:
+@pytest.mark.parametrize(
+    ("mode", "there", "remedies"),
+    [
+        ("all_tables", "", ["FOR ALL TABLES", "publication.autocreate.mode=filtered"]),
+        ("filtered", "", ["FOR TABLE …", "GRANT CREATE ON DATABASE {database} TO {user}", "the roles that own the"]),
+        ("filtered", "FOR TABLE a", ["ALTER PUBLICATION dbz_publication ADD TABLE", "member of the roles that own"]),
+        ("no_tables", "", ["CREATE PUBLICATION dbz_publication,", "GRANT CREATE ON DATABASE {database} TO {user}"]),
+    ],
+)
+def test_without_the_right_the_remedy_is_not_what_is_set_already(
+    two: Any, mode: str, there: str, remedies: list[str]
+) -> None:
     role = f"{two.name}_weak"
     two.run(f'CREATE ROLE "{role}" LOGIN REPLICATION')
+    if there:
+        two.run(f"CREATE PUBLICATION dbz_publication {there}")
     try:
         with psycopg.connect(two.dsn, autocommit=True) as weak:
             weak.execute(f'SET ROLE "{role}"'.encode())
-            with pytest.raises(Fatal, match=r"publication\.autocreate\.mode=filtered"):
-                ensure_publication(weak, config(two, "all_tables"), tables(two))
+            with pytest.raises(Fatal) as caught:
+                ensure_publication(weak, config(two, mode, database_user=role), tables(two))
+        for remedy in remedies:
+            assert remedy.format(user=role, database=two.name) in str(caught.value)
+        assert f"publication.autocreate.mode={mode}" not in str(caught.value)
     finally:
         two.run(f'DROP ROLE "{role}"')
