@@ -97,6 +97,18 @@ ORDER BY n.nspname, c.relname
 """As the server decides it: a deferrable key does not count, nor does an identity whose index was dropped, and a
 partition needs its own."""
 
+_RIGHTS = """
+SELECT r.rolsuper OR EXISTS (
+           SELECT FROM pg_roles g WHERE g.rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin')
+           AND pg_has_role(current_user, g.oid, 'MEMBER')),
+       has_database_privilege(current_database(), 'CREATE'),
+       coalesce((SELECT pg_has_role(p.pubowner, 'USAGE') FROM pg_publication p WHERE p.pubname = %s), false),
+       ARRAY(SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE c.oid = ANY(%s::bigint[]::oid[]) AND NOT pg_has_role(c.relowner, 'USAGE') ORDER BY 1)
+FROM pg_roles r WHERE r.rolname = current_user
+"""
+"""What providers give instead of a superuser passes for one here: what it may do is for their servers to say."""
+
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull,
        pg_get_expr(d.adbin, d.adrelid), a.attndims, a.attgenerated <> ''
@@ -134,6 +146,7 @@ class Slot:
     plugin: str | None
     database: str | None
     active_pid: int | None
+    holder: str | None = None  # the application_name of the process that has it, where there is one
     confirmed_lsn: int | None
     wal_status: str | None
 
@@ -161,6 +174,16 @@ class Publication:
     def by_name(self) -> dict[tuple[str, str], PublishedTable]:
         """The tables by schema and name."""
         return {(each.schema, each.table): each for each in self.tables}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishingRights:
+    """What our role may do to publish tables."""
+
+    everything: bool  # make a publication of all tables, ever
+    create: bool  # make one at all in this database
+    owns_publication: bool  # false, too, if there is none
+    others_tables: tuple[str, ...]  # those it does not own; only owners may put a table into a publication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +236,8 @@ def read_slot(connection: Connection, name: str) -> Slot | None:
     row = _one(
         connection,
         """
-        SELECT slot_name, slot_type, plugin, database, active_pid, confirmed_flush_lsn::text,
+        SELECT slot_name, slot_type, plugin, database, active_pid,
+               (SELECT application_name FROM pg_stat_activity a WHERE a.pid = s.active_pid), confirmed_flush_lsn::text,
                to_jsonb(s) ->> 'wal_status'
         FROM pg_replication_slots s WHERE slot_name = %s
         """,
@@ -221,13 +245,14 @@ def read_slot(connection: Connection, name: str) -> Slot | None:
     )
     if row is None:
         return None
-    slot_name, kind, plugin, database, active_pid, confirmed, wal_status = row
+    slot_name, kind, plugin, database, active_pid, holder, confirmed, wal_status = row
     return Slot(
         name=slot_name,
         kind=kind,
         plugin=plugin,
         database=database,
         active_pid=active_pid,
+        holder=holder,
         confirmed_lsn=None if confirmed is None else parse_lsn(confirmed),
         wal_status=wal_status,
     )
@@ -260,6 +285,21 @@ def read_publication(connection: Connection, name: str) -> Publication | None:
             )
             for schema, table, names, row_filter in tables
         ),
+    )
+
+
+def read_publishing_rights(
+    connection: Connection, publication: str, tables: Sequence[CatalogTable]
+) -> PublishingRights:
+    """Ask whether our role may make this publication, or put these tables into it."""
+    row = _one(connection, _RIGHTS, publication, [each.oid for each in tables])
+    assert row is not None, "the current role exists"
+    everything, create, owns_publication, others_tables = row
+    return PublishingRights(
+        everything=everything,
+        create=create,
+        owns_publication=owns_publication,
+        others_tables=tuple(others_tables),
     )
 
 

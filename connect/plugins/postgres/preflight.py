@@ -3,6 +3,9 @@
 Each condition has one sentence that says what to do, and the setting it belongs to. The same conditions are met again
 when the task starts; here they turn a failed task an hour later into a refused configuration now.
 
+The task makes or changes the publication with the connector's own user, so what that needs is asked here. A slot that
+somebody else has is refused; whoever has it under our own name is this connector, whose configuration is being changed.
+
 What only warns: a published table without primary key in which the server has seen no update and no delete, or that
 somebody else has published already. PostgreSQL refuses its UPDATE and DELETE, but such tables may well be filled by
 INSERT alone.
@@ -14,10 +17,18 @@ from typing import Any
 import psycopg
 
 from tidemill.connect.api import Fatal, InvalidConfig, NotConnected
-from tidemill.connect.plugins.postgres.catalog import Server, read_publication, read_server, read_slot, read_tables
+from tidemill.connect.plugins.postgres.catalog import (
+    Publication,
+    Server,
+    read_publication,
+    read_publishing_rights,
+    read_server,
+    read_slot,
+    read_tables,
+)
 from tidemill.connect.plugins.postgres.config import PostgresConfig
-from tidemill.connect.plugins.postgres.connection import connect, one_line
-from tidemill.connect.plugins.postgres.publication import change, missing, missing_text
+from tidemill.connect.plugins.postgres.connection import application_name, connect, one_line
+from tidemill.connect.plugins.postgres.publication import change, missing, missing_text, some
 from tidemill.connect.plugins.postgres.table import CatalogTable
 
 VERSION_MIN = 120000
@@ -79,6 +90,13 @@ def check_slot(connection: psycopg.Connection[Any], config: PostgresConfig) -> N
             f"The replication slot {config.slot_name} is of plugin {slot.plugin} in database {slot.database};",
             "drop it or choose another name.",
         )
+    if slot is not None and slot.holder not in (None, application_name(config)):
+        raise InvalidConfig(
+            "slot.name",
+            f"The replication slot {config.slot_name} is in use by process {slot.active_pid} of the server, "
+            f"application_name {slot.holder!r};",
+            "choose another name, as every connector needs a slot of its own, or stop what reads from this one.",
+        )
 
 
 def check_tables(connection: psycopg.Connection[Any], config: PostgresConfig, tables: Sequence[CatalogTable]) -> None:
@@ -104,9 +122,53 @@ def check_tables(connection: psycopg.Connection[Any], config: PostgresConfig, ta
             )
     publication = read_publication(connection, config.publication_name)
     planned = change(connection, config, publication, tables)
+    if planned is not None:
+        check_rights(connection, config, publication, tables)
     absent = [] if publication is None or planned is not None else missing(publication, tables)
     if absent and config.publication_autocreate != "no_tables":
         raise InvalidConfig("publication.name", missing_text(config, absent))
+
+
+def check_rights(
+    connection: psycopg.Connection[Any],
+    config: PostgresConfig,
+    publication: Publication | None,
+    tables: Sequence[CatalogTable],
+) -> None:
+    """Judge whether the user may make the publication, or add the tables that are not in it."""
+    name, user, mode = config.publication_name, config.user, config.publication_autocreate
+    sent = {} if publication is None else publication.by_name
+    rights = read_publishing_rights(
+        connection, name, [each for each in tables if (each.schema, each.table) not in sent]
+    )
+    if publication is not None and not rights.owns_publication:
+        raise InvalidConfig(
+            "publication.name",
+            f"The publication {name} does not contain {some(missing(publication, tables))}, and the user {user} may "
+            "not add to it;",
+            f"run ALTER PUBLICATION {name} ADD TABLE … as its owner, or choose another name.",
+        )
+    if publication is None and mode == "all_tables" and not rights.everything:
+        raise InvalidConfig(
+            "publication.autocreate.mode",
+            f"The user {user} may not make the publication {name} for all tables, as only a superuser may;",
+            f"set publication.autocreate.mode=filtered, or let one run CREATE PUBLICATION {name} FOR ALL TABLES.",
+        )
+    statement = "ALTER PUBLICATION {} ADD TABLE …" if publication else "CREATE PUBLICATION {} FOR TABLE …"
+    if publication is None and not rights.create:
+        raise InvalidConfig(
+            "database.user",
+            f"The user {user} may not make the publication {name} in database {config.dbname};",
+            f"run GRANT CREATE ON DATABASE {config.dbname} TO {user} as an administrator, or make the publication "
+            f"yourself: {statement.format(name) if mode == 'filtered' else f'CREATE PUBLICATION {name}'}.",
+        )
+    if mode == "filtered" and rights.others_tables:
+        raise InvalidConfig(
+            "database.user",
+            f"The user {user} may not put {some(rights.others_tables)} into the publication {name}, as only the owner "
+            "of a table may;",
+            f"run {statement.format(name)} as an administrator, or GRANT the role that owns them TO {user}.",
+        )
 
 
 def _may_select(connection: psycopg.Connection[Any], table: CatalogTable) -> bool:

@@ -84,7 +84,7 @@ def keyless(
     sent = publication.by_name
     ours = [each for each in tables if (each.schema, each.table) in sent]
     found = read_keyless(connection, None if publication.all_tables else ours)
-    return _some([str(each) for each in found]) if found else None
+    return some([str(each) for each in found]) if found else None
 
 
 def refuse_keyless(config: PostgresConfig, tables: Sequence[KeylessTable]) -> None:
@@ -98,7 +98,7 @@ def refuse_keyless(config: PostgresConfig, tables: Sequence[KeylessTable]) -> No
             else "leave them out with table.exclude.list"
         )
         raise Fatal(
-            f"The publication {config.publication_name} would make every UPDATE and DELETE of {_some(names)} fail in "
+            f"The publication {config.publication_name} would make every UPDATE and DELETE of {some(names)} fail in "
             "the applications, which do change rows there (pg_stat_user_tables), for there is no primary key (a "
             "deferrable one does not count) and no replica identity; give each table a primary key, or run ALTER "
             f"TABLE … REPLICA IDENTITY FULL, {others}, or, if it may be so, make the publication yourself: CREATE "
@@ -141,13 +141,14 @@ def missing(publication: Publication, tables: Sequence[CatalogTable]) -> list[st
 def missing_text(config: PostgresConfig, absent: Sequence[str]) -> str:
     """Return a sentence about tables outside the publication."""
     return (
-        f"The publication {config.publication_name} does not contain {_some(absent)}; add them with ALTER PUBLICATION "
+        f"The publication {config.publication_name} does not contain {some(absent)}; add them with ALTER PUBLICATION "
         f"{config.publication_name} ADD TABLE …, leave them out with table.exclude.list, or set "
         "publication.autocreate.mode=filtered."
     )
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """Name them, or the first few of many."""
     more = f" and {len(names) - TABLES_NAMED_MAX} more" if len(names) > TABLES_NAMED_MAX else ""
     return ", ".join(names[:TABLES_NAMED_MAX]) + more
 

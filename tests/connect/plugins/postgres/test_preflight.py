@@ -1,6 +1,6 @@
 """A refused configuration says what to do"""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +128,73 @@ def test_a_table_whose_rows_are_hidden_from_the_user(ready: Any) -> None:
         assert f"ALTER ROLE {role} BYPASSRLS" in str(error)
     finally:
         ready.run(f'REVOKE ALL ON a, b FROM "{role}"', f'DROP ROLE "{role}"')
+
+
+@pytest.fixture
+def weak(ready: Any) -> Iterator[str]:
+    """A role that may capture, and has no right to publish."""
+    role = f"{ready.name}_weak"
+    ready.run(f"CREATE ROLE \"{role}\" LOGIN REPLICATION PASSWORD 'x'", f'GRANT SELECT ON a, b TO "{role}"')
+    yield role
+    ready.run(f'REASSIGN OWNED BY "{role}" TO CURRENT_USER', f'DROP OWNED BY "{role}"', f'DROP ROLE "{role}"')
+
+
+@pytest.mark.parametrize(
+    ("mode", "field", "words"),
+    [
+        ("all_tables", "publication.autocreate.mode", ["superuser", "publication.autocreate.mode=filtered"]),
+        ("filtered", "database.user", ["GRANT CREATE ON DATABASE {database} TO {user}", "FOR TABLE …"]),
+        ("no_tables", "database.user", ["GRANT CREATE ON DATABASE {database} TO {user}"]),
+    ],
+)
+def test_the_right_to_make_the_publication(ready: Any, weak: str, mode: str, field: str, words: list[str]) -> None:
+    settings = {"database_user": weak, "database_password": "x", "publication_autocreate_mode": mode}
+    error = refused(ready, **settings)
+    assert error.field_name == field
+    for each in words:
+        assert each.format(database=ready.name, user=weak) in str(error)
+    ready.run("CREATE PUBLICATION dbz_publication FOR ALL TABLES")
+    check(config(ready, **settings))
+
+
+def test_the_right_to_publish_each_table(ready: Any, weak: str) -> None:
+    settings = {"database_user": weak, "database_password": "x", "publication_autocreate_mode": "filtered"}
+    ready.run(f'GRANT CREATE ON DATABASE "{ready.name}" TO "{weak}"', f'ALTER TABLE a OWNER TO "{weak}"')
+    error = refused(ready, **settings)
+    assert error.field_name == "database.user"
+    assert f"The user {weak} may not put public.b into the publication dbz_publication" in str(error)
+    assert "public.a" not in str(error)
+    check(config(ready, **settings, table_include_list="public.a"))
+    ready.run(f'ALTER TABLE b OWNER TO "{weak}"')
+    check(config(ready, **settings))
+
+
+def test_the_right_to_add_to_a_publication(ready: Any, weak: str) -> None:
+    settings = {"database_user": weak, "database_password": "x", "publication_autocreate_mode": "filtered"}
+    ready.run("CREATE PUBLICATION dbz_publication FOR TABLE a", f'ALTER TABLE b OWNER TO "{weak}"')
+    error = refused(ready, **settings)
+    assert error.field_name == "publication.name"
+    assert "does not contain public.b" in str(error) and "run ALTER PUBLICATION dbz_publication ADD TABLE" in str(error)
+    ready.run(f'GRANT CREATE ON DATABASE "{ready.name}" TO "{weak}"')
+    ready.run(f'ALTER PUBLICATION dbz_publication OWNER TO "{weak}"')
+    check(config(ready, **settings))
+
+
+def test_a_slot_that_somebody_else_has(ready: Any, runtime: Callable[..., Any]) -> None:
+    runtime(ready.config()).until_streaming()
+    check(config(ready))  # its own, as when its configuration is changed
+    error = refused(ready, topic_prefix="other")
+    assert error.field_name == "slot.name"
+    assert f"The replication slot {ready.name} is in use by process " in str(error)
+    assert "'tidemill t'" in str(error) and "choose another name" in str(error)
+    check(config(ready, topic_prefix="other", slot_name=f"{ready.name}_other"))
+
+
+def test_who_has_the_slot_is_known_to_a_weak_user(ready: Any, weak: str, runtime: Callable[..., Any]) -> None:
+    runtime(ready.config()).until_streaming()
+    settings = {"database_user": weak, "database_password": "x"}
+    check(config(ready, **settings))
+    assert refused(ready, topic_prefix="other", **settings).field_name == "slot.name"
 
 
 @pytest.fixture(scope="module")
