@@ -6,17 +6,19 @@ any of them with or without the `Connector` suffix. All of those lead to the sam
 an exact name wins over an alias and an alias over a shortened one.
 
 An entry point that cannot be loaded (a missing library, a bug at import) is logged with its reason and left out: one
-broken plugin must never take the worker or the other plugins with it.
+broken plugin must never take the worker or the other plugins with it. Whoever then asks for what is not there is told
+of those as well.
 """
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
 import structlog
 
 from tidemill.connect.api import Plugin, PluginKind
+from tidemill.core.extras import install_hint
 
 log = structlog.get_logger("tidemill.connect.loader")
 
@@ -40,8 +42,14 @@ class UnknownPlugin(LookupError):
 class Plugins:
     """All usable plugins of this process."""
 
-    def __init__(self, plugins: Iterable[Plugin], targets: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        plugins: Iterable[Plugin],
+        targets: Mapping[str, str] | None = None,
+        left_out: Mapping[str, str] | None = None,
+    ) -> None:
         self._plugins = tuple(plugins)
+        self._left_out = dict(left_out or {})  # entry points, with the reason
         self._targets = dict(targets or {})
         self._by_name: dict[str, Plugin] = {}
         for spellings in (_exact, _aliases, _shortened):
@@ -52,8 +60,9 @@ class Plugins:
     @classmethod
     def installed(cls) -> Self:
         """Load every entry point of the group."""
-        loaded = list(load(entry_points(group=GROUP)))
-        return cls([plugin for _, plugin in loaded], {plugin.name: target for target, plugin in loaded})
+        left_out: dict[str, str] = {}
+        loaded = list(load(entry_points(group=GROUP), left_out=left_out))
+        return cls([plugin for _, plugin in loaded], {plugin.name: target for target, plugin in loaded}, left_out)
 
     def __iter__(self) -> Iterator[Plugin]:
         return iter(self._plugins)
@@ -67,10 +76,11 @@ class Plugins:
         plugin = self._by_name.get(name) or self._by_name.get(name.removesuffix(SUFFIX))
         if plugin is None:
             known = ", ".join(sorted(plugin.name for plugin in self._plugins)) or "none"
+            left_out = "".join(f" The plugin {each} was left out: {why}." for each, why in self._left_out.items())
             raise UnknownPlugin(
                 f"Failed to find any class that implements Connector and which name matches {name}, "
-                f"available connectors are: {known}. A worker finds what is installed when it starts: install it "
-                "beside every worker of the group, then start the workers again"
+                f"available connectors are: {known}.{left_out} A worker finds what is installed when it starts: "
+                "install it beside every worker of the group, then start the workers again"
             )
         return plugin
 
@@ -81,13 +91,20 @@ def installed_transforms() -> tuple[Plugin, ...]:
     return tuple(plugin for _, plugin in load(entry_points(group=TRANSFORMS_GROUP), TRANSFORMS))
 
 
-def load(points: Iterable[EntryPoint], kinds: Collection[PluginKind] = CONNECTORS) -> Iterator[tuple[str, Plugin]]:
+def load(
+    points: Iterable[EntryPoint],
+    kinds: Collection[PluginKind] = CONNECTORS,
+    *,
+    left_out: MutableMapping[str, str] | None = None,
+) -> Iterator[tuple[str, Plugin]]:
     """The plugins of entry points, by target; what is none, or of another kind, is logged and left out."""
+    left_out = {} if left_out is None else left_out
     for point in sorted(points, key=lambda point: point.name):
         try:
             plugin = point.load()
         except (Exception, SystemExit) as error:
-            log.warning("plugin left out", entry_point=point.name, target=point.value, reason=_reason(error))
+            left_out[point.name] = _reason(error)
+            log.warning("plugin left out", entry_point=point.name, target=point.value, reason=left_out[point.name])
             continue
         if isinstance(plugin, Plugin) and plugin.kind in kinds:
             yield point.value, plugin
@@ -96,12 +113,15 @@ def load(points: Iterable[EntryPoint], kinds: Collection[PluginKind] = CONNECTOR
         if isinstance(plugin, Plugin):
             other = TRANSFORMS_GROUP if point.group == GROUP else GROUP
             reason = f"a {plugin.kind} belongs into the entry point group {other}"
+        left_out[point.name] = reason
         log.warning("plugin left out", entry_point=point.name, target=point.value, reason=reason)
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
-        return f"needs the Python package {error.name!r}"
+        package = str(error.name).partition(".")[0]
+        hint = install_hint(package)
+        return f"needs the Python package {package!r}{f': {hint}' if hint else ''}"
     return f"{type(error).__name__}: {error}"
 
 

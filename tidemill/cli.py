@@ -104,11 +104,12 @@ def _load(point: EntryPoint) -> Any:
     except ModuleNotFoundError as error:
         if point.module.startswith(str(error.name)):
             raise  # a part of ours is missing: that is a broken installation, not a missing extra
-        _fail(
-            f"'tidemill {point.name}' needs the Python package {error.name!r}, which is not installed: "
-            "install the extra that brings it, for everything pip install 'tidemill[demo]'",
-            1,
-        )
+        from tidemill.core.extras import install_hint
+
+        package = str(error.name).partition(".")[0]
+        hint = install_hint(package)
+        needs = f"'tidemill {point.name}' needs the Python package {package!r}, which is not installed"
+        _fail(f"{needs}: {hint}" if hint else needs, 1)
     if isinstance(target, argparse.ArgumentParser):
         return target
     from tidemill.typer_commands import command_of

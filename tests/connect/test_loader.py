@@ -99,3 +99,16 @@ def test_a_module_that_exits_when_it_is_imported_is_left_out(tmp_path: Path, mon
     with capture_logs() as lines:
         assert list(loader.load([EntryPoint("x", "leaves_at_once:plugin", loader.TRANSFORMS_GROUP)])) == []
     assert [line["reason"] for line in lines] == ["SystemExit: 3"]
+
+
+def test_who_asks_for_a_plugin_that_lacks_a_package_is_told_which_extra_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lacks_a_driver.py").write_text("raise ModuleNotFoundError(name='psycopg.rows')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [EntryPoint("postgres", "lacks_a_driver:plugin", loader.GROUP)]
+    monkeypatch.setattr(loader, "entry_points", lambda group: points)
+    with pytest.raises(UnknownPlugin, match="available connectors are: none") as caught:
+        Plugins.installed().find("PostgresSource")
+    reason = "needs the Python package 'psycopg': pip install 'tidemill[postgres]'"
+    assert f"The plugin postgres was left out: {reason}. A worker finds" in str(caught.value)

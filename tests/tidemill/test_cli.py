@@ -3,7 +3,8 @@
 import re
 import subprocess
 import sys
-from importlib.metadata import entry_points, version
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +81,25 @@ def test_every_command_has_help(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert f"tidemill {name}" in done.stdout
     assert not re.search(r"<\w+(\[\w+\])?>", done.stdout), "a type is told in words"
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("pyspark.sql", "the Python package 'pyspark', which is not installed: pip install 'tidemill[spark]'\n"),
+        ("nobody_has_it", "the Python package 'nobody_has_it', which is not installed\n"),
+    ],
+)
+def test_a_command_that_lacks_a_package_names_the_extra_that_brings_it(
+    module: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"lacks_{module.partition('.')[0]}"
+    (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={module!r})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cli, "entry_points", lambda group: [EntryPoint("spark", f"{name}:app", group)])
+    with pytest.raises(SystemExit):
+        cli.main(["spark"])
+    assert capsys.readouterr().err.endswith(says)
 
 
 def test_the_command_imports_none_of_the_parts() -> None:
