@@ -340,7 +340,13 @@ class SimulatedDirectory:
         return self._sync_everything if self._disk.syncs_everything else None
 
     def _sync_everything(self) -> None:
-        self._disk.sync()
+        try:
+            self._disk.sync()
+        except OSError:
+            if self._disk.forgets_after_failed_sync:
+                for _, inode in self._disk.root.files():
+                    inode.dirty.clear()
+            raise
         self._disk.root.keep()
 
     def keep(self) -> None:

@@ -86,6 +86,22 @@ def test_what_a_failed_sync_forgot_is_not_written_by_the_next() -> None:
     assert disk.root.read("f") == bytes(512) + b"a" * 88 + b"b" * 600, "whole sectors are written"
 
 
+def test_nor_does_one_of_everything() -> None:
+    disk = SimulatedDisk(syncs_everything=True)
+    disk.forgets_after_failed_sync = True
+    file = disk.root.create("f")
+    file.write_at(0, b"a" * 600)
+    sync = disk.root.file_system_sync()
+    assert sync is not None
+    disk.fail_sync = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(OSError):
+        sync()
+    disk.fail_sync = None
+    sync()
+    disk.crash(random.Random(1))
+    assert disk.root.read("f") == bytes(600)
+
+
 def test_a_flipped_bit_is_damage_that_no_power_cut_mends() -> None:
     disk = SimulatedDisk()
     disk.root.replace("f.log", b"good")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tidemill.broker.input_buffer import InputBuffer
+from tidemill.broker.log.flusher import Cheaper
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.segment import Segment
 from tidemill.broker.log.store import LogStore
@@ -36,6 +37,7 @@ CALLS: dict[str, Called] = {
     "metadata rolled": Called(MetadataStore, "roll"),
     "metadata snapshot": Called(MetadataStore, "write_snapshot"),
     "a muted connection heard again": Called(InputBuffer, "excuse"),
+    "the whole file system synced": Called(Cheaper, "whole", True),
     "large request begun": Called(InputBuffer, "begin_large"),
     "large request waits for memory": Called(RequestMemory, "take", False),
 }

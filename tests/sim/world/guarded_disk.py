@@ -6,6 +6,7 @@ or fail.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.sim.disk import PowerCut, SimulatedDirectory, SimulatedFile
@@ -128,8 +129,9 @@ class GuardedDirectory:
     def sync(self) -> None:
         self._life.call(self._folder.sync)
 
-    def file_system_sync(self) -> None:
-        return None
+    def file_system_sync(self) -> Callable[[], None] | None:
+        sync = self._folder.file_system_sync()
+        return None if sync is None else partial(self._life.call, sync)
 
 
 def copy_of(folder: SimulatedDirectory, into: SimulatedDirectory) -> None:

@@ -122,11 +122,12 @@ class SimulatedNode:
         rations: Rationing | None,
         busy: float,
         repeats: float,
+        syncs_everything: bool,
     ) -> None:
         self.node_id = node_id
         self.name = name_of(node_id)
         self.config = in_small_pieces(BrokerConfig.parse({"log.dirs": "/disk", **settings}), world.plan.seed)
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(syncs_everything=syncs_everything)
         self.bad_until = 0.0
         """So long its broker may have met a disk that is full or fails."""
         self._repeats = repeats

@@ -16,6 +16,7 @@ from tidemill.broker.groups import commits, machine
 from tidemill.broker.groups.states import GroupState, Move
 from tidemill.broker.groups.table import GroupTable
 from tidemill.broker.input_buffer import InputBuffer
+from tidemill.broker.log import flusher
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.producers import KeptBatch, ProducerStates
 from tidemill.broker.quorum import controller
@@ -30,6 +31,16 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def ack_before_durable(patch: pytest.MonkeyPatch) -> None:
     """Producers are told as soon as a record is written."""
     patch.setattr(Replica, "pending", lambda _replica, _last_offset, _acks=-1: None)
+
+
+def whole_sync_of_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Where one sync of the whole file system is to be had, it is not done."""
+    real = flusher.Disk.__init__
+
+    def begin(disk: flusher.Disk, monotonic: Callable[[], float], sync_everything: flusher.Sync | None) -> None:
+        real(disk, monotonic, None if sync_everything is None else lambda: None)
+
+    patch.setattr(flusher.Disk, "__init__", begin)
 
 
 def high_watermark_beyond_durable(patch: pytest.MonkeyPatch) -> None:
@@ -149,6 +160,7 @@ PLANTED: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         ack_before_durable,
+        whole_sync_of_nothing,
         high_watermark_beyond_durable,
         lost_group_append,
         torn_metadata_batch,

@@ -3,8 +3,8 @@
 Nothing in the broker knows of it: it is all said by settings, quotas and the network. A world has most settings as they
 usually are here, and some of them as nobody would choose them, so that the branches behind them meet every fault. In
 some worlds large requests have to share little memory, in some whoever asks is told to wait now and then, and in some
-the processor has little time for the broker. Each of these is decided by a chance of its own: a world without them is
-what it would be if there were none.
+the processor has little time for the broker, and in some one sync of the whole file system is cheap. Each of these is
+decided by a chance of its own: a world without them is what it would be if there were none.
 """
 
 import random
@@ -82,6 +82,11 @@ def snapshot_settings(seed: int) -> dict[str, str]:
     """What is set in clusters that take many snapshots; nothing in three of four."""
     rng = random.Random(f"{seed} snapshots")
     return {key: rng.choice(values) for key, values in SNAPSHOTS.items()} if rng.random() < 0.25 else {}
+
+
+def syncs_everything(seed: int) -> bool:
+    """Whether machines have one sync for a whole file system, and brokers take it for little: one world of four."""
+    return random.Random(f"{seed} whole sync").random() < 0.25
 
 
 def busy_share(seed: int) -> float:

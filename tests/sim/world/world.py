@@ -39,9 +39,11 @@ from tests.sim.world.rare import (
     busy_share,
     settings,
     snapshot_settings,
+    syncs_everything,
 )
 from tests.sim.world.readers import NearbyReader, Reader
 from tests.sim.world.topology import node_settings, shape_of
+from tidemill.broker.log import flusher, partition_folders
 from tidemill.broker.node import Broker
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
@@ -99,6 +101,7 @@ class World:
                 rations=Rationing.of(seed),
                 busy=busy_share(seed),
                 repeats=self._repeats,
+                syncs_everything=syncs_everything(seed),
             )
             for node_id, own in node_settings(plan.nodes, seed).items()
         ]
@@ -221,6 +224,8 @@ class World:
             patch.setattr(Broker, "__init__", self._seen(Broker.__init__))
             if deletes(self.plan.nodes, self.plan.seed):
                 self.beginnings.watch(patch)
+            patch.setattr(flusher, "WHOLE_FROM_FILES", 1)  # only where the disk has such a sync
+            patch.setattr(partition_folders, "WHOLE_FROM_PARTITIONS", 1)
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
                 runner.run(self._live())
         if self.failure is not None:
