@@ -33,7 +33,7 @@ Url = Annotated[
     ),
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that FILE leaves open; repeatable.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; wins over FILE's. Repeatable.")
 ]
 Secrets = Annotated[
     list[str] | None,

@@ -76,6 +76,18 @@ def test_what_a_file_leaves_open_is_given_beside_it(connectors: Connectors) -> N
     assert "Expected key=value" in connectors("create", file, "--set", "file").stderr
 
 
+def test_what_is_given_beside_a_file_wins_over_it_as_the_help_says(connectors: Connectors) -> None:
+    secret = connectors.folder / "secret"
+    secret.write_text(f"{connectors.source}\n")
+    file = connectors.file({"name": "other", "config": connectors.config(file="/nowhere", topic="other")})
+    given = ["--set", f"topic={connectors.name}", "--set-file", f"file={secret}", "--set", f"name={connectors.name}"]
+    assert connectors("create", file, *given).stdout.startswith(f"created: {connectors.name}\n")
+    shown = json.loads(connectors("config", connectors.name).stdout)["config"]
+    assert (shown["file"], shown["topic"]) == (str(connectors.source), connectors.name)
+    for command in ("create", "validate"):
+        assert "wins over FILE's" in " ".join(connectors(command, "--help").stdout.split())
+
+
 def test_create_list_status_delete(connectors: Connectors) -> None:
     created = connectors("create", connectors.file({"name": connectors.name, "config": connectors.config()}))
     assert created.stdout == f"created: {connectors.name}\n{connectors.name} is RUNNING with 1 tasks\n"
