@@ -136,7 +136,10 @@ class Operations:
         seat = self._herder.seat
         since_ms = seat.unsettled_ms if seat.unsettled_ms is not None else seat.settled_ms
         reason, for_ms = seat.trouble
-        trouble = Problem(message=reason, since_ms=self._herder.now_ms() - for_ms) if reason else None
+        troubles = [] if self._herder.topic_problem is None else [self._herder.topic_problem]
+        if reason:
+            troubles.append(Problem(message=reason, since_ms=self._herder.now_ms() - for_ms))
+        trouble = joined(troubles)
         urls = sorted(seat.workers.values())
         plan = seat.assigned
         return GroupInfo(

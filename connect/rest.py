@@ -412,8 +412,8 @@ async def ready(request: Request) -> Response:
         return JSONResponse({"status": "ready"})
     why = {
         "starting": "it is reading connectors, offsets and statuses from its topics",
-        "unhealthy": "it cannot write its topics, or has lost its place in its group: see /tidemill/group, and whether "
-        "the Kafka cluster answers",
+        "unhealthy": "it cannot write its topics, one of them is gone or another one, or it has lost its place in its "
+        "group: see /tidemill/group, and whether the Kafka cluster answers",
     }[status]
     return JSONResponse({"status": "not ready", "reasons": [{"what": "worker", "why": why}]}, 503)
 

@@ -6,7 +6,9 @@ therefore returns only when the broker has acknowledged the record *and* the fol
 who appended may read the store and find what it wrote.
 
 confluent-kafka is driven from one thread per log; records are handed over to the event loop in batches. A broker that
-goes away is waited for: appends fail after their time limit, following resumes by itself.
+goes away is waited for: appends fail after their time limit, following resumes by itself. A topic that goes back (it
+was made anew, or has lost records) ends the following: what was read stands nowhere any more, and what comes now would
+be mixed with it.
 
 What records mean is not known here; see `stores` for the bytes.
 """
@@ -73,6 +75,14 @@ class RecordTooLarge(TopicLogError):
     def __init__(self, message: str, key: bytes) -> None:
         super().__init__(message)
         self.key = key
+
+
+def another_topic(topic: str, sign: str) -> TopicLogError:
+    """The error of a topic that is not the one that was read; `sign` is how that was seen."""
+    return TopicLogError(
+        f"topic {topic!r} is another one than this worker has read ({sign}): it was deleted and made anew, or has lost "
+        "records. What the worker knows of it stands nowhere any more; started again, it goes by what is there now"
+    )
 
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -217,12 +227,15 @@ class TopicLog:
         *,
         start_timeout_s: float,
         append_timeout_s: float,
+        may_begin_anew: bool = False,
     ) -> None:
+        """With `may_begin_anew` a topic that turns out to be another one is read on, from its beginning."""
         self.topic = topic
         self._client = dict(client)
         self._on_records = on_records
         self._start_timeout_s = start_timeout_s
         self._append_timeout_s = append_timeout_s
+        self._may_begin_anew = may_begin_anew
         self._applied: dict[int, int] = {}  # partition -> last offset handed to on_records
         self._waiters: dict[asyncio.Future[None], Mapping[int, int]] = {}  # who waits until what was handed over
         self._closing = threading.Event()
@@ -283,6 +296,11 @@ class TopicLog:
         assert self._failure is not None
         return self._failure
 
+    def give_up(self, error: TopicLogError) -> None:
+        """Follow no more, and write no more, for this reason."""
+        self._closing.set()
+        self._stop_following(error)
+
     @property
     def applied(self) -> Mapping[int, int]:
         """By partition, the last offset that was handed to `on_records`."""
@@ -325,6 +343,7 @@ class TopicLog:
 
     async def _write(self, records: Sequence[tuple[bytes, bytes | None]], headers: Headers) -> Mapping[int, int]:
         delivery = _Delivery(len(records), self._loop.create_future())
+        before = self.applied
 
         def send() -> None:
             for key, value in records:
@@ -338,8 +357,17 @@ class TopicLog:
             delivery.done.cancel()
             raise
         await delivery.done
+        self._refuse_going_back(delivery.offsets, before)
         await self._handed_over(delivery.offsets)
         return delivery.offsets
+
+    def _refuse_going_back(self, offsets: Mapping[int, int], before: Mapping[int, int]) -> None:
+        """What was written stands behind all that was read, or in another topic."""
+        for partition, offset in offsets.items():
+            if offset <= before.get(partition, -1) and not self._may_begin_anew:
+                error = another_topic(self.topic, f"a new record has offset {offset}, {before[partition]} was read")
+                self.give_up(error)
+                raise error
 
     def _open_producer(self) -> Producer:
         """The producer; nobody may keep it beyond a call, or closing would wait for them."""
@@ -399,7 +427,7 @@ class TopicLog:
                     "group.id": f"tidemill-follow-{self.topic}",  # librdkafka wants one; nothing is committed to it
                     "enable.auto.commit": "false",
                     "enable.partition.eof": "true",
-                    "auto.offset.reset": "earliest",
+                    "auto.offset.reset": "earliest" if self._may_begin_anew else "error",
                     "fetch.error.backoff.ms": "100",
                     "fetch.wait.max.ms": "200",  # also the time an empty topic takes to be known as read
                 }
@@ -441,6 +469,8 @@ class TopicLog:
             return _read_message(message)
         if error.code() == KafkaError._PARTITION_EOF:
             self._unread.discard(message.partition() or 0)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise another_topic(self.topic, "it ends before what was read")
         elif error.fatal():
             raise KafkaException(error)
         else:
@@ -468,6 +498,10 @@ class TopicLog:
             pass
 
     def _apply(self, records: Sequence[LogRecord], caught_up: bool) -> None:
+        for record in records if not self._may_begin_anew else ():
+            known = self._applied.get(record.partition, -1)
+            if record.offset <= known:
+                raise another_topic(self.topic, f"offset {record.offset} came after {known}")
         if records:
             self._on_records(records)
             for record in records:
@@ -479,8 +513,13 @@ class TopicLog:
                 _succeed(applied)
 
     def _stop_following(self, error: BaseException) -> None:
-        self._failure = TopicLogError(f"topic {self.topic!r} cannot be followed: {_reason(error)}")
-        self._failure.__cause__ = error
+        if self._failure is not None:
+            return
+        if isinstance(error, TopicLogError):
+            self._failure = error
+        else:
+            self._failure = TopicLogError(f"topic {self.topic!r} cannot be followed: {_reason(error)}")
+            self._failure.__cause__ = error
         log.error("following stopped", topic=self.topic, error=_reason(error))
         self._failed.set()
         self._caught_up.set()

@@ -38,6 +38,7 @@ from tidemill.connect.herder.offsets import OffsetBook
 from tidemill.connect.herder.placement import CONNECTOR, Instance
 from tidemill.connect.loader import Plugins, UnknownPlugin
 from tidemill.connect.peer_client import PeerClient
+from tidemill.connect.problem import Problem
 from tidemill.connect.settings import parse_settings
 from tidemill.connect.stores import (
     InstanceStatus,
@@ -62,6 +63,7 @@ from tidemill.connect.task_spec import (
 from tidemill.connect.task_submission import NeverTaken, NotTaken, TaskSubmission
 from tidemill.connect.topic_log import LogRecord, RecordTooLarge, TopicLog, TopicLogError
 from tidemill.connect.topic_positions import TopicPositions
+from tidemill.connect.topic_watch import TopicIds, TopicWatch
 from tidemill.connect.unsupported import CannotRun, refuse_unsupported
 from tidemill.connect.whereabouts import Whereabouts
 from tidemill.core.runtime.clock import Clock
@@ -173,16 +175,26 @@ class Herder:
         self._ended = asyncio.Event()  # while leaving: no task has a process
         self._written = asyncio.Event()  # and nothing is left to say
 
-        def follow(topic: str, on_records: Callable[[Sequence[LogRecord]], None]) -> TopicLog:
-            append_timeout_s = config.request_timeout_ms / 1000
+        def follow(
+            topic: str, on_records: Callable[[Sequence[LogRecord]], None], *, may_begin_anew: bool = False
+        ) -> TopicLog:
             return TopicLog(
-                topic, config.client, on_records, start_timeout_s=START_TIMEOUT_S, append_timeout_s=append_timeout_s
+                topic,
+                config.client,
+                on_records,
+                start_timeout_s=START_TIMEOUT_S,
+                append_timeout_s=config.request_timeout_ms / 1000,
+                may_begin_anew=may_begin_anew,
             )
 
         self._config_log = follow(config.config_topic.name, self._on_config_records)
         self._status_log = follow(config.status_topic.name, self._on_status_records)
-        self._offset_log = follow(config.offset_topic.name, self._on_offset_records)
+        # Tasks that run go on from what they know and write it again; to end them would make each begin anew.
+        self._offset_log = follow(config.offset_topic.name, self._on_offset_records, may_begin_anew=True)
         self._logs = (self._config_log, self._status_log, self._offset_log)
+        self._topic_ids = TopicIds(config.client)
+        give_up = {each.topic: each.give_up for each in (self._config_log, self._status_log)}
+        self._topic_watch = TopicWatch(self._topic_ids, {self._offset_log.topic: None, **give_up}, self.now_ms)
         self.positions = TopicPositions(config=self._config_log, offset=self._offset_log)
         in_office = OfficeSettings(
             life=uuid.uuid4().hex, key=config.inter_worker.key, leads=lambda: self.seat.is_leader, clock=around.clock
@@ -207,7 +219,9 @@ class Herder:
         await self._status_log.append([encode_status(claim)])
 
     async def __aenter__(self) -> Self:
+        self._stack.callback(self._topic_ids.close)
         try:
+            await self._topic_watch.begin()
             async with asyncio.TaskGroup() as starts:
                 for topic_log in self._logs:
                     starts.create_task(self._open(topic_log), name=f"read {topic_log.topic}")
@@ -216,6 +230,7 @@ class Herder:
             self._spawn(self._write_statuses(), "status writer")
             for topic_log in self._logs:
                 self._spawn(self._give_up_with(topic_log), f"watch {topic_log.topic}")
+            self._spawn(self._topic_watch.keep(), "watch topics")
             self.tick()
             self._spawn(self.office.keep(), "office")
             self._spawn(self.seat.run(), "seat in the group")
@@ -288,7 +303,13 @@ class Herder:
         """Whether it can do its work: healthy, starting or unhealthy."""
         if self._generation == 0:
             return "starting"
-        return "unhealthy" if self._unwritten or not self.seat.holds_lease else "healthy"
+        impaired = self._unwritten or self.topic_problem is not None or not self.seat.holds_lease
+        return "unhealthy" if impaired else "healthy"
+
+    @property
+    def topic_problem(self) -> Problem | None:
+        """What is wrong with the topics themselves."""
+        return self._topic_watch.problem
 
     # ------------------------------------------------------- what the seat asks
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import gc
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
@@ -208,6 +209,68 @@ async def test_a_closed_log_takes_nothing(bootstrap: str, topic: str) -> None:
         pass
     with pytest.raises(TopicLogError, match="closed"):
         await log.append([(b"k", b"v")])
+
+
+async def made_anew(bootstrap: str, topic: str) -> None:
+    """Delete the topic and create it again, empty."""
+    admin = AdminClient(client(bootstrap))
+
+    def anew() -> None:
+        admin.delete_topics([topic])[topic].result(20)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                admin.create_topics([NewTopic(topic, num_partitions=3)])[topic].result(20)
+                return
+            except KafkaException:  # the old one has not gone everywhere yet
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    await asyncio.to_thread(anew)
+
+
+async def test_a_topic_that_ends_before_what_was_read_ends_the_following(bootstrap: str, topic: str) -> None:
+    async with follow(bootstrap, topic, print) as log:
+        for number in range(10):
+            await log.append([(f"k{number}".encode(), b"v")])
+        await made_anew(bootstrap, topic)
+        failure = await asyncio.wait_for(log.failure(), 30)
+        assert f"topic '{topic}' is another one than this worker has read" in str(failure)
+
+
+async def test_nothing_is_written_into_another_topic_as_if_it_had_been_read(bootstrap: str, topic: str) -> None:
+    seen: list[LogRecord] = []
+    async with follow(bootstrap, topic, seen.extend) as log:
+        for number in range(10):
+            await log.append([(f"k{number}".encode(), b"v")])
+        await made_anew(bootstrap, topic)
+        with pytest.raises(TopicLogError, match="is another one"):
+            await log.append([(b"k1", b"w")])
+        assert all(record.value == b"v" for record in seen)
+        assert "is another one" in str(await asyncio.wait_for(log.failure(), 10))
+
+
+async def test_where_it_may_another_topic_is_read_on(bootstrap: str, topic: str) -> None:
+    seen: list[LogRecord] = []
+    log = TopicLog(topic, client(bootstrap), seen.extend, start_timeout_s=30, append_timeout_s=20, may_begin_anew=True)
+    async with log:
+        for number in range(10):
+            await log.append([(f"k{number}".encode(), b"v")])
+        await made_anew(bootstrap, topic)
+        await log.append([(b"k1", b"w")])
+        async with asyncio.timeout(30):
+            while seen[-1].value != b"w":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+async def test_who_is_told_to_gives_up(bootstrap: str, topic: str) -> None:
+    async with follow(bootstrap, topic, print) as log:
+        log.give_up(TopicLogError("this one"))
+        log.give_up(TopicLogError("another one"))
+        assert str(await log.failure()) == "this one"
+        with pytest.raises(TopicLogError, match="this one"):
+            await log.append([(b"k", b"v")])
 
 
 @pytest.mark.crash

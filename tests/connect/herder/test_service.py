@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from pydantic import BaseModel
 
 from tidemill import services
@@ -425,6 +427,63 @@ async def test_a_cluster_that_goes_away_is_an_error_and_no_end(
             await bench.until(lambda: ONE in bench.host.running and bench.state(0) is State.RUNNING, timeout_s=30)
     finally:
         broker.stop()
+
+
+def made_anew(bootstrap: str, topic: str, records: int) -> None:
+    """Delete the topic and create it again, with records that nobody understands."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(20)
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            admin.create_topics([NewTopic(topic, num_partitions=1, config={"cleanup.policy": "compact"})])[
+                topic
+            ].result(20)
+            break
+        except KafkaException:  # the old one has not gone everywhere yet
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": "20000"})
+    for number in range(records):
+        producer.produce(topic, key=f"strange-{number}", value=b"")
+    producer.flush(20)
+
+
+@pytest.mark.parametrize(("role", "records"), [("config", 0), ("config", 200), ("status", 0)])
+async def test_a_worker_ends_whose_topic_was_made_anew(
+    worker_settings: Settings, open_bench: Any, role: str, records: int
+) -> None:
+    """With a line that names it: it has connectors that stand nowhere any more. Also where nobody writes into it."""
+    settings = worker_settings({"status.storage.partitions": "1"})
+    topic = settings[f"{role}.storage.topic"]
+
+    async def work() -> None:
+        async with open_bench(settings) as bench:
+            await bench.herder.command(Create(connector="c", config=config()))
+            await bench.until(lambda: bench.state(0) is State.RUNNING)
+            await asyncio.to_thread(made_anew, settings["bootstrap.servers"], topic, records)
+            await asyncio.sleep(30)
+
+    with pytest.raises(BaseExceptionGroup) as ended:
+        await work()
+    told = ended.value.subgroup(TopicLogError)
+    assert told is not None and f"topic '{topic}' is another one than this worker has read" in repr(told)
+
+
+async def test_a_worker_goes_on_and_says_so_when_the_offsets_were_made_anew(
+    worker_settings: Settings, open_bench: Any
+) -> None:
+    settings = worker_settings({"offset.storage.partitions": "1"})
+    topic = settings["offset.storage.topic"]
+    async with open_bench(settings) as bench:
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        await asyncio.to_thread(made_anew, settings["bootstrap.servers"], topic, 0)
+        await bench.until(lambda: bench.herder.health == "unhealthy", timeout_s=30)
+        problem = bench.herder.topic_problem
+        assert problem is not None and f"topic '{topic}'" in problem.message
+        await bench.until(lambda: "is another one" in bench.herder.topic_problem.message, timeout_s=30)
+        assert ONE in bench.host.running
 
 
 # ------------------------------------------------------------------ by itself
