@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Producer
@@ -184,10 +185,16 @@ def round_trips(target: Target) -> dict[str, float]:
     return {"p50_ms": round(took[len(took) // 2], 3), "p99_ms": round(took[len(took) * 99 // 100], 3)}
 
 
-def gap_s(target: Target, admin: AdminClient, topic: str, harm: Callable[[int], None]) -> float:
+def gap_s(
+    target: Target,
+    admin: AdminClient,
+    topic: str,
+    harm: Callable[[int], None],
+    client: Mapping[str, Any] = MappingProxyType({}),
+) -> float:
     """Seconds between two acknowledgements around what is done to the leader; the node is back afterwards.
 
-    `harm` gets the leader, and returns at once.
+    `harm` gets the leader, and returns at once; `client` is what the producer has beside its defaults.
     """
     acknowledged: list[float] = []
     lost: list[Any] = []
@@ -202,6 +209,7 @@ def gap_s(target: Target, admin: AdminClient, topic: str, harm: Callable[[int], 
         "bootstrap.servers": target.bootstrap,
         "enable.idempotence": True,
         "linger.ms": 0,
+        **client,
     }
     producer = Producer(dict(settings))
     begin = time.monotonic()
