@@ -20,7 +20,6 @@ from importlib.metadata import version
 from ipaddress import ip_address
 
 import structlog
-import uvicorn
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from confluent_kafka import KafkaError, KafkaException
 
@@ -38,6 +37,7 @@ from tidemill.connect.operations import Operations
 from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.remote.process_ties import end_marked
 from tidemill.connect.rest import Asgi, Parts, create_app
+from tidemill.connect.serving import serving
 from tidemill.connect.topic_log import TopicLogError, admin_client, ensure_topic
 from tidemill.connect.validation import Surroundings as ValidationSurroundings
 from tidemill.connect.validation import Validator
@@ -134,7 +134,7 @@ async def open_worker(
                 _on_loop(herder.look_around), "interval", seconds=TICK_S, id="herder tick", name="herder tick"
             )
             app = _app(config, plugins, herder, levels, cluster_id, clock)
-            await stack.enter_async_context(_serving(app, listener))
+            await stack.enter_async_context(serving(app, listener))
             yield Worker(
                 host=host,
                 port=port,
@@ -260,38 +260,6 @@ def _listener(config: WorkerConfig) -> Iterator[socket.socket]:
 
 def _reachable(host: str) -> str:
     return socket.gethostname() if host in ("0.0.0.0", "::") else host
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the program it is part of."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say when it has begun to accept."""
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-@asynccontextmanager
-async def _serving(app: Asgi, listener: socket.socket) -> AsyncIterator[None]:
-    server = _Server(
-        uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5)
-    )
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.serve(sockets=[listener]), name="rest")
-        await server.listening.wait()
-        try:
-            yield
-        finally:
-            server.should_exit = True
 
 
 # -------------------------------------------------------------------- the clock
