@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tidemill.connect.remote.orders import LineReader, encode
-from tidemill.connect.remote.process_ties import NAME_ROOM, end_marked
+from tidemill.connect.remote.process_ties import NAME_ROOM, Remains
 
 log = structlog.get_logger("tidemill.connect.host")
 
@@ -201,8 +201,8 @@ class _Guardian:
 
     async def _end_what_is_left(self) -> None:
         """Kill all that was ever started below it, and wait until it is gone: whoever hears so may start it again."""
-        until_s = time.monotonic() + FAREWELL_S
-        while not end_marked(self._mark) and time.monotonic() < until_s:  # noqa: ASYNC110  (only the kernel knows)
+        remains, until_s = Remains(self._mark), time.monotonic() + FAREWELL_S
+        while not remains.end() and time.monotonic() < until_s:  # noqa: ASYNC110  (only the kernel knows)
             await asyncio.sleep(BUSY_S)  # one that is killed while there is no processor for it takes its time to die
 
     async def _send_orders(self) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Iterator
 
 PR_SET_PDEATHSIG = 1
@@ -17,6 +18,8 @@ PR_SET_CHILD_SUBREAPER = 36
 M_ARENA_MAX = -8
 SIGKILL = 9
 SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
+PAUSE_S = 0.005  # between them
+PF_EXITING = 0x4  # of the kernel's flags of a process
 
 EXIT_LOST_PARENT = 75  # as task_spec.EXIT_LOST_WORKER, which is not imported: the guardian stays small
 
@@ -81,14 +84,51 @@ def marked(mark: str) -> Iterator[int]:
                 yield int(name)
 
 
+def dying() -> Iterator[int]:
+    """Processes that run no more and are not gone: the kernel takes their memory first, then what they have open."""
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            if fields[0] not in (b"Z", b"X") and int(fields[6]) & PF_EXITING:
+                yield int(name)
+
+
+class Remains:
+    """What was started with `mark` (NAME=value) in its environment, to be killed until it is gone."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._dying: set[int] | None = None  # that may be of these, since none of them was seen to run
+
+    def end(self) -> bool:
+        """Kill what runs; whether all is gone, with its connections and locks.
+
+        What a process was started with cannot be asked any more once the kernel has begun to take it apart, which may
+        last for as long as there is no processor for that. So whatever is in that state is waited for.
+        """
+        running = list(marked(self._mark))
+        if running:
+            for pid in running:
+                end(pid)
+            self._dying = None
+            return False
+        found = set(dying())
+        self._dying = found if self._dying is None else self._dying & found
+        return not self._dying
+
+
 def end_marked(mark: str) -> bool:
     """Kill whatever has `mark` in its environment; whether it is all gone."""
+    remains = Remains(mark)
     for _ in range(SWEEPS):
-        left = list(marked(mark))
-        for pid in left:
-            end(pid)
-        if not left:
+        if remains.end():
             return True
+        time.sleep(PAUSE_S)
     return False
 
 

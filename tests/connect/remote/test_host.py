@@ -16,7 +16,7 @@ from tests.connect.conftest import PLUGINS, python_path
 from tidemill.connect.api import PluginKind
 from tidemill.connect.remote import host as host_module
 from tidemill.connect.remote.host import TaskHost, parse_line
-from tidemill.connect.remote.process_ties import end_marked
+from tidemill.connect.remote.process_ties import Remains
 from tidemill.connect.task_spec import (
     InitialState,
     TaskEvent,
@@ -333,13 +333,14 @@ async def test_what_takes_its_time_to_die_with_the_guardian_is_waited_for(
     running: Any, spec: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed is not gone, where there is no processor to die on."""
-    sweeps: list[str] = []
+    sweeps: list[bool] = []
 
-    def slow(mark: str) -> bool:
-        sweeps.append(mark)
-        return len(sweeps) > 3 and end_marked(mark)
+    class Slow(Remains):
+        def end(self) -> bool:
+            sweeps.append(super().end())
+            return len(sweeps) > 3 and sweeps[-1]
 
-    monkeypatch.setattr("tidemill.connect.remote.guarded.end_marked", slow)
+    monkeypatch.setattr("tidemill.connect.remote.guarded.Remains", Slow)
     task = await running.start(job(spec, "wait"))
     started = await running.events.wait(TaskStarted)
     psutil.Process(started.pid).parents()[2].kill()  # the guardian
@@ -364,8 +365,7 @@ async def test_a_fault_of_the_supervision_ends_the_task_and_is_told_when_it_has(
     task = await running.start(job(spec, "hold_the_interpreter", config={"pid.file": str(pid_file)}))
     exited = await running.ended(task)
     assert exited.reason == "killed: the worker lost control of it"
-    pid = int(pid_file.read_text(encoding="ascii"))
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert not alive(int(pid_file.read_text(encoding="ascii")))
 
 
 def test_it_works_on_uvloop(spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What the kernel does for processes that are tied together"""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -40,6 +41,29 @@ def test_what_was_started_with_a_mark_is_found_by_it() -> None:
         for pid in started:
             os.kill(pid, signal.SIGKILL)
     until(lambda: not set(ties.marked("TIDEMILL_MARK=mark-of-this-test")))
+
+
+HOLDER = """
+import fcntl, sys, time
+file = open(sys.argv[1])
+fcntl.flock(file, fcntl.LOCK_EX)
+memory = bytearray(b"x") * 500_000_000  # takes the kernel its time, before it lets go of the file
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_is_gone_holds_nothing_any_more(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    file.touch()
+    environ = {**os.environ, "TIDEMILL_MARK": "holder-of-this-test"}
+    command = [sys.executable, "-c", HOLDER, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as holder, file.open() as ours:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        remains = ties.Remains("TIDEMILL_MARK=holder-of-this-test")
+        assert not remains.end()
+        until(remains.end)
+        fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_process_of_another_user_is_let_be() -> None:
