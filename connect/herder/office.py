@@ -171,9 +171,21 @@ class Office:
         TopicLogError as the topic does.
         """
         term = self._insist()
-        if not records:
-            return
-        offsets = await self._write([encode_config(record) for record in records])
+        if records:
+            await self._write_counted(term, [encode_config(record) for record in records])
+
+    async def confirm(self) -> None:
+        """Find out, inside `deciding`, that nobody else can have decided anything until now.
+
+        For what is written elsewhere than into the config topic, whose order alone tells who was in office when: to be
+        called behind it. Raises as `append` does.
+        """
+        term = self._insist()
+        assert self.key is not None  # it took office with one
+        await self._write_counted(term, [encode_config(self.key)])
+
+    async def _write_counted(self, term: Term, records: Sequence[KeyValue]) -> None:
+        offsets = await self._write(records)
         if not self.terms.counted(term, max(offsets.values())):
             raise NotInOffice("another worker has taken office meanwhile")
 

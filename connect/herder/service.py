@@ -99,6 +99,11 @@ NO_ROOM = (
 GOODBYE_TIMEOUT_S = 5.0
 """How long a stopping worker tries to tell its group; else its session ends by itself."""
 
+TAKEN_OVER = (
+    "Another worker took over the group while the offsets were written: it may have started the connector before. "
+    "Look at the offsets and the connector's state, then ask again."
+)
+
 MAY_RUN = (State.RUNNING, State.PAUSED, State.RESTARTING, State.FAILED)
 """Statuses of what somebody may be doing."""
 
@@ -651,14 +656,19 @@ class Herder:
         return True
 
     async def write_offsets(self, connector: str, records: Sequence[KeyValue]) -> None:
-        """Rewrite source offsets of a connector that has no task left.
+        """Rewrite source offsets of a connector that is stopped and has no task left.
 
         Raises Conflict, NotInOffice or TopicLogError.
         """
         async with self.office.deciding():
-            if self.machine.alive(connector) or self.seat.others_hold(connector):
+            stopped = self.machine.state.target(connector) is TargetState.STOPPED
+            if not stopped or self.machine.alive(connector) or self.seat.others_hold(connector):
                 raise Conflict(STALE)
             await self._offset_log.append(records)
+            try:
+                await self.office.confirm()
+            except NotInOffice:
+                raise TopicLogError(TAKEN_OVER) from None
 
     async def check(self, plugin: Plugin, config: Mapping[str, str], timeout_s: float) -> Sequence[SettingProblem]:
         """Run a plugin's preflight in a process of its own."""

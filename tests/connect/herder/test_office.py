@@ -324,3 +324,35 @@ async def test_who_waits_for_the_office_does_not_keep_it_from_writing_over_what_
     async with keeping(leader), asyncio.timeout(5):
         await leader.write(more)
     assert leader.configs == [CONFIG, CONFIG, more]
+
+
+async def test_whoever_is_in_office_can_make_sure_of_it(clock: ManualClock) -> None:
+    topic = Topic()
+    leader = Worker(topic, "a", clock)
+    leader.leads = True
+    async with keeping(leader):
+        await leader.write(CONFIG)
+        key = leader.office.key
+        async with leader.office.deciding():
+            await leader.office.confirm()
+    assert leader.configs == [CONFIG] and leader.office.key == key
+
+
+async def test_who_was_replaced_while_it_did_something_else_hears_of_it(clock: ManualClock) -> None:
+    topic = Topic()
+    old, new = Worker(topic, "old", clock), Worker(topic, "new", clock)
+    async with keeping(old, new):
+        appoint(old, new)
+        await old.write(CONFIG)
+        async with old.office.deciding():
+            topic.held = asyncio.Event()
+            async with asyncio.TaskGroup() as tasks:
+                late = tasks.create_task(refused(old.office.confirm()))
+                await asyncio.sleep(0)
+                held, topic.held = topic.held, None
+                new.leads = True
+                new.office.look()
+                await until(lambda: new.office.is_taken)
+                held.set()
+            assert late.result()
+            assert await refused(old.office.confirm())

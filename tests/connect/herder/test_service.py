@@ -4,7 +4,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,11 +31,13 @@ from tidemill.connect.herder.commands import (
     SetTarget,
 )
 from tidemill.connect.herder.service import Herder, Surroundings, off_loop, split
+from tidemill.connect.herder.terms import TERM_HEADER, Term
 from tidemill.connect.loader import Plugins
 from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
     InstanceStatus,
+    KeyValue,
     State,
     TargetState,
     TaskConfig,
@@ -395,6 +397,57 @@ async def test_source_offsets_are_rewritten_only_without_tasks(open_bench: Any) 
         assert await waiting
         await bench.herder.write_offsets("c", [(key, b'{"pos":1}')])
         assert [stored.offset for stored in bench.herder.offsets.stored("c")] == [{"pos": 1}]
+
+
+async def stopped(bench: Bench) -> None:
+    await bench.herder.command(Create(connector="c", config=config()))
+    await bench.until(lambda: bench.state(0) is State.RUNNING)
+    await bench.herder.command(SetTarget(connector="c", target=TargetState.STOPPED))
+    await bench.until(lambda: not bench.herder.machine.alive("c") and not bench.herder.seat.others_hold("c"))
+
+
+async def test_offsets_of_a_connector_that_was_resumed_meanwhile_are_left_alone(open_bench: Any) -> None:
+    """Its tasks may have read them already, and would write over what was acknowledged."""
+    async with open_bench() as bench:
+        await stopped(bench)
+        await bench.herder.command(SetTarget(connector="c", target=TargetState.STARTED))
+        with pytest.raises(Conflict):
+            await bench.herder.write_offsets("c", [(encode_offset_key("c", {"file": "x"}), b'{"pos":1}')])
+        assert not bench.herder.offsets.stored("c")
+
+
+class Meddled(list[KeyValue]):
+    """Records; somebody does something when they are first looked at, which is when they are about to be written."""
+
+    meddle: Callable[[], None] | None = None
+
+    def __iter__(self) -> Iterator[KeyValue]:
+        if self.meddle is not None:
+            meddle, self.meddle = self.meddle, None
+            meddle()
+        return super().__iter__()
+
+
+async def test_offsets_that_were_written_while_another_took_office_are_not_said_to_count(
+    open_bench: Any, worker_settings: Settings
+) -> None:
+    settings = worker_settings()
+    async with open_bench(settings) as bench:
+        await stopped(bench)
+        current = bench.herder.office.terms.current
+        rival = Term(current.number + 1, "rival").encoded()
+
+        def take_office() -> None:
+            """As another worker that leads now, and may have resumed the connector."""
+            producer = Producer({"bootstrap.servers": settings["bootstrap.servers"]})
+            key, value = encode_config(bench.herder.office.key)
+            producer.produce(settings["config.storage.topic"], key=key, value=value, headers=[(TERM_HEADER, rival)])
+            assert producer.flush(20) == 0
+
+        records = Meddled([(encode_offset_key("c", {"file": "x"}), b'{"pos":1}')])
+        records.meddle = take_office
+        with pytest.raises(TopicLogError, match="Another worker took over the group"):
+            await bench.herder.write_offsets("c", records)
 
 
 async def test_last_words_of_tasks_nobody_knows_are_harmless(open_bench: Any) -> None:
