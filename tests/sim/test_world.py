@@ -4,8 +4,8 @@ Each seed is a machine, or a cluster of three or five of them, that is killed, l
 paused, has a slow, full or failing disk, a clock that jumps and now and then settings that nobody would choose, behind
 a network that delays, cuts and resets; producers, an idempotent one, a reader, an administrator and group members talk
 to it over the wire. Some of them have quotas, little memory for large requests, or a producer with several batches
-under way at once; in some clusters a consumer reads near by, or records are deleted while others copy them. After every
-event every invariant is asked.
+under way at once; in some clusters a consumer reads near by, or records are deleted while others copy them, or an
+election may lose records. After every event every invariant is asked.
 
 `TIDEMILL_SIM_WORLDS` sets how many seeds of one node are tried, `TIDEMILL_SIM_CLUSTERS` how many of clusters,
 `TIDEMILL_SIM_SEED` where they begin. `tests/sim/seeds` keeps those that once failed, each made as small as it could be.
@@ -25,6 +25,7 @@ import pytest
 from tests.sim.world.branches import CALLS, HEARD, count_calls, refusals
 from tests.sim.world.deletions import deletes
 from tests.sim.world.invariants import Violation
+from tests.sim.world.losses import may_lose
 from tests.sim.world.plan import Plan, shrunk
 from tests.sim.world.planted import PLANTED
 from tests.sim.world.planted_clusters import hunted
@@ -105,6 +106,16 @@ def test_records_are_deleted_under_those_who_copy_them() -> None:
             not_met -= {"passed a follower"} if world.beginnings.passed else set()
             not_met -= {"out of range"} if any(" OutOfRange " in line for line in world.trace) else set()
     assert not not_met
+
+
+LOST_WITHIN = 60
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("nodes", "first"), [(5, 1), (3, 16)])
+def test_elections_lose_records_where_they_may(nodes: int, first: int) -> None:
+    losing = (seed for seed in range(first, first + LOST_WITHIN) if may_lose(nodes, seed))
+    assert any(run(Plan(seed, nodes)).insight.losses for seed in losing)
 
 
 def test_a_network_that_crumbles_loses_nothing() -> None:

@@ -37,10 +37,11 @@ from tests.sim.world.inside import (
     SameBytesBelowHighWatermarks,
     WhoMayLeadHoldsAll,
 )
-from tests.sim.world.insight import PROMISES_NOTHING
+from tests.sim.world.insight import PROMISES_NOTHING, UNKNOWN_ERA
 from tests.sim.world.invariants import (
     Begun,
     DeletedStaysDeleted,
+    Era,
     Generations,
     InOrder,
     Invariant,
@@ -77,7 +78,7 @@ def breaks(rule: Invariant, *events: Event) -> bool:
 
 
 def acknowledged(offset: int, value: bytes = b"v", *, epoch: int = 3) -> Acknowledged:
-    return Acknowledged(1.0, "producer", T, 0, offset, value, False, epoch)
+    return Acknowledged(1.0, "producer", T, 0, offset, value, False, epoch, epoch)
 
 
 def fetched(
@@ -89,7 +90,15 @@ def fetched(
     log_start: int = 0,
 ) -> Fetched:
     found = tuple((at, epoch, value) for at, value in records)
-    return Fetched(asked_at, "reader", T, 0, asked_at, epoch, offset, high_watermark, found, max(epoch, 0), log_start)
+    newest = max(epoch, 0)
+    return Fetched(
+        asked_at, "reader", T, 0, asked_at, epoch, offset, high_watermark, found, newest, log_start, made_in=epoch
+    )
+
+
+def lost_in(*epochs: int) -> Era:
+    """In every partition these began with an election that may lose records."""
+    return lambda _topic_id, _partition, epoch: sum(each <= epoch for each in epochs) if epoch >= 0 else UNKNOWN_ERA
 
 
 def begun_at(offset: int) -> Begun:
@@ -156,6 +165,49 @@ def test_of_what_was_deleted_another_copy_may_come(begun: int, is_wrong: bool) -
 def test_what_was_deleted_stays_deleted_where_it_was(last: Event, is_wrong: bool) -> None:
     told = RecordsDeleted(1.0, "deleter", T, 0, 7, 1, 3)
     assert breaks(DeletedStaysDeleted(), told, last) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("last", "is_wrong"),
+    [
+        (fetched(2, (1, b"w"), epoch=4), True),  # nothing was lost before the fifth
+        (fetched(2, (1, b"w"), epoch=5, offset=1), False),
+        (fetched(5, (4, b"other"), epoch=5, offset=4), False),
+        (fetched(5, (4, b"other"), epoch=4, offset=4), True),
+        (OutOfRange(2.0, "reader", T, 0, 2.0, 5, 4), False),
+        (OutOfRange(2.0, "reader", T, 0, 2.0, 4, 4), True),
+    ],
+)
+def test_an_unclean_election_ends_promises_of_those_before(last: Event, is_wrong: bool) -> None:
+    assert breaks(NothingAcknowledgedIsLost(page_cache=False, era=lost_in(5)), acknowledged(4), last) is is_wrong
+
+
+def test_what_is_promised_behind_an_unclean_election_is_kept_though_it_is_less() -> None:
+    rule = NothingAcknowledgedIsLost(page_cache=False, era=lost_in(5))
+    rule.after(acknowledged(8))
+    assert not breaks(rule, acknowledged(4, epoch=5), fetched(5, (4, b"v"), epoch=6, offset=4))
+    assert breaks(rule, fetched(4, epoch=6))
+
+
+def test_bytes_are_others_in_another_era_only() -> None:
+    rule = SameOffsetSameBytes(page_cache=False, era=lost_in(5))
+    assert not breaks(rule, fetched(9, (4, b"v")), fetched(9, (4, b"w"), epoch=5), fetched(9, (4, b"w"), epoch=5))
+    assert breaks(rule, fetched(9, (4, b"x"), epoch=6))
+    rule = SameOffsetSameBytes(page_cache=False, era=lost_in(5))
+    kept = replace(fetched(9, (4, b"w")), epoch=6, made_in=6)  # the record is of the epoch before
+    assert breaks(rule, fetched(9, (4, b"v")), kept)
+
+
+@pytest.mark.parametrize(("epoch", "is_wrong"), [(4, True), (5, False)])
+def test_what_was_lost_may_be_sent_again(epoch: int, is_wrong: bool) -> None:
+    rule = StoredOnce(page_cache=False, era=lost_in(5))
+    assert breaks(rule, fetched(9, (4, b"once-1")), fetched(9, (6, b"once-1"), epoch=epoch)) is is_wrong
+
+
+def test_there_is_a_gap_where_records_were_lost() -> None:
+    told = OutOfOrder(9.0, "producer", T, 0)
+    assert not breaks(NothingIsMissed(page_cache=False, era=lost_in(5)), told)
+    assert breaks(NothingIsMissed(page_cache=False, era=lost_in()), told)
 
 
 def test_a_record_keeps_its_place_and_its_bytes() -> None:
@@ -264,7 +316,9 @@ class Inside:
     ) -> None:
         """In place of what was there: that replica on that node."""
         log = SimpleNamespace(held_offset=held, cuts=0, cutting=False, log_start_offset=log_start)
-        machine = SimpleNamespace(leads=leads, leader_epoch=epoch, high_watermark=high_watermark)
+        machine = SimpleNamespace(
+            leads=leads, leader_epoch=epoch, high_watermark=high_watermark, readable=leads or number in self.isr
+        )
         replica: Any = SimpleNamespace(log=log, machine=machine, high_watermark=high_watermark)
         self.having = [each for each in self.having if each.node.node_id != number]
         self.having.append(Held(self.node(number), (T, 0), "a", replica))
@@ -394,6 +448,38 @@ def test_below_high_watermarks_all_have_the_same(inside: Any) -> None:
     inside.has(2, high_watermark=1)
     assert not breaks(rule, ANY)
     inside.has(2, high_watermark=2)
+    assert breaks(rule, ANY)
+
+
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_behind_an_unclean_election_whoever_lacks_something_may_lead(inside: Any, epoch: int) -> None:
+    rule = WhoMayLeadHoldsAll(inside, era=lost_in(5))
+    for number in (1, 2):
+        inside.writes(number, b"v")
+    rule.after(acknowledged(0))
+    inside.epoch = epoch
+    inside.has(3, leads=True, epoch=epoch)
+    assert breaks(rule, ANY) is (epoch < 5)
+    inside.has(3, leads=True, epoch=5, held=1)
+    inside.epoch = 5
+    assert not breaks(rule, acknowledged(0, epoch=5))
+    inside.has(3, leads=True, epoch=6)
+    inside.epoch = 6
+    assert breaks(rule, ANY)
+
+
+def test_behind_an_unclean_election_all_who_are_read_have_the_same(inside: Any) -> None:
+    rule = SameBytesBelowHighWatermarks(inside, lost_in(5))
+    inside.writes(1, b"v", b"w")
+    inside.writes(2, b"v", b"x")
+    inside.has(1, epoch=4, high_watermark=2)
+    assert not breaks(rule, ANY)
+    inside.has(2, leads=True, epoch=5, high_watermark=2)
+    inside.isr = (2,)
+    inside.has(1, epoch=5, high_watermark=2)
+    assert not breaks(rule, ANY), "it is not in sync, and has not found out yet what was lost"
+    inside.isr = (1, 2)
+    inside.has(1, epoch=5, high_watermark=2)
     assert breaks(rule, ANY)
 
 

@@ -38,7 +38,10 @@ class Admin(Client):
         self.world.strike_soon(self.rng.randrange(8))
         self.tell(TopicAsked(self.now, self.name, name, wanted=True))
         topic = CreatableTopic(
-            name=name, num_partitions=PARTITIONS, replication_factor=min(REPLICAS_MAX, len(self.world.brokers))
+            name=name,
+            num_partitions=PARTITIONS,
+            replication_factor=min(REPLICAS_MAX, len(self.world.brokers)),
+            configs=self.world.topic_settings,
         )
         answer = await self.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=(topic,)), CreateTopicsResponse)
         if answer is None:

@@ -74,6 +74,8 @@ class Acknowledged(Event):
     once: bool
     epoch: int
     """The newest in which anybody may lead by then; -1 where there is one node only."""
+    made_in: int = -1
+    """The oldest in which it can have been acknowledged; -1 where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ class Fetched(Event):
     newest_epoch: int
     """In which anybody may lead by then."""
     log_start: int = 0
+    made_in: int = -1
+    """The epoch in which it was answered, be it by a follower or by a leader that promises nothing; -1 is unknown."""
 
     def line(self) -> str:
         """Only how many records there were."""

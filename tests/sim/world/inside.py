@@ -5,7 +5,7 @@ to look at. They read what brokers hold in memory and on their disks, beside eve
 the brokers themselves, and change nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from tests.sim.disk import SimulatedDirectory
 from tests.sim.world.clients import TOPICS
 from tests.sim.world.events import Acknowledged, Event, Fetched
 from tests.sim.world.insight import Insight, Partition
-from tests.sim.world.invariants import Begun, Invariant, Violation, nothing_is_deleted
+from tests.sim.world.invariants import Begun, Era, Invariant, Violation, nothing_is_deleted, one_era
 from tests.sim.world.node import SimulatedNode
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum.delta import ImageDelta
@@ -54,15 +54,13 @@ class Nodes:
                 if name in TOPICS and not replica.closed:
                     yield Held(node, (topic_id, number), name, replica)
 
-    def image(self) -> ClusterImage | None:
-        """The newest that any node has."""
-        images = [node.inside.controller.image for node in self.nodes if node.inside is not None]
-        return max(images, key=lambda image: image.offset, default=None)
+    def image(self) -> ClusterImage:
+        """The newest that any node has had: those that are left may have missed what was decided."""
+        return self.insight.newest
 
     def partition(self, key: Partition) -> PartitionImage | None:
         """What the newest image says of a partition, if it has it."""
-        image = self.image()
-        topic = None if image is None else image.topic_by_id(key[0])
+        topic = self.image().topic_by_id(key[0])
         return None if topic is None else topic.partitions[key[1]]
 
 
@@ -118,10 +116,11 @@ class WhoMayLeadHoldsAll:
     was told to be committed, by whichever replica, they hold as well.
     """
 
-    def __init__(self, nodes: Nodes, begun: Begun = nothing_is_deleted) -> None:
+    def __init__(self, nodes: Nodes, begun: Begun = nothing_is_deleted, era: Era = one_era) -> None:
         self._nodes = nodes
         self._begun = begun
-        self._ends: dict[Partition, tuple[int, int]] = {}  # of what was acknowledged, and the epoch by then
+        self._era = era
+        self._ends: dict[Partition, dict[int, tuple[int, int]]] = {}  # by era: of what was promised, the epoch by then
 
     def after(self, event: Event) -> None:
         match event:
@@ -131,34 +130,40 @@ class WhoMayLeadHoldsAll:
             case Fetched():
                 self._promise(event, event.high_watermark, event.newest_epoch)
         for held in self._nodes.held():
-            end, epoch = self._ends.get(held.key, (0, 0))
-            if held.replica.log.held_offset < end:
-                self._judge(held, end, epoch)
+            ends = self._ends.get(held.key, {})
+            if any(held.replica.log.held_offset < end for end, _ in ends.values()):
+                self._judge(held, ends)
 
     def _promise(self, event: Acknowledged | Fetched, end: int, epoch: int) -> None:
-        key = (event.topic_id, event.partition)
-        self._ends[key] = max(self._ends.get(key, (0, 0)), (end, epoch))
+        ends = self._ends.setdefault((event.topic_id, event.partition), {})
+        era = self._era(event.topic_id, event.partition, event.made_in)
+        ends[era] = max(ends.get(era, (0, 0)), (end, epoch))
 
-    def _judge(self, held: Held, end: int, epoch: int) -> None:
+    def _judge(self, held: Held, ends: Mapping[int, tuple[int, int]]) -> None:
         """Of somebody who lacks something."""
         image, machine = self._nodes.partition(held.key), held.replica.machine
-        what = f"{held.topic}-{held.key[1]} below {held.replica.log.held_offset} only, and {end} were promised"
-        if machine.leads and machine.leader_epoch >= epoch:
-            raise Violation(f"node {held.node.node_id} leads with {what}")
-        if image is None or image.leader_epoch < epoch:
-            return
-        if held.node.node_id in image.isr:
-            raise Violation(f"node {held.node.node_id} is in the ISR and holds {what}")
-        if held.node.node_id in image.eligible_leader_replicas:
-            raise Violation(f"node {held.node.node_id} is eligible and holds {what}")
+        if machine.leads:
+            self._demand(held, ends, machine.leader_epoch, "leads with")
+        if image is not None and held.node.node_id in image.isr:
+            self._demand(held, ends, image.leader_epoch, "is in the ISR and holds")
+        if image is not None and held.node.node_id in image.eligible_leader_replicas:
+            self._demand(held, ends, image.leader_epoch, "is eligible and holds")
+
+    def _demand(self, held: Held, ends: Mapping[int, tuple[int, int]], epoch: int, does: str) -> None:
+        end, promised_in = ends.get(self._era(*held.key, epoch), (0, 0))
+        if held.replica.log.held_offset < end and epoch >= promised_in:
+            raise Violation(
+                f"node {held.node.node_id} {does} {held.topic}-{held.key[1]} below {held.replica.log.held_offset} "
+                f"only, and {end} were promised"
+            )
 
     def _count(self, event: Acknowledged) -> None:
-        image = self._nodes.image()
-        topic = None if image is None else image.topic_by_id(event.topic_id)
+        topic = self._nodes.image().topic_by_id(event.topic_id)
         if topic is None:
             return  # deleted meanwhile
-        if event.offset < self._begun(event.topic_id, event.partition):
-            return
+        key = (event.topic_id, event.partition)
+        if event.offset < self._begun(*key) or self._era(*key, event.epoch) != self._era(*key, event.made_in):
+            return  # it may be gone again
         enough = min(ENOUGH, len(topic.partitions[event.partition].replicas))
         folder = f"{topic.name}-{event.partition}"
         found = [_durable(node, folder, event.offset) for node in self._nodes.nodes]
@@ -168,25 +173,32 @@ class WhoMayLeadHoldsAll:
 
 
 class SameBytesBelowHighWatermarks:
-    """What one broker takes for committed is the same, byte for byte, in all that others take for it."""
+    """What one broker takes for committed is the same, byte for byte, in all that others take for it.
 
-    def __init__(self, nodes: Nodes) -> None:
+    Behind an election that may lose records only in what is read: who has yet to find out what was lost is not.
+    """
+
+    def __init__(self, nodes: Nodes, era: Era = one_era) -> None:
         self._nodes = nodes
-        self._known: dict[Partition, dict[int, bytes]] = {}
-        self._checked: dict[tuple[int, Partition], tuple[PartitionLog, int, int]] = {}  # that log, so often cut, so far
+        self._era = era
+        self._known: dict[tuple[Partition, int], dict[int, bytes]] = {}
+        self._checked: dict[tuple[int, Partition], tuple[PartitionLog, int, int, int]] = {}  # which log, as it was
 
     def after(self, _event: Event) -> None:
         for held in self._nodes.held():
             log, key = held.replica.log, (held.node.node_id, held.key)
-            last, cuts, checked = self._checked.get(key, (None, 0, 0))
-            if last is not log or cuts != log.cuts:  # also where it was begun anew
+            era = self._era(*held.key, held.replica.machine.leader_epoch)
+            if era > 0 and not held.replica.machine.readable:
+                continue
+            last, cuts, before, checked = self._checked.get(key, (None, 0, 0, 0))
+            if last is not log or cuts != log.cuts or before != era:  # also where it was begun anew
                 checked = 0
-            if (end := held.replica.high_watermark) > checked and not log.cutting:
-                self._compare(held, checked, end)
-                self._checked[key] = (log, log.cuts, end)
+            if (end := held.replica.high_watermark) > checked and not log.cutting and era >= 0:
+                self._compare(held, era, checked, end)
+                self._checked[key] = (log, log.cuts, era, end)
 
-    def _compare(self, held: Held, start: int, end: int) -> None:
-        known = self._known.setdefault(held.key, {})
+    def _compare(self, held: Held, era: int, start: int, end: int) -> None:
+        known = self._known.setdefault((held.key, era), {})
         for view in _batches(held.node.disk.root, f"{held.topic}-{held.key[1]}", start, end):
             data = bytes(view.batch_bytes())
             if known.setdefault(view.base_offset, data) != data:
@@ -260,13 +272,15 @@ def _durable(node: SimulatedNode, folder: str, offset: int) -> bytes:
     return b""
 
 
-def inside_rules(nodes: Nodes, decisions: DecisionsStay, begun: Begun = nothing_is_deleted) -> list[Invariant]:
+def inside_rules(
+    nodes: Nodes, decisions: DecisionsStay, begun: Begun = nothing_is_deleted, era: Era = one_era
+) -> list[Invariant]:
     """Every rule of a cluster."""
     return [
         OneLeaderPerEpoch(nodes),
         HighWatermarksRise(nodes),
-        WhoMayLeadHoldsAll(nodes, begun),
-        SameBytesBelowHighWatermarks(nodes),
+        WhoMayLeadHoldsAll(nodes, begun, era),
+        SameBytesBelowHighWatermarks(nodes, era),
         NothingElseIsDeleted(nodes, begun),
         decisions,
     ]

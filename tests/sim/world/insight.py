@@ -3,16 +3,21 @@
 A client that is told something by a broker does not know whether that broker was the last to hear of it: one that is
 cut off, or paused, goes by what was decided before. So what was promised counts for whoever has heard of a decision
 that is as new as any that the promise can have rested on. A node that has no others always has.
+
+An election that may lose records ends all promises about its partition for whoever leads in that epoch, or in a later
+one, and another era of that partition begins: what was promised in one era binds nobody in another.
 """
 
 import uuid
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidemill.broker.coordination.runtime import partition_of
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
 from tidemill.broker.quorum.delta import ImageDelta
-from tidemill.broker.quorum.image import ClusterImage, TopicImage
+from tidemill.broker.quorum.image import ClusterImage, PartitionImage, TopicImage
+from tidemill.broker.quorum.leadership import RECOVERING
 from tidemill.broker.replication.replica import Replica
 
 if TYPE_CHECKING:
@@ -24,16 +29,22 @@ ALWAYS: Final = -1
 PROMISES_NOTHING: Final = -2
 """The age of what an answer says that has to be as new as nothing else."""
 
+UNKNOWN_ERA: Final = -1
+"""That of what was said in an epoch that nobody knows, of a partition that has lost records."""
+
 Partition = tuple[uuid.UUID, int]
 
 
 class Insight:
     """Grows with every image that any node takes in."""
 
-    def __init__(self, *, alone: bool) -> None:
+    def __init__(self, *, alone: bool, may_lose: bool = False) -> None:
+        """Where nobody has said that records may be lost no election begins an era, whatever it says of itself."""
         self._alone = alone
+        self._may_lose = may_lose
         self._epochs: dict[Partition, int] = {}
         self._group_epochs: dict[int, int] = {}
+        self._losses: dict[Partition, list[int]] = {}  # epochs that began with an election that may lose records
         self._newest = ClusterImage()
 
     def watch(self, node: "SimulatedNode") -> None:
@@ -54,10 +65,42 @@ class Insight:
             for each in topic.partitions:
                 key = (topic.topic_id, each.partition)
                 self._epochs[key] = max(self._epochs.get(key, 0), each.leader_epoch)
+                if self._may_lose and each.leader_recovery_state == RECOVERING and each.leader >= 0:
+                    self._note_loss(key, each.leader_epoch)
                 if topic.name == OFFSETS_TOPIC:
                     self._group_epochs[each.partition] = self._epochs[key]
 
+    def _note_loss(self, key: Partition, epoch: int) -> None:
+        losses = self._losses.setdefault(key, [])
+        if epoch not in losses:
+            losses.append(epoch)
+            losses.sort()
+
+    # -- eras
+
+    def era(self, topic_id: uuid.UUID, partition: int, epoch: int) -> int:
+        """That of a partition to which a leader epoch belongs."""
+        losses = self._losses.get((topic_id, partition))
+        if losses is None:
+            return 0
+        return bisect_right(losses, epoch) if epoch >= 0 else UNKNOWN_ERA
+
+    @property
+    def losses(self) -> int:
+        """How often records may have been lost."""
+        return sum(map(len, self._losses.values()))
+
     # -- as new as anything that anybody knows
+
+    def partition(self, name: str, partition: int) -> PartitionImage | None:
+        """How one stands, if there is a topic of that name."""
+        topic = self._newest.topics.get(name)
+        return None if topic is None else topic.partitions[partition]
+
+    @property
+    def newest(self) -> ClusterImage:
+        """All the decisions; whoever had them may be gone."""
+        return self._newest
 
     def offset(self) -> int:
         """The end of the decisions."""
@@ -98,6 +141,11 @@ class Insight:
         image = self._newest if node is None or node.inside is None else node.inside.controller.image
         topic = image.topics.get(name)
         return topic is not None and topic.topic_id == topic_id
+
+    def epoch_known_to(self, node: "SimulatedNode", topic_id: uuid.UUID, partition: int) -> int:
+        """The leader epoch that a node knows of; -1 for none."""
+        topic = None if node.inside is None else node.inside.controller.image.topic_by_id(topic_id)
+        return -1 if self._alone or topic is None else topic.partitions[partition].leader_epoch
 
     def led_epoch(self, node: "SimulatedNode", topic_id: uuid.UUID, partition: int) -> int:
         """In which a node leads a partition; -1 if it does not, or cannot be asked."""

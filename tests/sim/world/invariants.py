@@ -8,7 +8,7 @@ has promised binds those that have heard of the leader epoch, or of the decision
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tests.sim.world.events import (
     Acknowledged,
@@ -40,6 +40,17 @@ Begun = Callable[[uuid.UUID, int], int]
 
 def nothing_is_deleted(_topic_id: uuid.UUID, _partition: int) -> int:
     """`Begun` where nobody deletes records."""
+    return 0
+
+
+EPOCH_MAX = 2**31 - 1
+
+Era = Callable[[uuid.UUID, int, int], int]
+"""That of a partition to which a leader epoch belongs: what was promised in one binds nobody in another."""
+
+
+def one_era(_topic_id: uuid.UUID, _partition: int, _epoch: int) -> int:
+    """`Era` where no election may lose records."""
     return 0
 
 
@@ -76,14 +87,28 @@ class PowerCuts:
         return event.at <= self._last
 
 
+class InEra(NamedTuple):
+    """A partition in one of its eras."""
+
+    topic_id: uuid.UUID
+    partition: int
+    era: int
+
+
+def in_era(event: Acknowledged | Fetched | OutOfRange, epoch: int, era: Era) -> InEra:
+    """The partition that an event is about, in the era of an epoch."""
+    return InEra(event.topic_id, event.partition, era(event.topic_id, event.partition, epoch))
+
+
 class NothingAcknowledgedIsLost:
     """The high watermark never falls below what was acknowledged or read, and the record is there, unless deleted."""
 
-    def __init__(self, *, page_cache: bool, begun: Begun = nothing_is_deleted) -> None:
+    def __init__(self, *, page_cache: bool, begun: Begun = nothing_is_deleted, era: Era = one_era) -> None:
         self._begun = begun
+        self._era = era
         self._power_cuts = PowerCuts(page_cache=page_cache)
-        self._values: dict[Partition, dict[int, bytes]] = {}
-        self._ends: dict[Partition, list[tuple[float, int, int]]] = {}  # since when, end, and for whom
+        self._values: dict[InEra, dict[int, bytes]] = {}
+        self._ends: dict[InEra, list[tuple[float, int, int]]] = {}  # since when, end, and for whom
 
     def after(self, event: Event) -> None:
         if self._power_cuts.ends(event):
@@ -93,7 +118,7 @@ class NothingAcknowledgedIsLost:
             return
         match event:
             case Acknowledged():
-                self._values.setdefault((event.topic_id, event.partition), {})[event.offset] = event.value
+                self._values.setdefault(in_era(event, event.made_in, self._era), {})[event.offset] = event.value
                 self._raise_end(event, event.offset + 1, event.epoch)
             case Refused(request="fetch", why="CORRUPT_MESSAGE"):
                 raise Violation("what is stored cannot be read")
@@ -108,17 +133,17 @@ class NothingAcknowledgedIsLost:
                     )
 
     def _raise_end(self, event: Acknowledged | Fetched, end: int, epoch: int) -> None:
-        ends = self._ends.setdefault((event.topic_id, event.partition), [])
+        ends = self._ends.setdefault(in_era(event, event.made_in, self._era), [])
         if not ends or end > ends[-1][1]:
             ends.append((event.at, end, epoch))
 
     def _promised(self, event: Fetched | OutOfRange) -> int:
         """Below that everything has to be there for whoever leads in that epoch."""
-        ends = self._ends.get((event.topic_id, event.partition), ())
+        ends = self._ends.get(in_era(event, event.epoch, self._era), ())
         return max((end for at, end, epoch in ends if at <= event.asked_at and epoch <= event.epoch), default=0)
 
     def _look(self, event: Fetched) -> None:
-        key = (event.topic_id, event.partition)
+        key = in_era(event, event.made_in, self._era)
         if event.high_watermark < (promised := self._promised(event)):
             raise Violation(f"the high watermark is {event.high_watermark} and was {promised}: records are lost")
         if not event.records:
@@ -127,48 +152,55 @@ class NothingAcknowledgedIsLost:
         for offset in range(event.offset, event.records[-1][0]):
             if offset not in found:
                 raise Violation(f"offset {offset} is missing between others")
-        for offset, value in self._values.get(key, {}).items():
+        for offset, value in self._values.get(key, {}).items() if key.era >= 0 else ():
             if offset in found and found[offset] != value:
                 raise Violation(f"offset {offset} was acknowledged for {value!r} and is {found[offset]!r}")
 
 
 class SameOffsetSameBytes:
-    """A record keeps its place; where a power cut may take records, in one leader epoch only."""
+    """A record keeps its place; where a power cut or an election may take records, in one leader epoch and one era."""
 
-    def __init__(self, *, page_cache: bool) -> None:
+    def __init__(self, *, page_cache: bool, era: Era = one_era) -> None:
         self._page_cache = page_cache
+        self._era = era
         self._seen: dict[tuple[uuid.UUID, int, int, int], bytes] = {}
+        self._seen_in_era: dict[tuple[InEra, int], bytes] = {}
 
     def after(self, event: Event) -> None:
         if not isinstance(event, Fetched):
             return
+        place = in_era(event, event.made_in, self._era)
         for offset, epoch, value in event.records:
-            key = (event.topic_id, event.partition, offset, epoch if self._page_cache else 0)
-            first = self._seen.setdefault(key, value)
-            if first != value:
-                raise Violation(f"offset {offset} of leader epoch {epoch} was {first!r} and is {value!r}")
+            firsts = [self._seen.setdefault((event.topic_id, event.partition, offset, epoch), value)]
+            if not self._page_cache and place.era >= 0:
+                firsts.append(self._seen_in_era.setdefault((place, offset), value))
+            for first in firsts:
+                if first != value:
+                    raise Violation(f"offset {offset} of leader epoch {epoch} was {first!r} and is {value!r}")
 
 
 class StoredOnce:
     """What an idempotent producer sent again is there once.
 
     Where a power cut may take what was read already, a record that is sent again may lie elsewhere afterwards; so may
-    one whose first copy was deleted, for nobody remembers what it was then.
+    one whose first copy was deleted, for nobody remembers what it was then, or was lost by an election.
     """
 
-    def __init__(self, *, page_cache: bool, begun: Begun = nothing_is_deleted) -> None:
+    def __init__(self, *, page_cache: bool, begun: Begun = nothing_is_deleted, era: Era = one_era) -> None:
         self._begun = begun
+        self._era = era
         self._power_cuts = PowerCuts(page_cache=page_cache)
-        self._once: dict[tuple[uuid.UUID, int, bytes], int] = {}
+        self._once: dict[tuple[InEra, bytes], int] = {}
 
     def after(self, event: Event) -> None:
         if self._power_cuts.ends(event):
             self._once.clear()
         if not isinstance(event, Fetched) or self._power_cuts.ended(event):
             return
-        for offset, _, value in event.records:
+        place = in_era(event, event.made_in, self._era)
+        for offset, _, value in event.records if place.era >= 0 else ():
             if value.startswith(b"once-"):
-                key = (event.topic_id, event.partition, value)
+                key = (place, value)
                 first = self._once.setdefault(key, offset)
                 if first < offset and first < self._begun(event.topic_id, event.partition):
                     first = self._once[key] = offset
@@ -196,16 +228,20 @@ class NothingIsMissed:
     """Whoever sends what was refused for a passing reason again, and what is behind it, is not told of a gap (KIP-98).
 
     Clients take that for a loss: librdkafka goes on in a new epoch, where what it has in doubt is stored a second time.
+    Where an election has lost records there is a gap indeed.
     """
 
-    def __init__(self, *, page_cache: bool) -> None:
+    def __init__(self, *, page_cache: bool, era: Era = one_era) -> None:
         self._page_cache = page_cache
+        self._era = era
         self._lost = False
 
     def after(self, event: Event) -> None:
         if isinstance(event, Ended) and event.how == "power cut":
             self._lost = self._page_cache
-        if isinstance(event, OutOfOrder) and not self._lost:
+        if not isinstance(event, OutOfOrder) or self._lost:
+            return
+        if not self._era(event.topic_id, event.partition, EPOCH_MAX):
             raise Violation(f"{event.place} has left out nothing of partition {event.partition}")
 
 
@@ -348,15 +384,17 @@ class MetadataEqualsReplay:
             raise Violation(f"the metadata log does not lead to the image at offset {event.offset}")
 
 
-def all_invariants(*, page_cache: bool, alone: bool, begun: Begun = nothing_is_deleted) -> list[Invariant]:
+def all_invariants(
+    *, page_cache: bool, alone: bool, begun: Begun = nothing_is_deleted, era: Era = one_era
+) -> list[Invariant]:
     """Every rule, for nodes that acknowledge from the page cache or not, and for one without others."""
     return [
-        NothingAcknowledgedIsLost(page_cache=page_cache, begun=begun),
-        SameOffsetSameBytes(page_cache=page_cache),
-        StoredOnce(page_cache=page_cache, begun=begun),
+        NothingAcknowledgedIsLost(page_cache=page_cache, begun=begun, era=era),
+        SameOffsetSameBytes(page_cache=page_cache, era=era),
+        StoredOnce(page_cache=page_cache, begun=begun, era=era),
         DeletedStaysDeleted(),
         InOrder(),
-        NothingIsMissed(page_cache=page_cache),
+        NothingIsMissed(page_cache=page_cache, era=era),
         Generations(),
         OffsetsAreKept(page_cache=page_cache),
         TopicsAreKept(alone=alone),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.world.clients import PARTITIONS, TOPICS, Client
 from tests.sim.world.events import Operated
+from tests.sim.world.losses import may_lose
 from tests.sim.world.topology import CLUSTER_ID, CONTROLLER_PORT, REPLICAS_MAX, directory_of, name_of
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
@@ -24,7 +25,7 @@ from tidemill.core.wire.messages.describe_quorum import (
     PartitionData,
     TopicData,
 )
-from tidemill.core.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from tidemill.core.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from tidemill.core.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Operator(Client):
     async def step(self) -> None:
         await self.pause(self._rest_s)
         acts = [self._move, self._move, self._give_back, self._elect]
+        if may_lose(self.world.plan.nodes, self.world.plan.seed):
+            acts += [self._elect_anybody] * len(acts)
         await self.rng.choice(acts + [self._change_voters] * 3 * self.world.has_dynamic_voters)()
 
     async def _move(self) -> None:
@@ -66,6 +69,14 @@ class Operator(Client):
         answer = await self.ask(ApiKey.ELECT_LEADERS, request, ElectLeadersResponse)
         if answer is not None:
             self._came_to("elect", "the preferred", answer.error_code)
+
+    async def _elect_anybody(self) -> None:
+        """Where nobody leads, whoever is there, whatever it lacks."""
+        topics = tuple(TopicPartitions(topic=name, partitions=tuple(range(PARTITIONS))) for name in TOPICS)
+        request = ElectLeadersRequest(election_type=1, topic_partitions=topics, timeout_ms=3000)
+        answer = await self.ask(ApiKey.ELECT_LEADERS, request, ElectLeadersResponse)
+        if answer is not None:
+            self._came_to("elect", "anybody", answer.error_code)
 
     def _came_to(self, request: str, about: str, code: int) -> None:
         if code:

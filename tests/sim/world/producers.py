@@ -85,18 +85,22 @@ class Producer(Client):
         """The error code of one batch; None if there is no answer."""
         led = await self.leader_of(topic_id, partition)
         request = _request(topic_id, partition, batch)
+        epoch = self.world.epoch_known_to(led.node_id, topic_id, partition)
         answer = await self.ask(ApiKey.PRODUCE, request, ProduceResponse, node_id=led.node_id)
-        return None if answer is None else self.heard(answer, topic_id, partition, value, once=once)
+        return None if answer is None else self.heard(answer, topic_id, partition, epoch, value, once=once)
 
-    def heard(self, answer: ProduceResponse, topic_id: uuid.UUID, partition: int, value: bytes, *, once: bool) -> int:
-        """Say what came of one batch; its error code."""
+    def heard(
+        self, answer: ProduceResponse, topic_id: uuid.UUID, partition: int, asked_in: int, value: bytes, *, once: bool
+    ) -> int:
+        """Say what came of one batch, which was sent when the broker knew of that epoch; its error code."""
         found = answer.responses[0].partition_responses[0]
         if found.error_code:
             self.refused("produce", found.error_code)
             self.wrong(topic_id, partition, found.error_code)
         elif found.base_offset >= 0:
             stored, epoch = value.rstrip(b"."), self.world.newest_epoch(topic_id, partition)
-            self.tell(Acknowledged(self.now, self.name, topic_id, partition, found.base_offset, stored, once, epoch))
+            told = (topic_id, partition, found.base_offset, stored, once, epoch, asked_in)
+            self.tell(Acknowledged(self.now, self.name, *told))
         return int(found.error_code)
 
 
@@ -210,8 +214,11 @@ class PipelinedProducer(IdempotentProducer):
                 door = await self.listened_to(led.node_id)
                 asked_at = self.now
                 for batch in batches:
+                    epoch = self.world.epoch_known_to(led.node_id, topic_id, partition)
                     due = door.connection.send(ApiKey.PRODUCE, _request(topic_id, partition, batch.data))
-                    heard.append(listening.create_task(self._hear(due, led.node_id, topic_id, partition, batch.value)))
+                    heard.append(
+                        listening.create_task(self._hear(due, led.node_id, (topic_id, partition, epoch), batch.value))
+                    )
                     if self.rng.random() < 0.3:  # what refuses the one may be over before the next
                         await self.pause(1)
             except (OSError, KafkaError) as error:
@@ -228,7 +235,7 @@ class PipelinedProducer(IdempotentProducer):
         return codes + [None] * (len(batches) - len(codes))
 
     async def _hear(
-        self, due: "asyncio.Future[Message]", node_id: int, topic_id: uuid.UUID, partition: int, value: bytes
+        self, due: "asyncio.Future[Message]", node_id: int, about: tuple[uuid.UUID, int, int], value: bytes
     ) -> tuple[int, int] | None:
         """The code of an answer and how long to wait for it, told when it comes: a promise made before a power cut."""
         try:
@@ -237,4 +244,4 @@ class PipelinedProducer(IdempotentProducer):
             self.lost(ApiKey.PRODUCE, node_id, error)
             return None
         assert isinstance(answer, ProduceResponse)
-        return self.heard(answer, topic_id, partition, value, once=True), answer.throttle_time_ms
+        return self.heard(answer, *about, value, once=True), answer.throttle_time_ms

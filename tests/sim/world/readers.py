@@ -95,6 +95,7 @@ class Reader(Client):
             tuple(records),
             self.world.newest_epoch(topic_id, partition),
             found.log_start_offset,
+            led.epoch,
         )
         self.tell(event)
         self._ends[topic_id, partition] = found.high_watermark

@@ -27,6 +27,7 @@ from tests.sim.world.faults import Faults
 from tests.sim.world.inside import DecisionsStay, Nodes, inside_rules
 from tests.sim.world.insight import Insight
 from tests.sim.world.invariants import Violation, all_invariants
+from tests.sim.world.losses import Losses, may_lose, topics_allow_it
 from tests.sim.world.members import Member
 from tests.sim.world.node import SimulatedNode
 from tests.sim.world.operators import Operator
@@ -47,9 +48,12 @@ from tidemill.broker.log import flusher, partition_folders
 from tidemill.broker.node import Broker
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
+from tidemill.core.wire.messages.create_topics import CreatableTopicConfig
 
 SETTLED_WITHIN_S = 300
 """So long a world that was made whole may take until everything is answered."""
+
+LOSING = CreatableTopicConfig(name="unclean.leader.election.enable", value="true")
 
 DETAILED = ("cut", "clock", "flipped_bit")
 """Faults whose names go on with what they were done to."""
@@ -72,11 +76,12 @@ class World:
         self.counts: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.lived_s = 0.0
-        self.insight = Insight(alone=plan.nodes == 1)
+        self.insight = Insight(alone=plan.nodes == 1, may_lose=may_lose(plan.nodes, seed))
         self.page_cache = self.rng.random() < 0.25 and plan.nodes == 1
         self.beginnings = Beginnings()
-        begun = self.beginnings.of
-        self.invariants = all_invariants(page_cache=self.page_cache, alone=plan.nodes == 1, begun=begun)
+        self.topic_settings = (LOSING,) if topics_allow_it(plan.nodes, seed) else ()
+        begun, era = self.beginnings.of, self.insight.era
+        self.invariants = all_invariants(page_cache=self.page_cache, alone=plan.nodes == 1, begun=begun, era=era)
         self._number = 0
         self._failed: asyncio.Future[None] | None = None
         self._repeats = random.Random(f"{seed} repeats").choice((0.0, 0.0, 0.1))
@@ -92,6 +97,7 @@ class World:
         if plan.nodes > 1:
             self.settings.update(snapshot_settings(seed))
         self.elections = Elections.of(self)
+        self.losses = Losses.of(self)
         policy = "os" if self.page_cache else "group"
         self.nodes = [
             SimulatedNode(
@@ -111,7 +117,7 @@ class World:
                 node.format(self.shape.first_voters)
         self.decisions = DecisionsStay()
         if plan.nodes > 1:
-            self.invariants += inside_rules(Nodes(self.nodes, self.insight), self.decisions, begun)
+            self.invariants += inside_rules(Nodes(self.nodes, self.insight), self.decisions, begun, era)
         clients: list[Client] = [
             Admin(self, "admin"),
             Producer(self, "producer"),
@@ -166,6 +172,10 @@ class World:
     def knows(self, node_id: int | None, name: str, topic_id: uuid.UUID) -> bool:
         """Whether the topic of that name is this one, for one node, or for whoever knows most."""
         return self.insight.knows(None if node_id is None else self.nodes[node_id - 1], name, topic_id)
+
+    def epoch_known_to(self, node_id: int, topic_id: uuid.UUID, partition: int) -> int:
+        """In which anybody leads a partition as far as one node knows, -1 if it knows of none."""
+        return self.insight.epoch_known_to(self.nodes[node_id - 1], topic_id, partition)
 
     def led_epoch(self, node_id: int, topic_id: uuid.UUID, partition: int) -> int:
         """In which one node leads a partition, -1 if it does not."""
@@ -273,8 +283,7 @@ class World:
             if len(self.nodes) > 1:
                 beside = Faults(self, random.Random(f"{self.plan.seed} beside"))
                 running.append(asyncio.ensure_future(beside.run_beside()))
-            if self.elections is not None:
-                running.append(asyncio.ensure_future(self.elections.run()))
+            running += [asyncio.ensure_future(each.run()) for each in (self.elections, self.losses) if each is not None]
         try:
             await asyncio.sleep(self.plan.seconds)
             self.enough = True
