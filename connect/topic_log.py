@@ -125,27 +125,34 @@ def copies(wanted: int, brokers: int, *, at_most: bool) -> int:
     return min(wanted, brokers) if at_most and brokers > 0 else wanted
 
 
-def ensure_topic(client: Settings, spec: TopicSpec, *, timeout_s: float) -> None:
-    """Create the topic unless it is there; blocking. Refuses a config topic of several partitions, and what forgets.
+def ensure_topics(client: Settings, *specs: TopicSpec, timeout_s: float) -> None:
+    """Create those that are missing, once all others were found to be as they must be; blocking.
 
-    Raises TopicLogError, also for a cluster that does not answer and for settings no client can use.
+    Refuses a config topic of several partitions, and what forgets. Raises TopicLogError, also for a cluster that does
+    not answer and for settings no client can use.
     """
-    _refuse_forgetting(spec.name, spec.config.get(POLICY, COMPACT))
+    for spec in specs:
+        _refuse_forgetting(spec.name, spec.config.get(POLICY, COMPACT))
     admin = admin_client(client)
     try:
         metadata = admin.list_topics(timeout=timeout_s)
     except KafkaException as error:
-        raise TopicLogError(f"cannot ask the Kafka cluster for topic {spec.name!r}: {_reason(error)}") from error
-    topic = metadata.topics.get(spec.name)
-    if topic is None or topic.error is not None:
-        _create_topic(admin, spec, len(metadata.brokers), timeout_s)
-    elif spec.partitions == 1 and len(topic.partitions) != 1:
-        raise TopicLogError(
-            f"topic {spec.name!r} has {len(topic.partitions)} partitions but must have 1: name another topic, "
-            f"or delete this one and let the worker create it"
-        )
-    else:
+        names = ", ".join(repr(spec.name) for spec in specs)
+        raise TopicLogError(f"cannot ask the Kafka cluster for topics {names}: {_reason(error)}") from error
+    missing = []
+    for spec in specs:
+        topic = metadata.topics.get(spec.name)
+        if topic is None or topic.error is not None:
+            missing.append(spec)
+            continue
+        if spec.partitions == 1 and len(topic.partitions) != 1:
+            raise TopicLogError(
+                f"topic {spec.name!r} has {len(topic.partitions)} partitions but must have 1: name another topic, "
+                f"or delete this one and let the worker create it"
+            )
         _refuse_forgetting(spec.name, _cleanup_policy(admin, spec.name, timeout_s))
+    for spec in missing:
+        _create_topic(admin, spec, len(metadata.brokers), timeout_s)
 
 
 def _refuse_forgetting(topic: str, policy: str) -> None:

@@ -38,7 +38,7 @@ from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.remote.process_ties import end_marked
 from tidemill.connect.rest import Asgi, Parts, create_app
 from tidemill.connect.serving import serving
-from tidemill.connect.topic_log import TopicLogError, admin_client, ensure_topic
+from tidemill.connect.topic_log import TopicLogError, admin_client, ensure_topics
 from tidemill.connect.validation import Surroundings as ValidationSurroundings
 from tidemill.connect.validation import Validator
 from tidemill.core.client.cluster import ClusterClient
@@ -325,9 +325,8 @@ async def _wait_for_cluster(config: WorkerConfig, clock: Clock) -> str:
 
 
 async def _ensure_topics(config: WorkerConfig) -> None:
-    timeout_s = config.request_timeout_ms / 1000
-    for spec in (config.config_topic, config.offset_topic, config.status_topic):
-        try:
-            await asyncio.to_thread(ensure_topic, config.client, spec, timeout_s=timeout_s)
-        except TopicLogError as error:
-            raise StartRefused(str(error)) from error
+    specs = (config.config_topic, config.offset_topic, config.status_topic)
+    try:
+        await asyncio.to_thread(ensure_topics, config.client, *specs, timeout_s=config.request_timeout_ms / 1000)
+    except TopicLogError as error:
+        raise StartRefused(str(error)) from error

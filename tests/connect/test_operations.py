@@ -20,7 +20,7 @@ from tidemill.connect.herder.service import Herder, Surroundings
 from tidemill.connect.loader import Plugins
 from tidemill.connect.operations import Operations, RestError
 from tidemill.connect.stores import State, TargetState
-from tidemill.connect.topic_log import ensure_topic
+from tidemill.connect.topic_log import ensure_topics
 from tidemill.connect.validation import Surroundings as ValidationSurroundings
 from tidemill.connect.validation import Validator
 from tidemill.connect.worker import group_settings
@@ -88,8 +88,8 @@ def open_bench(worker_settings: Settings) -> Callable[..., Any]:
     async def open_it(more: dict[str, str] | None = None) -> AsyncIterator[Bench]:
         settings = worker_settings(more)
         config = parse_worker(settings)
-        for topic in (config.config_topic, config.offset_topic, config.status_topic):
-            await asyncio.to_thread(ensure_topic, config.client, topic, timeout_s=20)
+        topics = (config.config_topic, config.offset_topic, config.status_topic)
+        await asyncio.to_thread(ensure_topics, config.client, *topics, timeout_s=20)
         host = ScriptedHost()
         around = Surroundings(
             config=config,

@@ -21,7 +21,7 @@ from tidemill.connect.topic_log import (
     TopicLogError,
     TopicSpec,
     copies,
-    ensure_topic,
+    ensure_topics,
 )
 
 pytestmark = pytest.mark.integration
@@ -47,7 +47,7 @@ def follow(
 def topic(bootstrap: str, unique: Make) -> str:
     """A topic of three partitions."""
     name = unique("log")
-    ensure_topic(client(bootstrap), spec(name, partitions=3), timeout_s=20)
+    ensure_topics(client(bootstrap), spec(name, partitions=3), timeout_s=20)
     return name
 
 
@@ -55,8 +55,8 @@ def test_a_missing_topic_is_created_compacted(bootstrap: str, unique: Make) -> N
     name = unique("log")
     # More copies than the cluster has brokers, by default: it gets what there is.
     wanted = spec(name, partitions=2, copies=3, at_most=True, **{"segment.bytes": "1048576"})
-    ensure_topic(client(bootstrap), wanted, timeout_s=20)
-    ensure_topic(client(bootstrap), spec(name, partitions=5), timeout_s=20)  # there already: left alone
+    ensure_topics(client(bootstrap), wanted, timeout_s=20)
+    ensure_topics(client(bootstrap), spec(name, partitions=5), timeout_s=20)  # there already: left alone
     admin = AdminClient(client(bootstrap))
     assert len(admin.list_topics(name, timeout=20).topics[name].partitions) == 2
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
@@ -68,7 +68,7 @@ def test_a_missing_topic_is_created_compacted(bootstrap: str, unique: Make) -> N
 def test_a_number_of_copies_that_was_asked_for_is_kept_to(bootstrap: str, unique: Make) -> None:
     name = unique("log")
     with pytest.raises(TopicLogError, match=r"has \d broker\(s\): lower its replication.factor, or leave it out"):
-        ensure_topic(client(bootstrap), spec(name, copies=9), timeout_s=20)
+        ensure_topics(client(bootstrap), spec(name, copies=9), timeout_s=20)
     assert name not in AdminClient(client(bootstrap)).list_topics(timeout=20).topics
 
 
@@ -87,31 +87,31 @@ UNUSABLE = [{"security.protocol": "SASL_SSL"}, {"no.such.setting": "1"}, {"socke
 async def test_settings_no_client_can_use_are_said(settings: dict[str, str]) -> None:
     bad = {"bootstrap.servers": "127.0.0.1:1", **settings}
     with pytest.raises(TopicLogError, match="client settings cannot be used"):
-        ensure_topic(bad, spec("t"), timeout_s=1)
+        ensure_topics(bad, spec("t"), timeout_s=1)
     with pytest.raises(TopicLogError, match="client settings cannot be used"):
         async with TopicLog("t", bad, print, start_timeout_s=5, append_timeout_s=1):
             pass
 
 
 def test_a_cluster_that_is_not_there_is_said() -> None:
-    with pytest.raises(TopicLogError, match="cannot ask the Kafka cluster for topic 't'"):
-        ensure_topic(client("127.0.0.1:1"), spec("t"), timeout_s=0.5)
+    with pytest.raises(TopicLogError, match="cannot ask the Kafka cluster for topics 't'"):
+        ensure_topics(client("127.0.0.1:1"), spec("t"), timeout_s=0.5)
 
 
 def test_the_config_topic_must_have_one_partition(bootstrap: str, topic: str) -> None:
     with pytest.raises(TopicLogError, match="has 3 partitions but must have 1"):
-        ensure_topic(client(bootstrap), spec(topic, partitions=1), timeout_s=20)
+        ensure_topics(client(bootstrap), spec(topic, partitions=1), timeout_s=20)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_topic_that_forgets_is_refused(bootstrap: str, unique: Make, policy: str) -> None:
     name, admin = unique("log"), AdminClient(client(bootstrap))
     with pytest.raises(TopicLogError, match=r"must have cleanup\.policy=compact"):
-        ensure_topic(client(bootstrap), spec(name, **{"cleanup.policy": policy}), timeout_s=20)
+        ensure_topics(client(bootstrap), spec(name, **{"cleanup.policy": policy}), timeout_s=20)
     assert name not in admin.list_topics(timeout=20).topics
     admin.create_topics([NewTopic(name, num_partitions=1, config={"cleanup.policy": policy})])[name].result(20)
     with pytest.raises(TopicLogError, match=rf"has cleanup\.policy={policy} but must have cleanup\.policy=compact"):
-        ensure_topic(client(bootstrap), spec(name), timeout_s=20)
+        ensure_topics(client(bootstrap), spec(name), timeout_s=20)
 
 
 async def test_everything_is_there_when_it_opens(bootstrap: str, topic: str) -> None:
@@ -164,7 +164,7 @@ async def test_a_record_too_large_for_the_client_keeps_nothing_else_out(bootstra
 
 async def test_a_batch_too_large_for_the_topic_gets_in_record_by_record(bootstrap: str, unique: Make) -> None:
     name = unique("log")
-    await asyncio.to_thread(ensure_topic, client(bootstrap), spec(name, **{"max.message.bytes": "2000"}), timeout_s=20)
+    await asyncio.to_thread(ensure_topics, client(bootstrap), spec(name, **{"max.message.bytes": "2000"}), timeout_s=20)
     seen: list[LogRecord] = []
     async with follow(bootstrap, name, seen.extend) as log:
         records = [(f"k{number}".encode(), b"x" * 500) for number in range(20)]
@@ -278,7 +278,7 @@ async def test_a_broker_that_dies_is_waited_for(tmp_path: Path, unique: Make) ->
     broker = services.broker("b", tmp_path / "data", log=tmp_path / "broker.log").start()
     try:
         address, topic = broker.facts["address"], unique("log")
-        await asyncio.to_thread(ensure_topic, client(address), spec(topic), timeout_s=20)
+        await asyncio.to_thread(ensure_topics, client(address), spec(topic), timeout_s=20)
         seen: list[LogRecord] = []
         async with follow(address, topic, seen.extend, append_timeout_s=2) as log:
             await log.append([(b"k1", b"v")])

@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tidemill import services
 from tidemill.connect.config import parse_worker
@@ -100,6 +102,19 @@ async def test_a_config_topic_of_several_partitions_is_refused(worker_settings: 
     with pytest.raises(StartRefused, match="has 3 partitions but must have 1"):
         async with open_worker(parse_worker(settings)):
             pass
+
+
+async def test_a_worker_that_is_refused_for_one_topic_has_not_made_the_others(worker_settings: Settings) -> None:
+    settings = worker_settings()
+    names = [settings[f"{role}.storage.topic"] for role in ("config", "offset", "status")]
+    admin = AdminClient({"bootstrap.servers": settings["bootstrap.servers"]})
+    forgets = NewTopic(names[2], num_partitions=2, config={"cleanup.policy": "delete"})
+    admin.create_topics([forgets])[names[2]].result(20)
+    with pytest.raises(StartRefused, match=r"has cleanup\.policy=delete"):
+        async with open_worker(parse_worker(settings)):
+            pass
+    there = admin.list_topics(timeout=20).topics
+    assert [name for name in names if name in there] == [names[2]]
 
 
 async def test_an_ipv6_address(worker_settings: Settings) -> None:

@@ -46,7 +46,7 @@ from tidemill.connect.stores import (
     encode_offset_key,
 )
 from tidemill.connect.task_spec import TaskExited, TaskFailed, TaskId, TaskStarted
-from tidemill.connect.topic_log import TopicLogError, ensure_topic
+from tidemill.connect.topic_log import TopicLogError, ensure_topics
 from tidemill.connect.worker import group_settings
 from tidemill.core.runtime.clock import ManualClock
 
@@ -108,8 +108,8 @@ def open_bench(worker_settings: Settings) -> Callable[..., Any]:
     @asynccontextmanager
     async def open_it(settings: dict[str, str] | None = None, worker_id: str = "w:1") -> AsyncIterator[Bench]:
         config = parse_worker(settings or worker_settings())
-        for topic in (config.config_topic, config.offset_topic, config.status_topic):
-            await asyncio.to_thread(ensure_topic, config.client, topic, timeout_s=20)
+        topics = (config.config_topic, config.offset_topic, config.status_topic)
+        await asyncio.to_thread(ensure_topics, config.client, *topics, timeout_s=20)
         host, clock = ScriptedHost(), ManualClock()
         alarms: dict[str, tuple[int, Callable[[], None]]] = {}
         levels: list[tuple[str, str]] = []

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tidemill.connect.herder import sink_offsets
 from tidemill.connect.herder.sink_offsets import BadSinkOffset, GroupFailed, parse_entry
-from tidemill.connect.topic_log import TopicSpec, ensure_topic
+from tidemill.connect.topic_log import TopicSpec, ensure_topics
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_entries_that_make_no_sense(partition: Any, offset: Any, text: str) -> N
 @pytest.mark.integration
 def test_a_group_is_moved_and_reset(bootstrap: str, unique: Callable[[str], str]) -> None:
     client, group, topic = {"bootstrap.servers": bootstrap}, unique("group"), unique("topic")
-    ensure_topic(client, TopicSpec(name=topic, partitions=3, replication_factor=1, config={}), timeout_s=20)
+    ensure_topics(client, TopicSpec(name=topic, partitions=3, replication_factor=1, config={}), timeout_s=20)
 
     def stored() -> list[tuple[int, int]]:
         return [(each.partition, each.offset) for each in sink_offsets.committed(client, group, 20)]
@@ -67,7 +67,7 @@ def test_a_group_is_moved_and_reset(bootstrap: str, unique: Callable[[str], str]
 def test_to_reset_one_partition_touches_no_other(bootstrap: str, unique: Callable[[str], str]) -> None:
     """What stands beside a position, and no request could put back, is still there."""
     client, group, topic = {"bootstrap.servers": bootstrap}, unique("group"), unique("topic")
-    ensure_topic(client, TopicSpec(name=topic, partitions=2, replication_factor=1, config={}), timeout_s=20)
+    ensure_topics(client, TopicSpec(name=topic, partitions=2, replication_factor=1, config={}), timeout_s=20)
     consumer = Consumer({**client, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, 5, "mine"), TopicPartition(topic, 1, 6)], asynchronous=False)
     consumer.close()
