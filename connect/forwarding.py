@@ -9,7 +9,7 @@ asked for anything, by any client, and says what the worker that decides would h
 - While the group is between two leaders, or a connector between two workers, a request waits for what comes next
   instead of being refused; so it does where the leader that everybody still names cannot be reached. Whoever asked sees
   a slow answer. Only when nobody was found within `SETTLE_S` it is Kafka's 409, or 500 for an address that nobody
-  answers at.
+  answers at, or because this worker's group is out of its reach, as when the Kafka cluster is away.
 - What became of a request whose connection broke is not known. Where to do it twice is to do it once (PUT, PATCH,
   DELETE) it is sent once more, so that a leader which is stopped costs nobody an error. Else the answer says so (500,
   in Kafka's words, with what to do).
@@ -115,6 +115,7 @@ OF_THE_CONNECTION: Final = frozenset(
 AS_IT_IS: Final = "/%:@!$&'()*+,;=~"
 """What a path that is encoded already may hold beside letters, digits and `-._`."""
 
+GROUP_AWAY: Final = "Request timed out: {trouble}. Nothing was changed."
 NOT_REACHED: Final = (
     "IO Error trying to forward REST request: {reason}. The worker at {url} decides this request: see whether it runs, "
     "and whether its rest.advertised.host.name and rest.advertised.port are an address that this worker can reach."
@@ -165,6 +166,7 @@ class Forwarding:
         app: Asgi,
         *,
         group: Membership,
+        trouble: Callable[[], str],
         exists: Callable[[str, int | None], bool],
         reads: Reads,
         peers: PeerClient,
@@ -172,6 +174,7 @@ class Forwarding:
     ) -> None:
         self._app = app
         self._group = group
+        self._trouble = trouble  # what keeps this worker from its group; empty if nothing does
         self._exists = exists
         self._reads = reads
         self._peers = peers
@@ -205,7 +208,7 @@ class Forwarding:
                 case Here():
                     if await self._serve(asked):
                         return
-                    refusal = _Refusal(409, NO_LEADER)
+                    refusal = self._nobody(NO_LEADER)
                 case Elsewhere(url=url, hop=hop):
                     left_s = REQUEST_TIMEOUT_S - (self._clock.monotonic() - began)
                     passed_on = await self._pass_on(asked, url, hop, left_s)
@@ -213,7 +216,7 @@ class Forwarding:
                         return
                     refusal = passed_on
                 case Unsettled(message=message):
-                    refusal = _Refusal(409, message)
+                    refusal = self._nobody(message)
             now = self._clock.monotonic()
             looks_since = now if refusal.looks_anew else looks_since
             is_over = refusal.is_final or now - looks_since >= settle_s
@@ -227,6 +230,11 @@ class Forwarding:
                 await asyncio.sleep(refusal.pause_s)
             finally:
                 self._waiting -= 1
+
+    def _nobody(self, message: str) -> _Refusal:
+        """What is said while nobody is known to decide, which may have a reason that only a person can mend."""
+        trouble = self._trouble()
+        return _Refusal(500, GROUP_AWAY.format(trouble=trouble)) if trouble else _Refusal(409, message)
 
     async def _pass_on(self, asked: "_Asked", url: str, hop: Hop, timeout_s: float) -> _Refusal | None:
         """Have another worker answer; None if it has, else what to say if there is nobody else."""

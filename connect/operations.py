@@ -410,7 +410,7 @@ class Operations:
             raise RestError(413, f"{TOO_LARGE}: {error}") from error
         except TopicLogError as error:
             log.error("command not carried out", command=type(command).__name__, reason=str(error))
-            raise RestError(500, WRITE_FAILED) from error
+            raise RestError(500, f"{WRITE_FAILED}: {error}") from error
 
     async def _checked(self, config: Candidate) -> dict[str, str]:
         """The configuration, if there is nothing wrong with it."""

@@ -17,6 +17,11 @@ class Place(Protocol):
         """Where the leader answers."""
         ...
 
+    @property
+    def trouble(self) -> tuple[str, int]:
+        """What keeps this worker from its group's coordinator, and for how many milliseconds."""
+        ...
+
     def holder_url(self, connector: str, task: int | None = None) -> str | None:
         """Where the worker answers that does a task, or the connector itself."""
         ...
@@ -39,6 +44,12 @@ class Whereabouts:
     def leader_url(self) -> str | None:
         """Where the leader answers, whether it is in office yet or not."""
         return self._seat.leader_url
+
+    def trouble(self) -> str:
+        """What keeps this worker from knowing who leads, as a sentence; empty if nothing does."""
+        reason, for_ms = self._seat.trouble
+        since = f"this worker has not reached its group's coordinator for {for_ms // 1000} s: {reason}"
+        return f"{since}; see whether the Kafka cluster answers" if reason else ""
 
     def holder_url(self, connector: str, task: int | None) -> str | None:
         """Where the worker answers that does a task, or with None the connector itself."""

@@ -172,6 +172,7 @@ def _app(
     return Forwarding(
         api,
         group=herder.whereabouts,
+        trouble=herder.whereabouts.trouble,
         exists=herder.knows,
         reads=herder.positions,
         peers=herder.peers,

@@ -34,6 +34,7 @@ class Worker:
     leader_url: str | None = None
     holders: dict[tuple[str, int | None], str] = field(default_factory=dict)
     known: bool = True
+    trouble: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
     status: int = 200
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -153,6 +154,7 @@ async def group(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Group]:
             app = Forwarding(
                 worker.app,
                 group=worker,
+                trouble=lambda worker=worker: worker.trouble,  # type: ignore[misc]
                 exists=lambda connector, task, worker=worker: worker.known,  # type: ignore[misc]
                 reads=worker,
                 peers=peers,
@@ -281,6 +283,19 @@ async def test_nobody_waits_for_ever(group: Group, monkeypatch: pytest.MonkeyPat
     answer = await group.client.put("/connectors/c/stop")
     assert (answer.status_code, answer.json()) == (409, {"error_code": 409, "message": TOO_FAR})
     assert group.deciders == ""
+
+
+async def test_whoever_cannot_reach_the_group_says_so_and_what_is_stuck(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "SETTLE_S", 0.0)
+    group.lead(None)
+    group.a.trouble = "nobody answers at 127.0.0.1:9092"
+    answer = await group.client.put("/connectors/c/pause")
+    assert answer.status_code == 500
+    assert answer.json()["message"] == ("Request timed out: nobody answers at 127.0.0.1:9092. Nothing was changed.")
+    group.a.trouble = ""
+    assert (await group.client.put("/connectors/c/pause")).status_code == 409
 
 
 async def test_an_address_that_nobody_answers_at_is_named_with_the_remedy(

@@ -15,6 +15,7 @@ class Seat:
     """A worker that was appointed."""
 
     leader_url = "http://a:8083"
+    trouble = ("", 0)
 
     def holder_url(self, connector: str, task: int | None = None) -> str | None:
         return f"http://{connector}-{task}"
@@ -52,3 +53,12 @@ def test_who_does_what_is_asked_of_the_seat() -> None:
     whereabouts = Whereabouts(Seat(), Office(Topic(), asyncio.Lock(), settings), "http://b:8083")
     assert whereabouts.holder_url("c", 1) == "http://c-1"
     assert whereabouts.holder_url("c", None) == "http://c-None"
+
+
+def test_what_keeps_it_from_its_group_is_a_sentence() -> None:
+    settings = OfficeSettings(life="a", key=KeySettings(), leads=lambda: False, clock=ManualClock())
+    seat = Seat()
+    whereabouts = Whereabouts(seat, Office(Topic(), asyncio.Lock(), settings), "http://b:8083")
+    assert whereabouts.trouble() == ""
+    seat.trouble = ("connection refused", 34_200)
+    assert "has not reached its group's coordinator for 34 s: connection refused" in whereabouts.trouble()

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tidemill import services
+from tidemill.connect import forwarding
 from tidemill.connect.config import parse_worker
 from tidemill.connect.group.lives import Lives
 from tidemill.connect.herder import events as e
@@ -166,6 +167,34 @@ async def test_the_cluster_may_come_up_later_and_die_in_between(
                         break
                     await asyncio.sleep(0.05)
             done.set()
+    finally:
+        broker.stop()
+
+
+@pytest.mark.crash
+async def test_a_change_while_the_cluster_is_away_is_refused_with_what_is_stuck(
+    tmp_path: Path, worker_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "SETTLE_S", 1.0)
+    broker = services.broker("b", tmp_path / "data", log=tmp_path / "broker.log").start()
+    address = broker.facts["address"]
+    settings = worker_settings({"bootstrap.servers": address, "request.timeout.ms": "5000"})
+    file = {"connector.class": "FileStreamSource", "file": str(tmp_path / "in.txt"), "topic": "t"}
+    try:
+        async with open_worker(parse_worker(settings)) as worker:
+            async with httpx.AsyncClient(base_url=worker.url, timeout=30) as client:
+                await create(worker, "c", file)
+                broker.kill()
+                at_once = await client.put("/connectors/c/pause")
+                async with asyncio.timeout(30):
+                    while worker.herder.seat.holds_lease:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+                later = await client.put("/connectors/c/pause")
+            assert (at_once.status_code, later.status_code) == (500, 500)
+            assert "Failed to write to config topic" in at_once.json()["message"]
+            assert settings["config.storage.topic"] in at_once.json()["message"]
+            assert "has not reached its group's coordinator for" in later.json()["message"]
+            broker = services.broker("b", tmp_path / "data", listen=address, log=tmp_path / "b2").start()
     finally:
         broker.stop()
 
