@@ -48,6 +48,9 @@ STORE_PRODUCER: Settings = {
 POLL_S = 0.5
 """How long a follower waits for a record before it looks whether it has been closed."""
 
+ASK_AGAIN_S = 0.1
+"""Before a broker is asked again where a topic begins: one that was just created is not known everywhere at once."""
+
 MESSAGE_BYTES_MAX = 1_000_000
 """librdkafka's limit where no setting says otherwise."""
 
@@ -456,6 +459,7 @@ class TopicLog:
         if topic.error is not None:
             raise KafkaException(topic.error)
         self._unread = set(topic.partitions)
+        self._astray: dict[int, str] = {}  # partitions that the client has no position in any more, with the reason
         consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in topic.partitions])
 
     def _read(self, consumer: Consumer) -> None:
@@ -469,6 +473,19 @@ class TopicLog:
                 if record is not None:
                     records.append(record)
             self._post(self._apply, records, not self._unread)
+            if self._astray:
+                self._begin_again(consumer)
+
+    def _begin_again(self, consumer: Consumer) -> None:
+        """Read from the beginning where nothing was read yet; where something was, what comes after it is gone."""
+        for partition, reason in self._astray.items():
+            if partition in self._applied:
+                raise another_topic(self.topic, f"nothing comes after what was read: {reason}")
+        self._closing.wait(ASK_AGAIN_S)
+        partitions = [TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in self._astray]
+        self._astray.clear()
+        consumer.incremental_unassign(partitions)
+        consumer.incremental_assign(partitions)
 
     def _record(self, message: Message) -> LogRecord | None:
         error = message.error()
@@ -477,7 +494,7 @@ class TopicLog:
         if error.code() == KafkaError._PARTITION_EOF:
             self._unread.discard(message.partition() or 0)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise another_topic(self.topic, "it ends before what was read")
+            self._astray[message.partition() or 0] = error.str()
         elif error.fatal():
             raise KafkaException(error)
         else:

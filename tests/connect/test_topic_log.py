@@ -7,13 +7,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from tests.broker.broker_world import running_broker
 from tidemill import services
+from tidemill.broker.partitions import permitted_topic
 from tidemill.connect.topic_log import (
     LogRecord,
     RecordTooLarge,
@@ -23,6 +26,7 @@ from tidemill.connect.topic_log import (
     copies,
     ensure_topics,
 )
+from tidemill.core.errors import KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition
 
 pytestmark = pytest.mark.integration
 
@@ -182,6 +186,26 @@ async def test_more_records_than_the_client_queues(bootstrap: str, topic: str) -
     async with TopicLog(topic, settings, seen.extend, start_timeout_s=30, append_timeout_s=20) as log:
         await log.append([(f"k{number}".encode(), b"") for number in range(200)])
         assert len(seen) == 200
+
+
+@pytest.mark.parametrize("error", [UnknownTopicOrPartition, TopicAuthorizationFailed])
+async def test_a_leader_that_has_not_heard_of_the_topic_yet_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[KafkaError]
+) -> None:
+    answers = iter([error("not yet")] * 4)
+
+    def find_later(*arguments: Any) -> Any:
+        for each in answers:
+            raise each
+        return permitted_topic(*arguments)
+
+    monkeypatch.setattr("tidemill.broker.handlers.list_offsets.permitted_topic", find_later)
+    async with running_broker(tmp_path) as broker:
+        address, seen = f"127.0.0.1:{broker.port}", list[LogRecord]()
+        await asyncio.to_thread(ensure_topics, client(address), spec("t", partitions=3), timeout_s=20)
+        async with follow(address, "t", seen.extend) as log:
+            await log.append([(b"k", b"v")])
+    assert [record.key for record in seen] == [b"k"]
 
 
 async def test_a_missing_topic_is_an_error(bootstrap: str, unique: Make) -> None:
