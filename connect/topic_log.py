@@ -374,7 +374,7 @@ class TopicLog:
     def _refuse_going_back(self, offsets: Mapping[int, int], before: Mapping[int, int]) -> None:
         """What was written stands behind all that was read, or in another topic."""
         for partition, offset in offsets.items():
-            if offset <= before.get(partition, -1) and not self._may_begin_anew:
+            if 0 <= offset <= before.get(partition, -1) and not self._may_begin_anew:
                 error = another_topic(self.topic, f"a new record has offset {offset}, {before[partition]} was read")
                 self.give_up(error)
                 raise error

@@ -98,17 +98,13 @@ ORDER BY n.nspname, c.relname
 partition needs its own."""
 
 _RIGHTS = """
-SELECT r.rolsuper OR EXISTS (
-           SELECT FROM pg_roles g WHERE g.rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin')
-           AND pg_has_role(current_user, g.oid, 'MEMBER')),
+SELECT r.rolsuper,
        has_database_privilege(current_database(), 'CREATE'),
        coalesce((SELECT pg_has_role(p.pubowner, 'USAGE') FROM pg_publication p WHERE p.pubname = %s), false),
        ARRAY(SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
              WHERE c.oid = ANY(%s::bigint[]::oid[]) AND NOT pg_has_role(c.relowner, 'USAGE') ORDER BY 1)
 FROM pg_roles r WHERE r.rolname = current_user
 """
-"""What providers give instead of a superuser passes for one here: what it may do is for their servers to say."""
-
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.atttypid::bigint, a.atttypmod, a.attnotnull,
        pg_get_expr(d.adbin, d.adrelid), a.attndims, a.attgenerated <> ''
@@ -180,7 +176,7 @@ class Publication:
 class PublishingRights:
     """What our role may do to publish tables."""
 
-    everything: bool  # make a publication of all tables, ever
+    superuser: bool  # who may do anything; where a provider lets others do it too, only trying tells
     create: bool  # make one at all in this database
     owns_publication: bool  # false, too, if there is none
     others_tables: tuple[str, ...]  # those it does not own; only owners may put a table into a publication
@@ -294,9 +290,9 @@ def read_publishing_rights(
     """Ask whether our role may make this publication, or put these tables into it."""
     row = _one(connection, _RIGHTS, publication, [each.oid for each in tables])
     assert row is not None, "the current role exists"
-    everything, create, owns_publication, others_tables = row
+    superuser, create, owns_publication, others_tables = row
     return PublishingRights(
-        everything=everything,
+        superuser=superuser,
         create=create,
         owns_publication=owns_publication,
         others_tables=tuple(others_tables),

@@ -3,7 +3,8 @@
 Each condition has one sentence that says what to do, and the setting it belongs to. The same conditions are met again
 when the task starts; here they turn a failed task an hour later into a refused configuration now.
 
-The task makes or changes the publication with the connector's own user, so what that needs is asked here. A slot that
+The task makes or changes the publication with the connector's own user, so what that needs is asked here; who may make
+one of all tables is tried, as providers of servers give that right to others than superusers. A slot that
 somebody else has is refused; whoever has it under our own name is this connector, whose configuration is being changed.
 
 What only warns: a published table without primary key in which the server has seen no update and no delete, or that
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from tidemill.connect.api import Fatal, InvalidConfig, NotConnected
 from tidemill.connect.plugins.postgres.catalog import (
@@ -123,7 +125,7 @@ def check_tables(connection: psycopg.Connection[Any], config: PostgresConfig, ta
     publication = read_publication(connection, config.publication_name)
     planned = change(connection, config, publication, tables)
     if planned is not None:
-        check_rights(connection, config, publication, tables)
+        check_rights(connection, config, publication, tables, planned)
     absent = [] if publication is None or planned is not None else missing(publication, tables)
     if absent and config.publication_autocreate != "no_tables":
         raise InvalidConfig("publication.name", missing_text(config, absent))
@@ -134,8 +136,9 @@ def check_rights(
     config: PostgresConfig,
     publication: Publication | None,
     tables: Sequence[CatalogTable],
+    planned: sql.Composable,
 ) -> None:
-    """Judge whether the user may make the publication, or add the tables that are not in it."""
+    """Judge whether the user may make the publication, or add the tables that are not in it, as `planned`."""
     name, user, mode = config.publication_name, config.user, config.publication_autocreate
     sent = {} if publication is None else publication.by_name
     rights = read_publishing_rights(
@@ -148,7 +151,7 @@ def check_rights(
             "not add to it;",
             f"run ALTER PUBLICATION {name} ADD TABLE … as its owner, or choose another name.",
         )
-    if publication is None and mode == "all_tables" and not rights.everything:
+    if publication is None and mode == "all_tables" and not (rights.superuser or may_do(connection, planned)):
         raise InvalidConfig(
             "publication.autocreate.mode",
             f"The user {user} may not make the publication {name} for all tables, as only a superuser may;",
@@ -169,6 +172,18 @@ def check_rights(
             "of a table may;",
             f"run {statement.format(name)} as an administrator, or GRANT the role that owns them TO {user}.",
         )
+
+
+def may_do(connection: psycopg.Connection[Any], statement: sql.Composable) -> bool:
+    """Whether the server lets our role do that; it is undone. For what locks nothing."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(statement)  # type: ignore[call-overload]  # every part of it is quoted
+    except psycopg.errors.InsufficientPrivilege:
+        return False
+    except psycopg.errors.ReadOnlySqlTransaction:  # a standby: what it lacks has to be made elsewhere
+        return False
+    return True
 
 
 def _may_select(connection: psycopg.Connection[Any], table: CatalogTable) -> bool:

@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from psycopg import sql
 
 from tidemill.connect.api import InvalidConfig
 from tidemill.connect.plugins.postgres.catalog import Server
 from tidemill.connect.plugins.postgres.config import PostgresConfig
-from tidemill.connect.plugins.postgres.preflight import check, check_server
+from tidemill.connect.plugins.postgres.connection import connect
+from tidemill.connect.plugins.postgres.preflight import check, check_server, may_do
 from tidemill.testing.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.postgres]
@@ -155,6 +157,14 @@ def test_the_right_to_make_the_publication(ready: Any, weak: str, mode: str, fie
         assert each.format(database=ready.name, user=weak) in str(error)
     ready.run("CREATE PUBLICATION dbz_publication FOR ALL TABLES")
     check(config(ready, **settings))
+
+
+def test_what_is_tried_is_undone(ready: Any, weak: str) -> None:
+    statement = sql.SQL("CREATE PUBLICATION tried FOR ALL TABLES")
+    with connect(config(ready)) as connection:
+        assert may_do(connection, statement) and may_do(connection, statement)
+    with connect(config(ready, database_user=weak, database_password="x")) as connection:
+        assert not may_do(connection, statement) and may_do(connection, sql.SQL("SELECT 1"))
 
 
 def test_the_right_to_publish_each_table(ready: Any, weak: str) -> None:
