@@ -142,7 +142,6 @@ class Slot:
     plugin: str | None
     database: str | None
     active_pid: int | None
-    holder: str | None = None  # the application_name of the process that has it, where there is one
     confirmed_lsn: int | None
     wal_status: str | None
 
@@ -232,8 +231,7 @@ def read_slot(connection: Connection, name: str) -> Slot | None:
     row = _one(
         connection,
         """
-        SELECT slot_name, slot_type, plugin, database, active_pid,
-               (SELECT application_name FROM pg_stat_activity a WHERE a.pid = s.active_pid), confirmed_flush_lsn::text,
+        SELECT slot_name, slot_type, plugin, database, active_pid, confirmed_flush_lsn::text,
                to_jsonb(s) ->> 'wal_status'
         FROM pg_replication_slots s WHERE slot_name = %s
         """,
@@ -241,14 +239,13 @@ def read_slot(connection: Connection, name: str) -> Slot | None:
     )
     if row is None:
         return None
-    slot_name, kind, plugin, database, active_pid, holder, confirmed, wal_status = row
+    slot_name, kind, plugin, database, active_pid, confirmed, wal_status = row
     return Slot(
         name=slot_name,
         kind=kind,
         plugin=plugin,
         database=database,
         active_pid=active_pid,
-        holder=holder,
         confirmed_lsn=None if confirmed is None else parse_lsn(confirmed),
         wal_status=wal_status,
     )

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors
 
 from tidemill.connect.api import Fatal, NotConnected
-from tidemill.connect.plugins.postgres.config import IDENTIFIER_BYTES_MAX, PostgresConfig
+from tidemill.connect.plugins.postgres.config import PostgresConfig
 
 CONNECT_TIMEOUT_S: Final = 10
 """Debezium waits 60; a server that takes longer than this to answer is as good as away."""
@@ -63,11 +63,6 @@ _TURNED_AWAY: Final = re.compile(
 _INSECURE: Final = re.compile(r"certificate|does not support SSL|private key")
 
 
-def application_name(config: PostgresConfig) -> str:
-    """What the server calls our connections, in as many characters as it keeps."""
-    return f"tidemill {config.topic_prefix}"[:IDENTIFIER_BYTES_MAX]
-
-
 def parameters(config: PostgresConfig, **more: Any) -> dict[str, Any]:
     """Return libpq parameters for one connection."""
     settings = SESSION | ({"statement_timeout": str(config.query_timeout_ms)} if not more.get("replication") else {})
@@ -84,7 +79,7 @@ def parameters(config: PostgresConfig, **more: Any) -> dict[str, Any]:
         "password": config.password.get_secret_value(),
         "connect_timeout": CONNECT_TIMEOUT_S,
         "client_encoding": "UTF8",
-        "application_name": application_name(config),
+        "application_name": f"tidemill {config.topic_prefix}",
         "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
         "keepalives_idle": KEEPALIVE_S,
         "keepalives_interval": KEEPALIVE_S,

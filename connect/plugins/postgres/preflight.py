@@ -4,8 +4,8 @@ Each condition has one sentence that says what to do, and the setting it belongs
 when the task starts; here they turn a failed task an hour later into a refused configuration now.
 
 The task makes or changes the publication with the connector's own user, so what that needs is asked here; who may make
-one of all tables is tried, as providers of servers give that right to others than superusers. A slot that
-somebody else has is refused; whoever has it under our own name is this connector, whose configuration is being changed.
+one of all tables is tried, as providers of servers give that right to others than superusers. Who has the slot is not
+asked: whoever it is may be about to go, as a connector that was just stopped, and the task waits and says for whom.
 
 What only warns: a published table without primary key in which the server has seen no update and no delete, or that
 somebody else has published already. PostgreSQL refuses its UPDATE and DELETE, but such tables may well be filled by
@@ -29,7 +29,7 @@ from tidemill.connect.plugins.postgres.catalog import (
     read_tables,
 )
 from tidemill.connect.plugins.postgres.config import PostgresConfig
-from tidemill.connect.plugins.postgres.connection import application_name, connect, one_line
+from tidemill.connect.plugins.postgres.connection import connect, one_line
 from tidemill.connect.plugins.postgres.publication import change, missing, missing_text, some
 from tidemill.connect.plugins.postgres.table import CatalogTable
 
@@ -91,13 +91,6 @@ def check_slot(connection: psycopg.Connection[Any], config: PostgresConfig) -> N
             "slot.name",
             f"The replication slot {config.slot_name} is of plugin {slot.plugin} in database {slot.database};",
             "drop it or choose another name.",
-        )
-    if slot is not None and slot.holder not in (None, application_name(config)):
-        raise InvalidConfig(
-            "slot.name",
-            f"The replication slot {config.slot_name} is in use by process {slot.active_pid} of the server, "
-            f"application_name {slot.holder!r};",
-            "choose another name, as every connector needs a slot of its own, or stop what reads from this one.",
         )
 
 
