@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import httpx
 import pytest
-import uvicorn
 
 from tidemill.connect import forwarding, peer_client
 from tidemill.connect.entities import ServerInfo
@@ -22,6 +21,7 @@ from tidemill.connect.operations import OfficeLost, Operations
 from tidemill.connect.peer_client import SIGN_PATH, PeerClient
 from tidemill.connect.request_target import NO_LEADER, TOO_FAR
 from tidemill.connect.rest import BODY_BYTES_MAX, OFFICE_LOST, Asgi, Parts, Receive, Scope, Send, create_app
+from tidemill.connect.serving import Server
 from tidemill.core.runtime.clock import SystemClock
 
 
@@ -106,25 +106,9 @@ class Group:
         return "".join(name * len(getattr(self, name).asked) for name in "abc")
 
 
-class Server(uvicorn.Server):
-    """Leaves signals alone, and says when it listens."""
-
-    def __init__(self, app: Asgi) -> None:
-        super().__init__(uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1))
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @asynccontextmanager
 async def serving(app: Asgi, listener: socket.socket) -> AsyncIterator[None]:
-    server = Server(app)
+    server = Server(app, grace_s=1)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[listener]))
         await server.listening.wait()
