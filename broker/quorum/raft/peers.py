@@ -7,7 +7,7 @@ voter says of itself goes another way than its fetches, for the leader may need 
 
 from typing import Final, NamedTuple
 
-from tidemill.broker.quorum.raft.messages import Request
+from tidemill.broker.quorum.raft.messages import FetchRequest, Request
 from tidemill.broker.quorum.raft.settings import QuorumSettings
 
 UPDATES: Final = -1
@@ -37,7 +37,7 @@ class Peers:
     def may_ask(self, node_id: int, now_ms: int) -> bool:
         """Whether nothing is under way there (any more), and nothing failed a moment ago."""
         asked = self._asked.get(node_id)
-        if asked is not None and now_ms - asked.sent_ms < self._settings.request_timeout_ms:
+        if asked is not None and now_ms < self._due_ms(asked):
             return False
         return now_ms >= self._not_before.get(node_id, now_ms)
 
@@ -65,5 +65,10 @@ class Peers:
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When somebody may be asked again who may not now."""
-        ends = [each.sent_ms + self._settings.request_timeout_ms for each in self._asked.values()]
+        ends = [self._due_ms(each) for each in self._asked.values()]
         return min([each for each in (*ends, *self._not_before.values()) if each > now_ms], default=None)
+
+    def _due_ms(self, asked: Asked) -> int:
+        """When a request is taken for lost; a leader may hold a fetch, and answers that when the quorum is idle."""
+        held_ms = asked.request.wait_max_ms if isinstance(asked.request, FetchRequest) else 0
+        return asked.sent_ms + self._settings.request_timeout_ms + held_ms

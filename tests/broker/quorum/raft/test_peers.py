@@ -1,6 +1,6 @@
 import uuid
 
-from tidemill.broker.quorum.raft.messages import BeginQuorumEpochRequest
+from tidemill.broker.quorum.raft.messages import BeginQuorumEpochRequest, FetchRequest
 from tidemill.broker.quorum.raft.peers import Peers
 from tidemill.broker.quorum.raft.settings import QuorumSettings
 
@@ -45,3 +45,23 @@ def test_what_is_forgotten_is_not_heard() -> None:
     assert peers.may_ask(3, 0)
     assert peers.take(request_id) is None
     assert peers.sent(2, REQUEST, 0) != request_id
+
+
+def test_a_fetch_is_waited_for_as_long_as_the_leader_may_hold_it_and_a_request_takes() -> None:
+    peers = Peers(QuorumSettings(request_timeout_ms=500, fetch_wait_max_ms=500))
+    fetch = FetchRequest(
+        cluster_id=None,
+        epoch=1,
+        replica_id=1,
+        replica_directory_id=uuid.UUID(int=1),
+        offset=0,
+        last_epoch=0,
+        bytes_max=1,
+        wait_max_ms=500,
+    )
+    held = peers.sent(2, fetch, 0)
+    assert not peers.may_ask(2, 999)
+    assert peers.next_deadline_ms(0) == 1_000
+    assert peers.take(held) is not None
+    peers.sent(2, REQUEST, 1_000)
+    assert peers.may_ask(2, 1_500)
