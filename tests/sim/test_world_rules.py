@@ -323,12 +323,12 @@ class Inside:
         self.having = [each for each in self.having if each.node.node_id != number]
         self.having.append(Held(self.node(number), (T, 0), "a", replica))
 
-    def writes(self, number: int, *values: bytes, durable: bool = True) -> None:
+    def writes(self, number: int, *values: bytes, durable: bool = True, start: int = 0) -> None:
         """One batch for each of these, behind what the node has."""
         folder = self.disks[number].root.subdirectory("a-0")
-        name = f"{0:020}.log"
+        name = f"{start:020}.log"
         file = folder.open(name) if folder.exists(name) else folder.create(name)
-        for offset, value in enumerate(values):
+        for offset, value in enumerate(values, start):
             record = NewRecord(0, None, value)
             file.write_at(file.size(), build_batch([record], base_offset=offset, leader_epoch=3))
         if durable:
@@ -448,6 +448,21 @@ def test_below_high_watermarks_all_have_the_same(inside: Any) -> None:
     inside.has(2, high_watermark=1)
     assert not breaks(rule, ANY)
     inside.has(2, high_watermark=2)
+    assert breaks(rule, ANY)
+
+
+def test_what_nobody_can_read_yet_or_any_more_may_differ(inside: Any) -> None:
+    rule = SameBytesBelowHighWatermarks(inside)
+    inside.writes(1, b"w", start=1)
+    inside.has(1, high_watermark=1, log_start=1)
+    assert not breaks(rule, ANY), "what it has is not committed"
+    inside.writes(2, b"v", b"x")
+    inside.has(2, high_watermark=2)
+    assert not breaks(rule, ANY)
+    inside.writes(3, b"y", b"x")
+    inside.has(3, high_watermark=2, log_start=1)
+    assert not breaks(rule, ANY), "what differs is deleted there"
+    inside.has(1, high_watermark=2, log_start=1)
     assert breaks(rule, ANY)
 
 

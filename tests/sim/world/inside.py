@@ -194,7 +194,7 @@ class SameBytesBelowHighWatermarks:
             if last is not log or cuts != log.cuts or before != era:  # also where it was begun anew
                 checked = 0
             if (end := held.replica.high_watermark) > checked and not log.cutting and era >= 0:
-                self._compare(held, era, checked, end)
+                self._compare(held, era, max(checked, log.log_start_offset), end)  # below, nobody reads it there
                 self._checked[key] = (log, log.cuts, era, end)
 
     def _compare(self, held: Held, era: int, start: int, end: int) -> None:
@@ -253,10 +253,10 @@ def _batches(root: SimulatedDirectory, folder: str, start: int, end: int) -> Ite
         if later and int(later.split(".")[0]) <= start:
             continue
         for view in iter_batches(directory.read(name)):
+            if view.base_offset >= end:
+                return
             if view.next_offset > start:
                 yield view
-            if view.next_offset >= end:
-                return
 
 
 def _durable(node: SimulatedNode, folder: str, offset: int) -> bytes:
