@@ -28,6 +28,8 @@ log = structlog.get_logger("tidemill.connect.office")
 TAKE_OFFICE_TIMEOUT_S: Final = 10.0
 """How long a write waits for a leader that has just been named to be in office."""
 
+REPLACED: Final = "another worker has taken office meanwhile"
+
 RIVALS_MAX: Final = 5
 """How often a term is claimed in a row before it is left to the next tick: somebody else claims it, too."""
 
@@ -63,6 +65,7 @@ class Office:
         self._writing = writing  # held by whoever decides something and writes it
         self._settings = settings
         self._term: Term | None = None
+        self._deciding_in: Term | None = None  # what is decided under `_writing` was read in this one
         self._something_to_do = asyncio.Event()
         self._changed = asyncio.Condition()
 
@@ -161,7 +164,7 @@ class Office:
         """
         await self._taken()
         async with self._writing:
-            self._insist()
+            self._deciding_in = self._insist()
             yield
 
     async def append(self, records: Sequence[ConfigRecord]) -> None:
@@ -170,7 +173,7 @@ class Office:
         Raises NotInOffice if this worker turns out to have been replaced before all of it was written, and
         TopicLogError as the topic does.
         """
-        term = self._insist()
+        term = self._insist_still()
         if records:
             await self._write_counted(term, [encode_config(record) for record in records])
 
@@ -180,14 +183,14 @@ class Office:
         For what is written elsewhere than into the config topic, whose order alone tells who was in office when: to be
         called behind it. Raises as `append` does.
         """
-        term = self._insist()
+        term = self._insist_still()
         assert self.key is not None  # it took office with one
         await self._write_counted(term, [encode_config(self.key)])
 
     async def _write_counted(self, term: Term, records: Sequence[KeyValue]) -> None:
         offsets = await self._write(records)
         if not self.terms.counted(term, max(offsets.values())):
-            raise NotInOffice("another worker has taken office meanwhile")
+            raise NotInOffice(REPLACED)
 
     async def _taken(self) -> None:
         if self.is_taken or not self._settings.leads():
@@ -203,3 +206,10 @@ class Office:
         if not self.is_taken or self._term is None:
             raise NotInOffice("this worker does not lead its group")
         return self._term
+
+    def _insist_still(self) -> Term:
+        """In office all the while: in a term that was lost and claimed again, another may have decided in between."""
+        term = self._insist()
+        if term != self._deciding_in:
+            raise NotInOffice(REPLACED)
+        return term

@@ -356,3 +356,20 @@ async def test_who_was_replaced_while_it_did_something_else_hears_of_it(clock: M
                 held.set()
             assert late.result()
             assert await refused(old.office.confirm())
+
+
+async def test_who_was_replaced_and_is_back_in_office_decides_anew(clock: ManualClock) -> None:
+    topic = Topic()
+    leader, rival = (Worker(topic, life, clock) for life in ("leader", "rival"))
+    async with keeping(leader, rival):
+        appoint(leader, rival)
+        await until(lambda: leader.office.is_taken)
+        async with leader.office.deciding():
+            appoint(rival, leader)
+            await until(lambda: rival.office.is_taken)
+            appoint(leader, rival)
+            await until(lambda: leader.office.is_taken)
+            assert await refused(leader.office.confirm())
+            assert await refused(leader.office.append([CONFIG]))
+        await leader.write(OTHER)
+    assert leader.configs == rival.configs == [OTHER]
