@@ -62,12 +62,17 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: Asgi, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve what connects to the listener for as long as the context is open."""
+    """Serve what connects to the listener for as long as the context is open, whatever ends it."""
     server = Server(app)
+    failure: BaseException | None = None
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[listener]), name="rest")
         await server.listening.wait()
         try:
             yield
+        except (Exception, asyncio.CancelledError) as error:  # of it the group would cancel the server, unclosed
+            failure = error
         finally:
             server.should_exit = True
+    if failure is not None:
+        raise failure

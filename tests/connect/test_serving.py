@@ -99,3 +99,28 @@ async def test_the_end_of_the_context_is_the_end_of_the_server() -> None:
     writer.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
+async def test_a_worker_that_fails_or_is_cancelled_ends_its_server_too(error: type[BaseException]) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    connected: list[asyncio.StreamReader | asyncio.StreamWriter] = []
+
+    async def fail() -> None:
+        async with serving(answered, listener):
+            reader, writer = await asyncio.open_connection(*address)
+            connected.extend((reader, writer))
+            writer.write(REQUEST)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+            raise error
+
+    with pytest.raises(error):
+        await fail()
+    reader, writer = connected
+    assert isinstance(reader, asyncio.StreamReader) and isinstance(writer, asyncio.StreamWriter)
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
