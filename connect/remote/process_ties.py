@@ -7,10 +7,11 @@ end of its stream. Nothing is imported here that the smallest of our processes w
 
 import contextlib
 import ctypes
+import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -20,6 +21,7 @@ SIGKILL = 9
 SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
 PAUSE_S = 0.005  # between them
 PF_EXITING = 0x4  # of the kernel's flags of a process
+GONE = (b"Z", b"X")  # states of what holds nothing any more
 
 EXIT_LOST_PARENT = 75  # as task_spec.EXIT_LOST_WORKER, which is not imported: the guardian stays small
 
@@ -72,30 +74,62 @@ def children() -> Iterator[int]:
 def marked(mark: str) -> Iterator[int]:
     """Processes that were started with `mark` (NAME=value) in their environment, and what these have started."""
     wanted = mark.encode()
-    try:
-        names = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return
-    for name in names:
+    for pid in _processes():
         with contextlib.suppress(OSError):  # gone meanwhile, or somebody else's
-            with open(f"/proc/{name}/environ", "rb") as file:
-                found = wanted in file.read().split(b"\0")
-            if found:
-                yield int(name)
+            if wanted in _environment(pid):
+                yield pid
 
 
 def dying() -> Iterator[int]:
-    """Processes that run no more and are not gone: the kernel takes their memory first, then what they have open."""
-    try:
-        names = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return
-    for name in names:
+    """Processes that run no more and are not gone: the kernel takes their memory first, then what they have open.
+
+    The last of their threads has that; the first, which stands for the process, may have ended long before.
+    """
+    for pid in _processes():
         with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-            if fields[0] not in (b"Z", b"X") and int(fields[6]) & PF_EXITING:
-                yield int(name)
+            fields = _stat(f"/proc/{pid}")
+            has_others = fields[0] in GONE and int(fields[17]) > 1
+            if _exits(fields) or (has_others and any(map(_thread_exits, _other_threads(pid)))):
+                yield pid
+
+
+def _processes() -> Iterator[int]:
+    with contextlib.suppress(OSError):  # there is no /proc
+        yield from [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _other_threads(pid: int) -> Iterator[str]:
+    """Where /proc tells of the threads of a process but the first."""
+    folder = f"/proc/{pid}/task"
+    for name in os.listdir(folder):
+        if name != str(pid):
+            yield f"{folder}/{name}"
+
+
+def _environment(pid: int) -> list[bytes]:
+    """What a process was started with; none if it is being taken apart, or somebody else's."""
+    for folder in itertools.chain([f"/proc/{pid}"], _other_threads(pid)):  # the first thread may have ended
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"{folder}/environ", "rb") as file:
+            if found := file.read():
+                return found.split(b"\0")
+    return []
+
+
+def _stat(folder: str) -> list[bytes]:
+    """State and numbers of a process or a thread, from the state on."""
+    with open(f"{folder}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def _exits(fields: Sequence[bytes]) -> bool:
+    return fields[0] not in GONE and bool(int(fields[6]) & PF_EXITING)
+
+
+def _thread_exits(folder: str) -> bool:
+    try:
+        return _exits(_stat(folder))
+    except OSError:
+        return False  # gone meanwhile
 
 
 class Remains:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tidemill.connect.remote import process_ties as ties
@@ -44,26 +45,36 @@ def test_what_was_started_with_a_mark_is_found_by_it() -> None:
 
 
 HOLDER = """
-import fcntl, sys, time
+import ctypes, fcntl, sys, threading, time
 file = open(sys.argv[1])
 fcntl.flock(file, fcntl.LOCK_EX)
 memory = bytearray(b"x") * 500_000_000  # takes the kernel its time, before it lets go of the file
+threading.Thread(target=time.sleep, args=(60,)).start()
 print("held", flush=True)
+if sys.argv[2] == "another thread":
+    ctypes.CDLL(None).pthread_exit(None)
 time.sleep(60)
 """
 
 
-def test_what_is_gone_holds_nothing_any_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["the first thread", "another thread"])
+def test_what_is_gone_holds_nothing_any_more(tmp_path: Path, last: str) -> None:
+    """Of a process with several threads the first may end before the others, which hold what it has."""
     file = tmp_path / "lock"
     file.touch()
     environ = {**os.environ, "TIDEMILL_MARK": "holder-of-this-test"}
-    command = [sys.executable, "-c", HOLDER, str(file)]
+    command = [sys.executable, "-c", HOLDER, str(file), last]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as holder, file.open() as ours:
-        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-        remains = ties.Remains("TIDEMILL_MARK=holder-of-this-test")
-        assert not remains.end()
-        until(remains.end)
-        fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+            if last == "another thread":
+                until(lambda: psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE)
+            remains = ties.Remains("TIDEMILL_MARK=holder-of-this-test")
+            assert not remains.end()
+            until(remains.end)
+            fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            holder.kill()
 
 
 def test_a_process_of_another_user_is_let_be() -> None:
