@@ -192,6 +192,8 @@ QUICKLY = {
     "followers_serve_all_that_they_have": 107,
     "logs_begin_anew_too_late": 42,
     "deleted_records_are_shown": 16,
+    "more_is_deleted_than_was_meant": 42,
+    "records_are_lost_without_need": 14,
 }
 """Wrong variants of a cluster that a few worlds find, from that one on; `--planted all` hunts the others too."""
 

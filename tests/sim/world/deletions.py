@@ -2,8 +2,8 @@
 
 In one cluster of four logs begin further and further on, on each broker by itself and on whoever follows it: under
 followers that are behind, and past some of them, which begin anew. How far a log of a partition may have begun at all
-is noted where brokers let one begin; a log that begins further than that has lost something, and so has whoever is told
-that it is gone.
+is noted where a broker decides it, by itself or because it was asked, and not where one follows another: a log that
+begins further than that has lost something, and so has whoever is told that it is gone.
 
 A chance of its own decides all that: a world without it is what it would be if there were none.
 """
@@ -11,7 +11,8 @@ A chance of its own decides all that: a world without it is what it would be if 
 import random
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 import pytest
 
@@ -47,6 +48,22 @@ ALL: Final = -1
 BeginAnew = Callable[[LogStore, PartitionLog, int], Awaitable[PartitionLog]]
 
 
+DECIDES: Final = ContextVar("whether a broker decides what is deleted", default=False)
+
+P = ParamSpec("P")
+
+
+def _deciding(real: Callable[P, Awaitable[int]]) -> Callable[P, Awaitable[int]]:
+    async def decide(*args: P.args, **named: P.kwargs) -> int:
+        token = DECIDES.set(True)
+        try:
+            return await real(*args, **named)
+        finally:
+            DECIDES.reset(token)
+
+    return decide
+
+
 def deletes(nodes: int, seed: int) -> bool:
     """Whether records are deleted in a world."""
     return nodes > 1 and random.Random(f"{seed} deletions").random() < 0.25
@@ -59,7 +76,7 @@ def keeping_settings(nodes: int, seed: int) -> dict[str, str]:
 
 
 class Beginnings:
-    """How far any log of a partition has ever begun: what is below may be gone everywhere."""
+    """How far any log of a partition was ever meant to begin: what is below may be gone everywhere."""
 
     def __init__(self) -> None:
         self._furthest: dict[Partition, int] = {}
@@ -71,20 +88,21 @@ class Beginnings:
         return self._furthest.get((topic_id, partition), 0)
 
     def note(self, topic_id: uuid.UUID, partition: int, offset: int) -> None:
-        """A broker has let a log begin there."""
+        """A broker has decided that a log begins there."""
         self._furthest[topic_id, partition] = max(self.of(topic_id, partition), offset)
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Hear of all logs, as long as the patch goes on."""
         patch.setattr(PartitionLog, "advance_log_start", self._heard(PartitionLog.advance_log_start))
+        patch.setattr(LogStore, "delete_records", _deciding(LogStore.delete_records))
+        patch.setattr(LogStore, "enforce_retention", _deciding(LogStore.enforce_retention))
         patch.setattr(LogStore, "begin_anew", self._counted(LogStore.begin_anew))
 
     def _heard(self, real: Callable[[PartitionLog, int], bool]) -> Callable[[PartitionLog, int], bool]:
         def advance_log_start(log: PartitionLog, offset: int) -> bool:
-            advanced = real(log, offset)
-            if log.topic_id is not None:
-                self.note(log.topic_id, log.topic_partition.partition, log.log_start_offset)
-            return advanced
+            if log.topic_id is not None and DECIDES.get():
+                self.note(log.topic_id, log.topic_partition.partition, min(offset, log.committed_offset))
+            return real(log, offset)
 
         return advance_log_start
 

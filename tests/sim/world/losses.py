@@ -5,19 +5,23 @@ nobody leads (ElectLeaders). There is trouble aimed at that: a replica is kept f
 the ISR, then all die at once that have what was acknowledged, and it is heard again.
 
 Such an election begins another *era* of its partition (`tests.sim.world.insight`): what was promised before it binds
-nobody who has heard of it, and whatever is promised in it binds as ever.
+nobody who has heard of it, and whatever is promised in it binds as ever. So it has to be one that nothing could spare:
+where somebody is there who has everything, none may be.
 
 A chance of its own decides all that: a world without it is what it would be if there were none.
 """
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.sim.world.clients import PARTITIONS, TOPICS
 from tests.sim.world.events import Fault
+from tests.sim.world.invariants import Violation
 from tests.sim.world.topology import name_of
-from tidemill.broker.quorum.image import PartitionImage
+from tidemill.broker.quorum import leadership
+from tidemill.broker.quorum.image import BrokerImage, PartitionImage
 from tidemill.core.runtime.virtual_time import place
 
 if TYPE_CHECKING:
@@ -38,6 +42,26 @@ def may_lose(nodes: int, seed: int) -> bool:
 def topics_allow_it(nodes: int, seed: int) -> bool:
     """Whether nobody has to ask for them."""
     return may_lose(nodes, seed) and random.Random(f"{seed} topics that lose").random() < 0.5
+
+
+Elect = Callable[..., leadership.Choice]
+
+
+def needed(real: Elect, fail: Callable[[Violation], None]) -> Elect:
+    """What elects, held to that no election may lose records where somebody who has everything is active."""
+
+    def elect(
+        leader: int, replicas: Sequence[int], isr: Sequence[int], brokers: Mapping[int, BrokerImage], **named: Any
+    ) -> leadership.Choice:
+        choice = real(leader, replicas, isr, brokers, **named)
+        have = {node for node in (*isr, *named.get("eligible", ())) if node in brokers and brokers[node].active}
+        if choice.loses and have:
+            fail(
+                Violation(f"node {choice.leader} is elected, which may lack records, and {sorted(have)} have them all")
+            )
+        return choice
+
+    return elect
 
 
 class Losses:

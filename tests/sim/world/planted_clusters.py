@@ -180,6 +180,26 @@ def deleted_records_are_shown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogStore, "delete_records", delete_records)
 
 
+def more_is_deleted_than_was_meant(patch: pytest.MonkeyPatch) -> None:
+    """Whoever lets a log begin later, be it because its leader has, deletes all that is committed."""
+    real = PartitionLog.advance_log_start
+    patch.setattr(PartitionLog, "advance_log_start", lambda log, offset: real(log, max(offset, log.committed_offset)))
+
+
+def records_are_lost_without_need(patch: pytest.MonkeyPatch) -> None:
+    """Where an election may lose records, whoever lacks some is preferred to the ISR."""
+    real = leadership.elect
+
+    def elect(leader: int, replicas: Sequence[int], isr: Sequence[int], brokers: Any, **named: Any) -> Any:
+        have = (*isr, *named.get("eligible", ()))
+        behind = [each for each in replicas if each not in have and each in brokers and brokers[each].active]
+        if named.get("unclean") and behind:
+            return leadership.Choice(behind[0], True)
+        return real(leader, replicas, isr, brokers, **named)
+
+    patch.setattr(leadership, "elect", elect)
+
+
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -198,6 +218,8 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         gaps_are_stored,
         logs_begin_anew_too_late,
         deleted_records_are_shown,
+        more_is_deleted_than_was_meant,
+        records_are_lost_without_need,
     )
 }
 

@@ -27,7 +27,7 @@ from tests.sim.world.faults import Faults
 from tests.sim.world.inside import DecisionsStay, Nodes, inside_rules
 from tests.sim.world.insight import Insight
 from tests.sim.world.invariants import Violation, all_invariants
-from tests.sim.world.losses import Losses, may_lose, topics_allow_it
+from tests.sim.world.losses import Losses, may_lose, needed, topics_allow_it
 from tests.sim.world.members import Member
 from tests.sim.world.node import SimulatedNode
 from tests.sim.world.operators import Operator
@@ -46,6 +46,7 @@ from tests.sim.world.readers import NearbyReader, Reader
 from tests.sim.world.topology import node_settings, shape_of
 from tidemill.broker.log import flusher, partition_folders
 from tidemill.broker.node import Broker
+from tidemill.broker.quorum import leadership
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.virtual_time import VirtualLoop, place
 from tidemill.core.wire.messages.create_topics import CreatableTopicConfig
@@ -234,6 +235,8 @@ class World:
             patch.setattr(Broker, "__init__", self._seen(Broker.__init__))
             if deletes(self.plan.nodes, self.plan.seed):
                 self.beginnings.watch(patch)
+            if may_lose(self.plan.nodes, self.plan.seed):
+                patch.setattr(leadership, "elect", needed(leadership.elect, self.fail))
             patch.setattr(flusher, "WHOLE_FROM_FILES", 1)  # only where the disk has such a sync
             patch.setattr(partition_folders, "WHOLE_FROM_PARTITIONS", 1)
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
