@@ -383,7 +383,8 @@ class Member:
             last_epoch=log_view.last_epoch(self._log),
             high_watermark=self.high_watermark,
             bytes_max=self._settings.fetch_bytes_max,
-            wait_max_ms=self._settings.fetch_wait_max_ms,
+            # Its answer is what tells that there is a leader: it has to come before one is missed.
+            wait_max_ms=min(self._settings.fetch_wait_max_ms, self._settings.fetch_timeout_ms // 2),
         )
 
     def _reply(self, token: Hashable, error: ErrorCode, message: str | None = None) -> None:

@@ -1,8 +1,11 @@
+import pytest
+
 from tests.broker.quorum.raft.member_world import Lone, directory, of, voter, voters
-from tidemill.broker.quorum.raft.actions import Persist
+from tidemill.broker.quorum.raft.actions import Persist, Send
 from tidemill.broker.quorum.raft.election import NOBODY, ElectionState
 from tidemill.broker.quorum.raft.member import Role
-from tidemill.broker.quorum.raft.messages import BeginQuorumEpochRequest
+from tidemill.broker.quorum.raft.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse
+from tidemill.broker.quorum.raft.settings import QuorumSettings
 
 
 def test_what_a_member_is_after_a_restart() -> None:
@@ -56,3 +59,17 @@ def test_deadlines_are_never_behind() -> None:
         assert deadline is not None
         assert deadline > world.now_ms
         world.wait(deadline - world.now_ms)
+
+
+@pytest.mark.parametrize("fetch_timeout_ms", [100, 400, 500, 2000])
+def test_a_follower_of_an_idle_leader_that_holds_its_fetches_misses_nobody(fetch_timeout_ms: int) -> None:
+    """Whatever is set: a leader is asked to answer before it is taken for lost."""
+    following = ElectionState(epoch=3, leader_id=2)
+    world = Lone(1, 2, 3, election=following, settings=QuorumSettings(fetch_timeout_ms=fetch_timeout_ms))
+    done = world.said
+    for _ in range(5):
+        fetch = of(Send, done)[-1]
+        assert isinstance(fetch.request, FetchRequest)
+        world.wait(fetch.request.wait_max_ms + 10)
+        assert world.machine.role is Role.FOLLOWER
+        done = world.answer(fetch.request_id, FetchResponse(epoch=3, leader_id=2))
