@@ -116,7 +116,10 @@ class Office:
             return
         reason = why_new(self._settings.key, self.key, self._settings.clock.now_ms())
         if reason is not None:
-            await self._write([encode_config(self._new_key())])
+            async with self._writing:  # or whoever confirms would write the one before behind it
+                if not self.is_taken:
+                    return
+                await self._write([encode_config(self._new_key())])
             log.info("session key renewed", reason=reason)
         if self.terms.needs_repair:
             async with self._writing:

@@ -373,3 +373,28 @@ async def test_who_was_replaced_and_is_back_in_office_decides_anew(clock: Manual
             assert await refused(leader.office.append([CONFIG]))
         await leader.write(OTHER)
     assert leader.configs == rival.configs == [OTHER]
+
+
+async def test_a_key_that_is_being_renewed_is_not_taken_back_by_whoever_makes_sure(clock: ManualClock) -> None:
+    topic = Topic()
+    leader = Worker(topic, "a", clock, KeySettings(ttl_ms=1_000))
+    leader.leads = True
+
+    async def make_sure() -> None:
+        async with leader.office.deciding():
+            await leader.office.confirm()
+
+    async with keeping(leader):
+        await leader.write(CONFIG)
+        first = leader.office.key
+        topic.held = asyncio.Event()
+        clock.advance(2_000)
+        leader.office.look()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(make_sure())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            topic.held.set()
+        assert leader.office.key != first
