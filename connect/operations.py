@@ -515,7 +515,7 @@ class Operations:
                 if not flat(each.partition) or not flat(each.offset or {}):
                     raise RestError(400, "A source partition and its offset must be flat maps of primitive values")
             pairs = [(each.partition, each.offset) for each in changes]
-            await self._rewrite(name, self._herder.offsets.altered(name, pairs))
+            await self._rewrite(name, submitted, lambda: self._herder.offsets.altered(name, pairs))
         log.info("offsets altered", connector=name, partitions=len(changes))
         return "The offsets for this connector have been altered successfully"
 
@@ -525,13 +525,15 @@ class Operations:
         if self._is_sink(submitted):
             await self._cluster(sink_offsets.reset, self._group(name, submitted))
         else:
-            await self._rewrite(name, self._herder.offsets.reset(name))
+            await self._rewrite(name, submitted, lambda: self._herder.offsets.reset(name))
         log.info("offsets reset", connector=name)
         return "The offsets for this connector have been reset successfully"
 
-    async def _rewrite(self, name: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+    async def _rewrite(
+        self, name: str, submitted: Submitted, change: Callable[[], Sequence[tuple[bytes, bytes | None]]]
+    ) -> None:
         try:
-            await self._herder.write_offsets(name, records)
+            await self._herder.write_offsets(name, submitted, change)
         except Conflict as error:
             raise RestError(409, str(error)) from error
         except NotInOffice as error:

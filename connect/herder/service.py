@@ -36,6 +36,7 @@ from tidemill.connect.herder.machine import HerderMachine, Phase
 from tidemill.connect.herder.office import NotInOffice, Office, OfficeSettings
 from tidemill.connect.herder.offsets import OffsetBook
 from tidemill.connect.herder.placement import CONNECTOR, Instance
+from tidemill.connect.herder.state import Submitted
 from tidemill.connect.loader import Plugins, UnknownPlugin
 from tidemill.connect.peer_client import PeerClient
 from tidemill.connect.problem import Problem
@@ -102,6 +103,11 @@ GOODBYE_TIMEOUT_S = 5.0
 TAKEN_OVER = (
     "Another worker took over the group while the offsets were written: it may have started the connector before. "
     "Look at the offsets and the connector's state, then ask again."
+)
+
+NOT_CONFIRMED = (
+    "The offsets are written, and whether another worker had taken over the group before cannot be told, as the config "
+    "topic cannot be written ({error}). Look at the offsets and the connector's state, then ask again."
 )
 
 MAY_RUN = (State.RUNNING, State.PAUSED, State.RESTARTING, State.FAILED)
@@ -655,20 +661,26 @@ class Herder:
             await asyncio.sleep(0.05)
         return True
 
-    async def write_offsets(self, connector: str, records: Sequence[KeyValue]) -> None:
+    async def write_offsets(
+        self, connector: str, submitted: Submitted, change: Callable[[], Sequence[KeyValue]]
+    ) -> None:
         """Rewrite source offsets of a connector that is stopped and has no task left.
 
-        Raises Conflict, NotInOffice or TopicLogError.
+        `submitted` is what was asked about, since another of that name may be there by now; `change` says what to write
+        when nobody can decide or write anything else any more. Raises Conflict, NotInOffice or TopicLogError.
         """
         async with self.office.deciding():
-            stopped = self.machine.state.target(connector) is TargetState.STOPPED
-            if not stopped or self.machine.alive(connector) or self.seat.others_hold(connector):
+            state = self.machine.state
+            same = state.submitted(connector) == submitted and state.target(connector) is TargetState.STOPPED
+            if not same or self.machine.alive(connector) or self.seat.others_hold(connector):
                 raise Conflict(STALE)
-            await self._offset_log.append(records)
+            await self._offset_log.append(change())
             try:
                 await self.office.confirm()
             except NotInOffice:
                 raise TopicLogError(TAKEN_OVER) from None
+            except TopicLogError as error:
+                raise TopicLogError(NOT_CONFIRMED.format(error=error)) from None
 
     async def check(self, plugin: Plugin, config: Mapping[str, str], timeout_s: float) -> Sequence[SettingProblem]:
         """Run a plugin's preflight in a process of its own."""

@@ -31,6 +31,7 @@ from tidemill.connect.herder.commands import (
     SetTarget,
 )
 from tidemill.connect.herder.service import Herder, Surroundings, off_loop, split
+from tidemill.connect.herder.state import Submitted
 from tidemill.connect.herder.terms import TERM_HEADER, Term
 from tidemill.connect.loader import Plugins
 from tidemill.connect.stores import (
@@ -378,13 +379,20 @@ async def test_a_restart_request_of_before_is_not_acted_on(open_bench: Any, work
         assert later.host.calls == ["start c-0"] and later.levels == []
 
 
+async def rewrite(bench: Bench, records: Sequence[KeyValue], submitted: Submitted | None = None) -> None:
+    """Offsets of the connector as it is, or as it was."""
+    submitted = submitted or bench.herder.machine.state.submitted("c")
+    assert submitted is not None
+    await bench.herder.write_offsets("c", submitted, lambda: records)
+
+
 async def test_source_offsets_are_rewritten_only_without_tasks(open_bench: Any) -> None:
     key = encode_offset_key("c", {"file": "x"})
     async with open_bench() as bench:
         await bench.herder.command(Create(connector="c", config=config()))
         await bench.until(lambda: bench.state(0) is State.RUNNING)
         with pytest.raises(Refused):
-            await bench.herder.write_offsets("c", [(key, b'{"pos":1}')])
+            await rewrite(bench, [(key, b'{"pos":1}')])
         bench.host.hold_stops.clear()
         await bench.herder.command(SetTarget(connector="c", target=TargetState.STOPPED))
         waiting = asyncio.create_task(bench.herder.quiet("c", 20))
@@ -395,7 +403,7 @@ async def test_source_offsets_are_rewritten_only_without_tasks(open_bench: Any) 
             bench.clock.advance(1)
             await asyncio.sleep(0.01)
         assert await waiting
-        await bench.herder.write_offsets("c", [(key, b'{"pos":1}')])
+        await rewrite(bench, [(key, b'{"pos":1}')])
         assert [stored.offset for stored in bench.herder.offsets.stored("c")] == [{"pos": 1}]
 
 
@@ -412,8 +420,24 @@ async def test_offsets_of_a_connector_that_was_resumed_meanwhile_are_left_alone(
         await stopped(bench)
         await bench.herder.command(SetTarget(connector="c", target=TargetState.STARTED))
         with pytest.raises(Conflict):
-            await bench.herder.write_offsets("c", [(encode_offset_key("c", {"file": "x"}), b'{"pos":1}')])
+            await rewrite(bench, [(encode_offset_key("c", {"file": "x"}), b'{"pos":1}')])
         assert not bench.herder.offsets.stored("c")
+
+
+async def test_offsets_of_another_connector_of_that_name_are_left_alone(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        await stopped(bench)
+        before = bench.herder.machine.state.submitted("c")
+        await bench.herder.command(Delete(connector="c"))
+        await bench.until(lambda: bench.herder.machine.state.submitted("c") is None)
+        await bench.herder.command(Create(connector="c", config=config(), initial_state=TargetState.STOPPED))
+        await bench.until(lambda: bench.herder.machine.state.submitted("c") is not None)
+        record = (encode_offset_key("c", {"file": "x"}), b'{"pos":1}')
+        with pytest.raises(Conflict):
+            await rewrite(bench, [record], before)
+        assert not bench.herder.offsets.stored("c")
+        await rewrite(bench, [record])
+        assert bench.herder.offsets.stored("c")
 
 
 class Meddled(list[KeyValue]):
@@ -447,7 +471,7 @@ async def test_offsets_that_were_written_while_another_took_office_are_not_said_
         records = Meddled([(encode_offset_key("c", {"file": "x"}), b'{"pos":1}')])
         records.meddle = take_office
         with pytest.raises(TopicLogError, match="Another worker took over the group"):
-            await bench.herder.write_offsets("c", records)
+            await rewrite(bench, records)
 
 
 async def test_last_words_of_tasks_nobody_knows_are_harmless(open_bench: Any) -> None:
