@@ -4,6 +4,7 @@ The attacks of `benchmarks.hostile`, against a broker whose event loop is watche
 at a time. The figures go into the report of the test (`-rA`, or the properties of a JUnit report).
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,9 @@ P99_MS_MAX = 20.0
 SECONDS = 3.0
 TRIES = 3
 
+SAYS = re.compile(r"127\.0\.0\.1:\d+|[-\d.]+ [-\d.]+")
+"""What the broker's program says itself; all else is a line of the log."""
+
 
 class WatchedBroker:
     """A broker of its own process that tells how long the turns of its loop are."""
@@ -29,18 +33,19 @@ class WatchedBroker:
         self._process = process
         self.address = self._line()
 
-    def longest_turn_ms(self) -> float:
-        """Since the last call."""
+    def turns(self) -> dict[str, float]:
+        """The longest since the last call, and for how long the machine kept the broker waiting in one of them."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return float(self._line())
+        longest, kept = self._line().split()
+        return {"longest turn, ms": float(longest), "kept waiting, ms": float(kept)}
 
     def _line(self) -> str:
         """The next line that is not a line of the log."""
         assert self._process.stdout is not None
         while line := self._process.stdout.readline():
-            if line[:1].isdigit() and " " not in line.strip():
+            if SAYS.fullmatch(line.strip()):
                 return line.strip()
         raise AssertionError("the broker ended")
 
@@ -61,17 +66,12 @@ def watched_broker(data: Path, settings: dict[str, str]) -> Iterator[WatchedBrok
         process.wait()
 
 
-def most(bound_ms: float, alone_ms: float) -> float:
-    """What is bearable, on a machine that may be busy with something else: then also thrice what is so by itself."""
-    return max(bound_ms, 3 * alone_ms)
-
-
 def measured(broker: WatchedBroker, attack: str) -> dict[str, float]:
     """What an ordinary client waits during an attack, and the longest turn of the loop."""
-    broker.longest_turn_ms()
+    broker.turns()
     with under_attack(broker.address, attack, SECONDS) as process:
         waits = summary(ordinary(broker.address, process))
-    return {"longest turn, ms": round(broker.longest_turn_ms(), 1), **waits}
+    return {**broker.turns(), **waits}
 
 
 @pytest.mark.parametrize("validation", ["header", "records"])
@@ -79,7 +79,10 @@ def measured(broker: WatchedBroker, attack: str) -> dict[str, float]:
 def test_a_costly_request_keeps_nobody_else_waiting(
     name: str, validation: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """What else the machine does can only add to the figures, so it has a few tries to leave them alone."""
+    """What else the machine does can only add to the figures, so it has a few tries to leave them alone.
+
+    A turn leaves out what the machine has kept it waiting, a client does not.
+    """
     if validation == "records" and "million" not in name:
         pytest.skip("only batches that come in are validated")
     with watched_broker(tmp_path, {**BROKER_SETTINGS, "log.record.validation": validation}) as broker:
@@ -88,8 +91,7 @@ def test_a_costly_request_keeps_nobody_else_waiting(
             alone, attacked = measured(broker, NOTHING), measured(broker, name)
             record_property(name, {"attacked": attacked, "alone": alone})
             print(f"{name}, log.record.validation={validation}: {attacked}; alone: {alone}")
-            turn_ms_max = most(TURN_MS_MAX, alone["longest turn, ms"])
-            p99_ms_max = most(P99_MS_MAX, alone["p99_ms"])
-            if attacked["longest turn, ms"] < turn_ms_max and attacked["p99_ms"] < p99_ms_max:
+            p99_ms_max = max(P99_MS_MAX, 3 * alone["p99_ms"]) + attacked["kept waiting, ms"]
+            if attacked["longest turn, ms"] < TURN_MS_MAX and attacked["p99_ms"] < p99_ms_max:
                 return
-    raise AssertionError(f"{attacked}; bearable: a turn of {turn_ms_max} ms, a p99 of {p99_ms_max} ms")
+    raise AssertionError(f"{attacked}; bearable: a turn of {TURN_MS_MAX} ms, a p99 of {p99_ms_max} ms")

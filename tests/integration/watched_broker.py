@@ -1,16 +1,18 @@
 """A broker whose event loop is watched: `watched_broker.py KEY=VALUE ...`
 
-A callback every few milliseconds tells by the loop's own clock how long the turn before it took. Time in which the
-loop's thread was ready to run and the machine ran something else is not the broker's doing and is subtracted; what it
-waits for (a disk, a lock, the interpreter) is not. Looking at more than that would disturb what is looked at, since
-every call into the system lets other threads have the interpreter. On every line of standard input the longest turn
-since the last is printed.
+A callback every few milliseconds tells by the loop's own clock how long the turn before it took. Time in which a thread
+of the broker was ready to run and the machine ran something else is not the broker's doing and is subtracted: the
+loop's own, and that of every other one, which may have held the interpreter meanwhile. What is waited for otherwise (a
+disk, a lock, a thread that has the interpreter and a processor) is not. The accounts are read without letting go of the
+interpreter, or another thread would take it each time. On every line of standard input two figures are printed, both
+since the last: the longest turn, and for how long the machine has kept it from going on in one of them at most.
 """
 
 import asyncio
+import contextlib
+import ctypes
 import os
 import sys
-import threading
 
 import uvloop
 
@@ -18,33 +20,71 @@ from tidemill.broker.config import BrokerConfig
 from tidemill.broker.node import open_broker
 
 TICK_S = 0.005
+TICKS_BETWEEN_LOOKS = 20  # for threads that have begun
+WORTH_A_LOOK_S = 0.02
+
+keeping_the_interpreter = ctypes.PyDLL(None, use_errno=True)
+
+
+class Accounts:
+    """What the kernel writes down of each thread of this process."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, int] = {}
+        self._buffer = ctypes.create_string_buffer(100)
+        self.look()
+
+    def look(self) -> None:
+        """Find threads that have begun, and forget those that have ended."""
+        threads = set(os.listdir("/proc/self/task"))
+        for ended in self._files.keys() - threads:
+            os.close(self._files.pop(ended))
+        for begun in threads - self._files.keys():
+            with contextlib.suppress(OSError):  # it has ended already
+                self._files[begun] = os.open(f"/proc/self/task/{begun}/schedstat", os.O_RDONLY)
+
+    def waited_s(self) -> dict[str, float]:
+        """How long each has been ready without a processor."""
+        return {thread: self._read(file) for thread, file in self._files.items()}
+
+    def _read(self, file: int) -> float:
+        size = keeping_the_interpreter.pread(file, self._buffer, len(self._buffer), ctypes.c_long(0))
+        return int(self._buffer.raw[:size].split()[1]) / 1e9 if size > 0 else 0.0
 
 
 class Watch:
-    """The longest turn of a loop, in milliseconds; made in the loop's thread."""
+    """The longest turn of a loop; made in the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._accounting = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
-        self._longest_s = 0.0
-        self._due, self._kept_waiting_s = loop.time(), self._waited_s()
+        self._accounts = Accounts()
+        self._longest_s = self._longest_kept_s = 0.0
+        self._ticks = 0
+        self._due, self._waited_s = loop.time(), self._accounts.waited_s()
         self._tick()
 
-    def _waited_s(self) -> float:
-        """How long the thread has been ready without a processor."""
-        return int(os.pread(self._accounting, 100, 0).split()[1]) / 1e9
-
     def _tick(self) -> None:
-        now, kept_waiting_s = self._loop.time(), self._waited_s()
-        late_s = now - self._due - (kept_waiting_s - self._kept_waiting_s)
-        self._longest_s = max(self._longest_s, late_s)
-        self._due, self._kept_waiting_s = self._loop.time() + TICK_S, kept_waiting_s
+        now, waited_s = self._loop.time(), self._accounts.waited_s()
+        late_s, kept_s = now - self._due, self._kept_s(waited_s)
+        self._ticks += 1
+        if late_s - kept_s > WORTH_A_LOOK_S or self._ticks % TICKS_BETWEEN_LOOKS == 0:
+            self._accounts.look()
+            waited_s = self._accounts.waited_s()
+            kept_s = self._kept_s(waited_s)
+        self._longest_s = max(self._longest_s, late_s - kept_s)
+        self._longest_kept_s = max(self._longest_kept_s, min(kept_s, late_s))
+        self._due, self._waited_s = self._loop.time() + TICK_S, waited_s
         self._loop.call_later(TICK_S, self._tick)
 
-    def longest_ms(self) -> float:
-        """Since the last call."""
-        longest_s, self._longest_s = self._longest_s, 0.0
-        return longest_s * 1e3
+    def _kept_s(self, waited_s: dict[str, float]) -> float:
+        """How long the machine has kept threads waiting in this turn; those that are new, ever."""
+        return sum(each - self._waited_s.get(thread, 0.0) for thread, each in waited_s.items())
+
+    def told(self) -> str:
+        """The longest turn and the longest time in which it was kept waiting, in milliseconds, since the last call."""
+        told = f"{self._longest_s * 1e3:.1f} {self._longest_kept_s * 1e3:.1f}"
+        self._longest_s = self._longest_kept_s = 0.0
+        return told
 
 
 async def serve(settings: dict[str, str]) -> None:
@@ -54,7 +94,7 @@ async def serve(settings: dict[str, str]) -> None:
         print(f"127.0.0.1:{broker.servers[0].port}", flush=True)
         watch = Watch(loop)
         while await loop.run_in_executor(None, sys.stdin.readline):
-            print(watch.longest_ms(), flush=True)
+            print(watch.told(), flush=True)
 
 
 if __name__ == "__main__":
