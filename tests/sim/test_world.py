@@ -188,7 +188,7 @@ QUICKLY = {
     "ack_before_isr_commit": 0,
     "truncate_to_high_watermark": 1,
     "lost_snapshot_chunk": 13,
-    "gaps_are_stored": 3,
+    "gaps_are_stored": 189,
     "followers_serve_all_that_they_have": 107,
     "logs_begin_anew_too_late": 42,
     "deleted_records_are_shown": 16,
