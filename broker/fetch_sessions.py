@@ -18,7 +18,8 @@ full fetch begins with another partition each time.
 One that has been read to its end and had nothing to tell is quiet: its log is kept beside it, and as long as that log
 says the same three offsets and the partition is led as it was, there is nothing to read and nothing to say. So a fetch
 of a thousand partitions is a thousand glances and a handful of reads, also after a change of another topic. A follower
-reads beyond what is committed, so for it the end of the log must be where it was, too.
+reads beyond what is committed, so for it the end of the log must be where it was, too; and it says itself where its log
+begins, so it is told of its leader's log start as long as that is further on.
 
 Pure: `begin` when a request comes, `finish` when it is answered, with the time as an argument.
 """
@@ -150,9 +151,17 @@ class _SessionPartition:
 
 
 class _Copied(_SessionPartition):
-    """The same for a follower, which sends the epoch of its last record and has all when it is at the end."""
+    """The same for a follower, which sends the epoch of its last record and has all when it is at the end.
+
+    It is told where the log begins until its own log begins there: it may not have been able to let it yet.
+    """
 
     __slots__ = ()
+
+    def tell(self, answer: PartitionData) -> bool:
+        """Whether `answer` is news for the follower, or makes it do what it has not done yet."""
+        own = self.wanted.partition.log_start_offset
+        return super().tell(answer) or 0 <= own < answer.log_start_offset
 
     def quieten(self, answer: PartitionData, source: Marks | None) -> None:
         """Be quiet if the follower has all there is in the log of `source`."""
@@ -216,6 +225,10 @@ class FetchTurn:
         if self.session is not None:
             return self.partitions[number].high_watermark
         return self.wanted[number].partition.high_watermark
+
+    def told_start(self, number: int) -> int:
+        """The same of the log start; without a session who asks says only where its own log begins."""
+        return 2**63 - 1 if self.session is None else self.partitions[number].log_start_offset
 
     @property
     def is_empty(self) -> bool:

@@ -9,7 +9,8 @@ of the log, committed or not. Whoever asks from where its log is not this one is
 noted of it.
 
 It is answered as soon as there is something to copy or the high watermark is another than the one it knows: without
-that a leader that goes away at a quiet moment leaves followers behind that do not know what was committed.
+that a leader that goes away at a quiet moment leaves followers behind that do not know what was committed. So it is
+when the log begins elsewhere than at its last answer in a session.
 
 Whoever asks for anything says that it is there, and is asked into an ISR only while the image says that it is active.
 
@@ -43,7 +44,7 @@ from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, Fetc
 
 
 class _ParkedFollower(Parked):
-    """It also wakes for what is appended and not committed."""
+    """It also wakes for what is appended and not committed, and where a log begins elsewhere."""
 
     __slots__ = ()
 
@@ -51,7 +52,7 @@ class _ParkedFollower(Parked):
         super().__init__(fetch, read, answer)
         wake = self.wake
         for replica in self.replicas:
-            replica.wait_for_appends(wake)
+            replica.watch(wake)
 
 
 class FollowerFetch(Fetch):
@@ -111,7 +112,8 @@ class FollowerFetch(Fetch):
             read.count(records)
             self._slow_down(found, len(records))
         read.found[number] = found
-        if found.high_watermark > self.turn.told(number):
+        turn = self.turn
+        if found.high_watermark > turn.told(number) or partition_log.log_start_offset > turn.told_start(number):
             read.answer_now = True
         return row_of(found, partition.partition, records, None)
 
@@ -155,13 +157,14 @@ class FollowerFetch(Fetch):
         return int(self.broker.clock.monotonic() * 1000)
 
     def moved(self, read: Read) -> Sequence[int]:
-        """Partitions with more to copy, another high watermark, or of no use any more."""
+        """Partitions with more to copy, another high watermark or beginning, or of no use any more."""
         partitions, wanted = read.partitions, self.turn.wanted
         return [
             number
             for number, found in read.found.items()
             if found.log_end_offset != wanted[number].partition.fetch_offset
             or found.high_watermark != partitions[number].high_watermark
+            or found.log_start_offset != partitions[number].log_start_offset
             or found.log.closed
             or not found.machine.leads
         ]

@@ -156,6 +156,7 @@ class PartitionLog:
         self._sparse = not self._active.dense
         self._reported_missing: frozenset[int] = frozenset()  # base offsets of segments, so that each is said once
         self._owner: Callable[[], None] | None = None
+        self._on_start: Callable[[], None] = lambda: None
         self.on_append: Callable[[], None] | None = None  # set while somebody waits for more than what is committed
 
     # -- state
@@ -525,12 +526,10 @@ class PartitionLog:
 
     # -- the owner
 
-    def own(self, on_change: Callable[[], None]) -> None:
-        """From now on `on_change` is called when more or, after a cut, less is held and when the log is closed.
-
-        And its owner commits.
-        """
-        self._owner = on_change
+    def own(self, on_change: Callable[[], None], on_start: Callable[[], None] = lambda: None) -> None:
+        """From now on `on_change` is called when more or, after a cut, less is held and when the log is closed,
+        `on_start` when the log start has advanced; and its owner commits."""
+        self._owner, self._on_start = on_change, on_start
 
     def position_of(self, offset: int) -> LogPosition:
         """Where `offset`, which is held, lies, or the batch that has it; raises CorruptMessage, KafkaStorageError."""
@@ -656,8 +655,8 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        if self.epochs.truncate_from_start(offset):
-            self._plan.epochs = True
+        self._plan.epochs = self.epochs.truncate_from_start(offset) or self._plan.epochs
+        self._on_start()
         return True
 
     def detach_segments(self, count: int) -> list[Segment]:

@@ -439,11 +439,11 @@ class LogStore:
         until a restart, what it does not need any more goes, and the next checkpoint tries again.
         """
         advanced = partition_log.advance_log_start(offset)
-        if self._start_written(partition_log) < offset:  # also when somebody else's advance is still being written
+        if self.durable_start(partition_log) < offset:  # also when somebody else's advance is still being written
             await self.checkpoint()
         if advanced:
             await self._old_segments.shrink(partition_log, self._clock.now_ms())
-        if self._start_written(partition_log) < offset:
+        if self.durable_start(partition_log) < offset:
             raise KafkaStorageError(f"cannot write the log start of {partition_log.topic_partition}")
         return partition_log.log_start_offset
 
@@ -451,9 +451,9 @@ class LogStore:
         """Let a log have nothing from `offset` on, durably; see `Truncations.truncate`."""
         return await self._truncations.truncate(partition_log, offset, unclean=unclean)
 
-    def _start_written(self, partition_log: PartitionLog) -> int:
-        """The log start as the folder's checkpoint has it."""
-        return self._checkpoints.starts.get(partition_log.topic_partition, 0)
+    def durable_start(self, partition_log: PartitionLog) -> int:
+        """Where the log begins after a crash, at least: the log start as the folder's checkpoint has it."""
+        return min(self._checkpoints.starts.get(partition_log.topic_partition, 0), partition_log.log_start_offset)
 
     async def checkpoint(self) -> None:
         """Write down how far the logs are durable and where they begin; bounds the work after a crash."""

@@ -44,10 +44,15 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogStartMoved:
+    """The log begins elsewhere: a leader's followers are to be told, and a follower's leader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefuseWaiting:
     """Whoever waits for an acknowledgement by all replicas gets this error."""
 
     error: ErrorCode
 
 
-Action: TypeAlias = ProposeIsr | Follow | Truncate | RefuseWaiting
+Action: TypeAlias = ProposeIsr | Follow | Truncate | LogStartMoved | RefuseWaiting

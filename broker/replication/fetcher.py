@@ -13,6 +13,9 @@ would come next, when nothing is left in this copy but epochs that the leader ne
 records, when this copy is damaged. The last only as long as this process has not told anybody how far it holds the
 partition: a leader that has been told may be about to ask it in.
 
+Where a log begins is told when that is written down, like how far it is held: a crash does not take it back. All that
+begin elsewhere by then are written down at once, and nothing waits for it.
+
 Started only where there is somebody to follow. Not here: who decides about an ISR (`AlterPartition`).
 """
 
@@ -27,7 +30,7 @@ import structlog
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.log.turns import Turns
 from tidemill.broker.quorum.image import TopicImage
-from tidemill.broker.replication.actions import Follow, ProposeIsr, Truncate
+from tidemill.broker.replication.actions import Follow, LogStartMoved, ProposeIsr, Truncate
 from tidemill.broker.replication.fetching import (
     Action,
     BeginAnew,
@@ -102,6 +105,8 @@ class ReplicaFetchers:
         self._leaders: dict[int, _Leader] = {}
         self._followed: dict[Replica, _Leader] = {}
         self._asking: dict[Replica, ProposeIsr] = {}
+        self._begun: dict[Replica, None] = {}  # where their logs begin is to be written down, and told
+        self._writing = False
         self.told_of: WeakSet[Replica] = WeakSet()  # some leader has been told how far they are held
         self._due: list[Coroutine[None, None, None]] = []  # before there is a group
         self._group: asyncio.TaskGroup | None = None
@@ -154,6 +159,8 @@ class ReplicaFetchers:
                 self._asking[replica] = wish
                 if not asking:
                     self.spawn(self._propose(replica))
+            case LogStartMoved():
+                self.log_start_moved(replica)
 
     # -- who is followed
 
@@ -198,6 +205,33 @@ class ReplicaFetchers:
         leader = self._followed.get(replica)
         if leader is not None and not replica.closed:
             leader.note_held(replica, leader_epoch)
+
+    def log_start_moved(self, replica: Replica) -> None:
+        """Tell the leader of a replica, if it has one, where its log begins, once that is durable."""
+        if replica not in self._followed:
+            return
+        self._begun[replica] = None
+        if not self._writing:
+            self._writing = True
+            self.spawn(self._tell_log_starts())
+
+    async def _tell_log_starts(self) -> None:
+        logs = self.around.logs
+        while self._begun:
+            begun, self._begun = self._begun, {}
+            await logs.checkpoint()
+            unwritten: dict[Replica, None] = {}
+            for replica in begun:
+                leader = self._followed.get(replica)
+                if leader is None or replica.closed:
+                    continue
+                leader.note_log_start(replica)
+                if replica not in self._begun and logs.durable_start(replica.log) < replica.log_start_offset:
+                    unwritten[replica] = None
+            self._begun |= unwritten
+            if unwritten:  # there is no room on the disk
+                await asyncio.sleep(AGAIN_S)
+        self._writing = False
 
     async def _truncate(self, replica: Replica, wish: Truncate) -> None:
         leader_epoch, leader = replica.machine.leader_epoch, replica.machine.leader
@@ -332,14 +366,23 @@ class _Leader:
             self._woken.set()
             return
         self._fetchers.told_of.add(replica)
+        log_start = self._fetchers.around.logs.durable_start(partition_log)
+        if log_start < partition_log.log_start_offset:
+            self._fetchers.log_start_moved(replica)
         held = Held(
             offset=partition_log.held_offset,
             last_epoch=partition_log.leader_epoch,
-            log_start=partition_log.log_start_offset,
+            log_start=log_start,
             high_watermark=replica.high_watermark,
         )
         self._report(self._machine.held(key, leader_epoch, held))
         self._woken.set()
+
+    def note_log_start(self, replica: Replica) -> None:
+        """It is written down where the log of a replica begins."""
+        key = key_of(replica)
+        if self._replicas.get(key) is replica and replica not in self._doubted:
+            self._machine.begins(key, self._fetchers.around.logs.durable_start(replica.log))
 
     # -- the connection
 

@@ -10,6 +10,8 @@ to be done with an answer; whoever does that tells how far each partition is hel
   itself, for a while that grows with each failure in a row. A leader that cannot be reached is left alone in the same
   way. Either is told once, and its end once.
 * What an answer says about a partition that has changed meanwhile (another leader epoch, another offset) means nothing.
+* Where a log begins is told with the next request, be there something new to fetch or not: else the leader sends
+  consumers there for what is gone.
 
 In a session (KIP-227) only what differs from the request before is sent, so that a thousand quiet partitions cost
 nothing. Without one, or after any doubt about it, everything is sent.
@@ -67,7 +69,7 @@ class FetchSettings:
 class Held:
     """Where a partition stands: everything below `offset` is held, and there the log ends.
 
-    `last_epoch` is the leader epoch of the last record, -1 if there is none.
+    `last_epoch` is the leader epoch of the last record, -1 if there is none. It begins at `log_start`, durably.
     """
 
     offset: int
@@ -181,6 +183,7 @@ class LeaderFetches:
         self._ready: dict[Key, FetchPartition] = {}
         self._asked: dict[Key, FetchPartition] = {}  # as the leader knows them, from the last request or the session
         self._changed: set[Key] = set()  # of these two
+        self._begun: dict[Key, int] = {}  # log starts that the next request is to tell
         self._storing: set[Key] = set()
         self._resting: set[Key] = set()
         self._session_id = 0
@@ -225,6 +228,7 @@ class LeaderFetches:
         """Begin with a partition, or again in a newer leader epoch, as soon as it is told how far it is `held`."""
         before = self._followed.get(key)
         self._followed[key] = followed = _Followed(name=name, leader_epoch=leader_epoch)
+        self._begun.pop(key, None)
         if before is not None:
             followed.trouble = before.trouble
         self._enter(key, followed, Stage.STORING)
@@ -238,6 +242,7 @@ class LeaderFetches:
     def unfollow(self, key: Key) -> None:
         """End with a partition."""
         followed = self._followed.pop(key, None)
+        self._begun.pop(key, None)
         if followed is not None:
             self._leave(key)
 
@@ -255,11 +260,18 @@ class LeaderFetches:
             partition_max_bytes=self._settings.replica_fetch_max_bytes,
             high_watermark=max(held.high_watermark, followed.known),
         )
+        self._begun.pop(key, None)
         if followed.stage is Stage.RESTING:
             return []
         self._enter(key, followed, Stage.READY)
         followed.failures = 0
         return self._over(followed)
+
+    def begins(self, key: Key, log_start: int) -> None:
+        """The log of a partition begins there now, durably; it has as much as before."""
+        followed = self._followed.get(key)
+        if followed is not None and followed.row is not None:
+            self._begun[key] = log_start
 
     def refused(self, key: Key, leader_epoch: int, reason: str, now_ms: int) -> list[Action]:
         """What came for a partition cannot be stored, or done; it is asked for again after a pause."""
@@ -286,6 +298,7 @@ class LeaderFetches:
         if self._under_way or self._storing or not self._ready or now_ms < self._not_before_ms:
             return None
         self._under_way = True
+        self._tell_log_starts()
         if self._session_epoch == 0:
             rows, forgotten = dict(self._ready), list[Key]()
             self._asked = rows
@@ -310,6 +323,17 @@ class LeaderFetches:
                 ForgottenTopic(topic_id=key.topic_id, partitions=(key.partition,)) for key in forgotten
             ),
         )
+
+    def _tell_log_starts(self) -> None:
+        """What is asked changes between requests only: answers are about what was asked."""
+        for key, log_start in self._begun.items():
+            followed = self._followed[key]
+            assert followed.row is not None
+            if followed.row.log_start_offset != log_start:
+                followed.row = followed.row._replace(log_start_offset=log_start)
+                if followed.stage is Stage.READY:
+                    self._enter(key, followed, Stage.READY)
+        self._begun.clear()
 
     def failed(self, reason: str, now_ms: int) -> list[Action]:
         """No answer will come: the leader cannot be reached, or what it says cannot be read."""

@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH, LeaderEpochs
 from tidemill.broker.quorum.image import PartitionImage
-from tidemill.broker.replication.actions import Action, Follow, ProposeIsr, RefuseWaiting, Truncate
+from tidemill.broker.replication.actions import Action, Follow, LogStartMoved, ProposeIsr, RefuseWaiting, Truncate
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import (
     FencedLeaderEpoch,
@@ -61,7 +61,7 @@ class Progress(NamedTuple):
     """How far a follower has come, as its leader knows; `held` is UNKNOWN until it has fetched in this epoch.
 
     `caught_up_ms` is when it was last known to have everything, `end` where the leader's log ended at its last fetch,
-    `log_start` where its own log begins by its own account.
+    `log_start` where its own log begins by its own account, durably.
     """
 
     held: int
@@ -111,6 +111,7 @@ class PartitionMachine:
         "leader_epoch",
         "leader_high_watermark",
         "leads",
+        "log_start",
         "node_id",
         "partition_epoch",
         "replicas",
@@ -131,6 +132,7 @@ class PartitionMachine:
         self.isr: tuple[int, ...] = ()
         self.eligible: tuple[int, ...] = ()  # ELR, out of the ISR and electable all the same
         self.held = held
+        self.log_start = 0
         self.high_watermark = min(high_watermark, held)
         self.alone = False
         self._min_in_sync = min_in_sync
@@ -251,6 +253,11 @@ class PartitionMachine:
         elif self.role is Role.FOLLOWER:
             self._take_high_watermark()
         return False
+
+    def begins(self, log_start: int) -> list[Action]:
+        """This broker's log begins there now."""
+        self.log_start = log_start
+        return [LogStartMoved()]
 
     def ask_in(self, log_end: int) -> list[Action]:
         """Ask for an ISR with the next follower that may join; its own fetches may be over when it may."""

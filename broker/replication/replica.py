@@ -19,7 +19,7 @@ import structlog
 from tidemill.broker.log.flush_plan import LogPosition
 from tidemill.broker.log.partition import AppendResult, PartitionLog
 from tidemill.broker.quorum.image import PartitionImage
-from tidemill.broker.replication.actions import Action, Follow, ProposeIsr, RefuseWaiting, Truncate
+from tidemill.broker.replication.actions import Action, Follow, LogStartMoved, ProposeIsr, RefuseWaiting, Truncate
 from tidemill.broker.replication.partition import NOBODY, PartitionMachine, Role
 from tidemill.core.errors import CorruptMessage, KafkaError, KafkaStorageError, error_for_code
 from tidemill.core.runtime.disk import ByteBuffer
@@ -29,7 +29,7 @@ log = structlog.get_logger("tidemill.broker.replication")
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
 
-Wish: TypeAlias = ProposeIsr | Follow | Truncate
+Wish: TypeAlias = ProposeIsr | Follow | Truncate | LogStartMoved
 
 Outlet: TypeAlias = "Callable[[Replica, Wish], None]"
 """Where goes what a partition wants of others; it is done later, nothing of the replica changes meanwhile."""
@@ -48,12 +48,12 @@ class Replica:
 
     __slots__ = (
         "__weakref__",
-        "_append_wakes",
         "_cuts",
         "_next_round",
         "_outlet",
         "_waiters",
         "_wakes",
+        "_watchers",
         "high_watermark",
         "image",
         "log",
@@ -68,12 +68,13 @@ class Replica:
         self._outlet = outlet
         self._next_round = partition_log.flusher.next_round
         self._wakes: dict[Callable[[], None], None] = {}  # whoever waits longer is woken first
-        self._append_wakes: dict[Callable[[], None], None] = {}
+        self._watchers: dict[Callable[[], None], None] = {}
         self._waiters: list[_Waiter] = []  # by offset, one for each
         self._cuts = partition_log.cuts
         self.high_watermark = -1  # to be read only, as is ...
         self.visible = LogPosition(-1, 0, 0, None)  # ... where it lies in the log; the first image says both
-        partition_log.own(self._log_changed)
+        machine.begins(partition_log.log_start_offset)  # nobody waits yet
+        partition_log.own(self._log_changed, self._log_start_moved)
 
     # -- what holds now
 
@@ -145,8 +146,10 @@ class Replica:
         for action in actions:
             if isinstance(action, RefuseWaiting):
                 self._refuse(error_for_code(action.error))
-            else:
-                self._outlet(self, action)
+                continue
+            if isinstance(action, LogStartMoved):
+                self._wake_watchers()
+            self._outlet(self, action)
         self._show(self.machine.high_watermark)
 
     def _log_changed(self) -> None:
@@ -167,6 +170,9 @@ class Replica:
         if somebody_may_join:
             self.take(machine.ask_in(partition_log.log_end_offset))
 
+    def _log_start_moved(self) -> None:
+        self.take(self.machine.begins(self.log.log_start_offset))
+
     def _lost(self) -> None:
         """The log is closed or shorter than it was."""
         if self.log.closed:
@@ -177,6 +183,7 @@ class Replica:
             return
         self._cuts = self.log.cuts  # nothing of what goes may be shown while the disk is at it
         self.machine.truncated(self.log.log_end_offset)
+        self.machine.begins(self.log.log_start_offset)  # told when what is left is held
         self.machine.stored(self.log.held.offset)
         self._show(self.machine.high_watermark)
 
@@ -269,20 +276,23 @@ class Replica:
         self._wakes[wake] = None
 
     def stop_waiting(self, wake: Callable[[], None]) -> None:
-        """Undo `wait_for_data` and `wait_for_appends`."""
+        """Undo `wait_for_data` and `watch`."""
         self._wakes.pop(wake, None)
-        if self._append_wakes:
-            self._append_wakes.pop(wake, None)
-            if not self._append_wakes:
+        if self._watchers:
+            self._watchers.pop(wake, None)
+            if not self._watchers:
                 self.log.on_append = None
 
-    def wait_for_appends(self, wake: Callable[[], None]) -> None:
-        """Call `wake` whenever anything is appended, committed or not, until `stop_waiting`: for followers."""
-        self._append_wakes[wake] = None
-        self.log.on_append = self._appended
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever anything is appended, committed or not, or a log start moves, until `stop_waiting`.
 
-    def _appended(self) -> None:
-        for wake in tuple(self._append_wakes):
+        For followers.
+        """
+        self._watchers[wake] = None
+        self.log.on_append = self._wake_watchers
+
+    def _wake_watchers(self) -> None:
+        for wake in tuple(self._watchers):
             wake()
 
     @property

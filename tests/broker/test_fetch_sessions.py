@@ -362,6 +362,25 @@ def test_a_partition_is_quiet_for_a_follower_when_it_has_all_committed_or_not() 
     assert ask(7, {}) == [0], "more of it is committed"
 
 
+def test_a_follower_is_told_where_the_log_begins_until_its_own_begins_there() -> None:
+    cache = sessions()
+
+    def ask(epoch: int, session_id: int, *log_starts: int) -> tuple[int, int, int]:
+        """Its own log begins there now, if it says so: what it was told before, the session, and what it is told of."""
+        rows = tuple(FetchPartition(partition=0, fetch_offset=5, log_start_offset=start) for start in log_starts)
+        topics = (FetchTopic(topic="t", partitions=rows),) if rows else ()
+        asked = FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics, **FOLLOWER)  # type: ignore[arg-type]
+        turn = cache.begin(asked, 15, 0)
+        answer = cache.finish(turn, quiet(turn, log_start_offset=3), 0)
+        return turn.told_start(0), answer.session_id, len(answer.numbers)
+
+    told, session_id, _ = ask(0, 0, 1)
+    assert told == 2**63 - 1, "without a session nobody knows"
+    assert ask(1, session_id) == (3, session_id, 1)
+    assert ask(2, session_id, 2) == (3, session_id, 1)
+    assert ask(3, session_id, 3) == (3, session_id, 0)
+
+
 def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> None:
     cache = sessions()
     logs = {number: Log(end=5, stable=5) for number in range(4)}

@@ -200,6 +200,28 @@ async def test_in_a_session_a_moved_high_watermark_is_told_at_once_and_quiet_par
         assert (row.partition_index, offsets(row)) == (2, [0])
 
 
+async def test_a_follower_that_waits_is_told_at_once_where_the_log_begins(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic)
+        await produce(client, topic, records(b"a"), acks=1)
+        opened = await other.ask(ApiKey.FETCH, 18, asked(topic, {0: 1}, session_epoch=0, log_start_offset=0))
+        session = {"session_id": opened.session_id, "max_wait_ms": 60_000}
+        parked = asyncio.get_running_loop().create_task(
+            other.ask(ApiKey.FETCH, 18, asked(topic, {}, session_epoch=1, **session))
+        )
+        await waits(replica)
+        await broker.logs.delete_records(replica.log, 1)
+        (row,) = (await parked).responses[0].partitions
+        assert (row.log_start_offset, offsets(row)) == (1, [])
+        session["max_wait_ms"] = 1
+        again = asked(topic, {0: 1}, session_epoch=2, log_start_offset=1, **session)
+        assert (await other.ask(ApiKey.FETCH, 18, again)).responses == ()
+        progress = replica.machine.progress(OTHER)
+        assert progress is not None
+        assert progress.log_start == 1
+
+
 async def test_who_went_another_way_is_told_where_the_ways_part_and_nothing_is_noted(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         topic = await make_topic(broker)

@@ -36,11 +36,12 @@ PATIENCE_S = 60  # on a machine that is busy with other things
 class Member:
     """One broker, and what it fetches with."""
 
-    def __init__(self, cluster: "Cluster", node_id: int, throttle: Throttle, sessions: int) -> None:
+    def __init__(self, cluster: "Cluster", node_id: int, throttle: Throttle, sessions: int, wait_ms: int) -> None:
         self.cluster = cluster
         self.node_id = node_id
         self.throttle = throttle
         self.sessions = sessions
+        self.wait_ms = wait_ms
         self.stack = AsyncExitStack()
         self.broker: Broker
         self.client: WireClient
@@ -74,7 +75,7 @@ class Member:
                 topic=lambda _name: self.cluster.topic,
                 alter_partition=self.cluster.alter_partition,
             ),
-            FetchSettings(replica_fetch_wait_max_ms=100, replica_fetch_backoff_ms=100),
+            FetchSettings(replica_fetch_wait_max_ms=self.wait_ms, replica_fetch_backoff_ms=100),
             self.throttle,
         )
         self.client = await self.stack.enter_async_context(wire_client(self.broker))
@@ -93,6 +94,11 @@ class Member:
         replica = self.broker.replicas.get("t", 0)
         assert replica is not None
         return replica
+
+    @property
+    def log_start(self) -> int:
+        """Where the log begins, also after a crash."""
+        return self.broker.logs.durable_start(self.replica.log)
 
     @property
     def values(self) -> list[bytes | None]:
@@ -174,6 +180,7 @@ async def cluster_of(
     isr: tuple[int, ...] = (),
     throttle: Throttle = UNTHROTTLED,
     sessions: int = 100,
+    wait_ms: int = 100,
     **configs: str,
 ) -> AsyncIterator[Cluster]:
     """So many brokers with a replica each of topic `t`, which the first one leads."""
@@ -181,7 +188,7 @@ async def cluster_of(
     nodes = tuple(range(1, count + 1))
     try:
         for node_id in nodes:
-            member = cluster.members[node_id] = Member(cluster, node_id, throttle, sessions)
+            member = cluster.members[node_id] = Member(cluster, node_id, throttle, sessions, wait_ms)
             await member.start()
             made = await make_topic(member.broker, **configs)
             cluster.topic = made

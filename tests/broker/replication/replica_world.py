@@ -2,7 +2,7 @@
 
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum.image import PartitionImage
-from tidemill.broker.replication.actions import Follow, ProposeIsr, Truncate
+from tidemill.broker.replication.actions import Follow, LogStartMoved, ProposeIsr, Truncate
 from tidemill.broker.replication.partition import PartitionMachine
 from tidemill.broker.replication.replica import Replica
 
@@ -18,7 +18,7 @@ def image(leader: int = 1, isr: tuple[int, ...] = (1,), epoch: int = 0, version:
 def led(
     log: PartitionLog,
     first: PartitionImage | None = None,
-    wishes: "list[ProposeIsr | Follow | Truncate] | None" = None,
+    wishes: "list[ProposeIsr | Follow | Truncate | LogStartMoved] | None" = None,
     high_watermark: int = 0,
 ) -> Replica:
     """Of broker 1, which leads and is alone if nothing else is said; what it wants of others goes to `wishes`."""

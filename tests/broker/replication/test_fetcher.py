@@ -8,6 +8,7 @@ import pytest
 
 from tests.broker.handlers.data_path import records
 from tests.broker.replication.cluster_world import Cluster, Member, cluster_of, until
+from tidemill.broker.replication import fetcher
 from tidemill.broker.replication.actions import ProposeIsr
 from tidemill.broker.replication.fetching import Action, LeaderFetches
 from tidemill.broker.replication.replica import Replica
@@ -149,6 +150,53 @@ async def test_what_the_leader_has_deleted_is_not_copied_any_more(tmp_path: Path
         await two.stop()
         await two.start()
         assert two.replica.log.log_end_offset == 6
+
+
+@pytest.mark.parametrize("sessions", [0, 100])
+async def test_a_leader_knows_where_its_followers_logs_begin_also_when_nothing_is_written(
+    tmp_path: Path, sessions: int
+) -> None:
+    async with cluster_of(tmp_path, 2, sessions=sessions) as cluster:
+        one, two = cluster.members.values()
+
+        def known() -> int:
+            progress = one.replica.machine.progress(2)
+            return -1 if progress is None else progress.log_start
+
+        for value in (b"a", b"b", b"c", b"d"):
+            await one.produce(value)
+        await in_step(cluster)
+        await until(lambda: two.replica.high_watermark == 4, "told what is committed")
+        await one.broker.logs.delete_records(one.replica.log, 2)
+        await until(lambda: known() == 2, "the leader's log start, followed and told")
+        assert two.log_start == 2, "as it is after a crash"
+        await two.broker.logs.delete_records(two.replica.log, 3)  # as by retention, which each does by itself
+        await until(lambda: known() == 3, "the follower's own log start")
+
+
+async def test_a_log_start_is_told_when_it_could_be_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "AGAIN_S", 0.01)
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        real, tries = two.broker.logs.checkpoint, list[int]()
+
+        async def checkpoint() -> None:
+            tries.append(known())
+            if len(tries) > 3:  # until then there is no room for it
+                await real()
+
+        def known() -> int:
+            progress = one.replica.machine.progress(2)
+            return -1 if progress is None else progress.log_start
+
+        monkeypatch.setattr(two.broker.logs, "checkpoint", checkpoint)
+        await one.broker.logs.delete_records(one.replica.log, 1)
+        await until(lambda: known() == 1, "told at last")
+        assert tries[:4] == [0, 0, 0, 0]
 
 
 async def test_a_follower_that_does_not_keep_up_is_asked_out_and_in_again(tmp_path: Path) -> None:

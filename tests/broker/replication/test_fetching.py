@@ -25,6 +25,7 @@ from tidemill.core.types import TopicPartition
 from tidemill.core.wire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -80,12 +81,15 @@ class World:
         return self.machine.answered(response(rows, session_id, error), self.now_ms)
 
 
+def rows_of(request: FetchRequest | None) -> dict[Key, FetchPartition]:
+    """What is asked, by partition."""
+    assert request is not None
+    return {Key(topic.topic_id, each.partition): each for topic in request.topics for each in topic.partitions}
+
+
 def asked(request: FetchRequest | None) -> dict[Key, int]:
     """Offsets by partition."""
-    assert request is not None
-    return {
-        Key(topic.topic_id, each.partition): each.fetch_offset for topic in request.topics for each in topic.partitions
-    }
+    return {key: each.fetch_offset for key, each in rows_of(request).items()}
 
 
 def forgotten(request: FetchRequest | None) -> set[Key]:
@@ -199,6 +203,27 @@ def test_a_leader_is_told_which_high_watermark_it_has_told() -> None:
     assert world.answer({A: row(A, b"more", high_watermark=8)}, session_id=4) == [
         copied(A, b"more", 6, high_watermark=8)
     ]
+
+
+@pytest.mark.parametrize("session_id", [0, 5])
+def test_a_leader_is_told_where_a_log_begins_also_when_there_is_nothing_new(session_id: int) -> None:
+    world = World(A, B)
+    told = lambda: {key: each.log_start_offset for key, each in rows_of(world.ask()).items()}  # noqa: E731
+    assert told() == {A: 0, B: 0}
+    world.answer({A: row(A), B: row(B)}, session_id)
+    world.machine.begins(A, 2)
+    assert told() == ({A: 2} if session_id else {A: 2, B: 0})
+    world.machine.begins(B, 1)  # while a request is under way, whose answer is about what was asked
+    assert world.answer({B: row(B, b"abc")}, session_id) == [copied(B, b"abc")]
+    world.machine.held(B, 7, Held(offset=3, last_epoch=7, log_start=3, high_watermark=3))
+    assert told() == ({B: 3} if session_id else {A: 2, B: 3})
+    assert world.answer({B: row(B, b"de")}, session_id) == [copied(B, b"de", 3)]
+    world.machine.begins(B, 4)
+    world.machine.refused(B, 7, "the disk is full", world.now_ms)
+    world.machine.unfollow(A)
+    world.machine.begins(A, 9)
+    world.now_ms += 1000
+    assert told() == {B: 4}
 
 
 def test_what_is_throttled_is_left_out_for_a_while() -> None:

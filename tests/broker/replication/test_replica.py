@@ -10,7 +10,7 @@ from tests.broker.replication.replica_world import image, led
 from tests.sim.disk import SimulatedDisk
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.markers import Marker
-from tidemill.broker.replication.actions import Follow, ProposeIsr, Truncate
+from tidemill.broker.replication.actions import Follow, LogStartMoved, ProposeIsr, Truncate
 from tidemill.broker.replication.replica import ACKS_LEADER, Replica
 from tidemill.core.errors import (
     KafkaStorageError,
@@ -238,7 +238,7 @@ async def test_what_is_appended_wakes_those_who_copy_it_and_nobody_else() -> Non
     woken: list[str] = []
     follower: Callable[[], None] = lambda: woken.append("follower")  # noqa: E731
     consumer: Callable[[], None] = lambda: woken.append("consumer")  # noqa: E731
-    replica.wait_for_appends(follower)
+    replica.watch(follower)
     replica.wait_for_data(consumer)
     append(replica)
     assert woken == ["follower"], "nothing is committed yet"
@@ -248,6 +248,35 @@ async def test_what_is_appended_wakes_those_who_copy_it_and_nobody_else() -> Non
     await durable(replica)
     fetched(replica, 2, 2)
     assert woken == ["follower", "consumer"]
+
+
+async def test_a_log_that_begins_elsewhere_wakes_those_who_copy_it_and_is_told() -> None:
+    wishes: list[ProposeIsr | Follow | Truncate | LogStartMoved] = []
+    replica = led(world().open(), image(isr=(1, 2), version=1), wishes)
+    append(replica)
+    await durable(replica)
+    fetched(replica, 2, 2)
+    woken: list[str] = []
+    follower: Callable[[], None] = lambda: woken.append("follower")  # noqa: E731
+    consumer: Callable[[], None] = lambda: woken.append("consumer")  # noqa: E731
+    replica.watch(follower)
+    replica.wait_for_data(consumer)
+    wishes.clear()
+    replica.log.advance_log_start(1)
+    assert (woken, wishes, replica.machine.log_start) == (["follower"], [LogStartMoved()], 1)
+    replica.log.advance_log_start(1)
+    assert woken == ["follower"], "it begins there already"
+
+
+async def test_where_a_log_begins_is_known_from_the_start_and_after_a_cut() -> None:
+    log = world().open()
+    log.append(batch(3), now_ms=NOW_MS)
+    await log.durable(2)
+    log.advance_log_start(2)
+    replica = led(log, image(leader=2, isr=(2,), version=1))
+    assert replica.machine.log_start == 2
+    log.cut(0)
+    assert replica.machine.log_start == 0
 
 
 async def test_no_epoch_goes_back_in_a_log_whatever_the_image_says() -> None:
