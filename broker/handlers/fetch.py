@@ -220,6 +220,10 @@ class Fetch:
         request = self.request
         return read.has(request.min_bytes) or request.max_wait_ms <= 0 or self.turn.is_empty
 
+    def wait_ms(self) -> int:
+        """How long it may wait for more."""
+        return self.request.max_wait_ms
+
     def note_sent(self, found: Replica, records: bytes | memoryview) -> None:
         """These are in the answer."""
         found.log.note_read(records)
@@ -413,7 +417,7 @@ class Parked:
         self._fetch = fetch
         self._read = read
         self._is_woken = False
-        self._timer = asyncio.get_running_loop().call_later(fetch.request.max_wait_ms / 1000, self._finish)
+        self._timer = asyncio.get_running_loop().call_later(fetch.wait_ms() / 1000, self._finish)
         self.replicas = [*read.found.values(), *cast(list[Replica], fetch.turn.quiet_logs())]
         self.answer = answer
         self.answer.add_done_callback(self._leave)

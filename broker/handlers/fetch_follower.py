@@ -10,7 +10,9 @@ noted of it.
 
 It is answered as soon as there is something to copy or the high watermark is another than the one it knows: without
 that a leader that goes away at a quiet moment leaves followers behind that do not know what was committed. So it is
-when the log begins elsewhere than at its last answer in a session.
+when the log begins elsewhere than at its last answer in a session: somebody who has asked for records to be deleted may
+wait until that has been done everywhere (`delete_records`). A follower has to write down where its log begins before it
+can say so, and asks on meanwhile; so as long as anybody waits no follower is let wait for long.
 
 Whoever asks for anything says that it is there, and is asked into an ISR only while the image says that it is active.
 
@@ -21,6 +23,7 @@ sync may be throttled: it is answered without records then, after its `max_wait_
 import asyncio
 import uuid
 from collections.abc import Sequence
+from typing import Final
 
 from tidemill.broker.authorization import THE_CLUSTER
 from tidemill.broker.dispatch import BrokerServices, Peer, RequestContext
@@ -41,6 +44,9 @@ from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import InconsistentTopicId, OffsetOutOfRange, TopicAuthorizationFailed
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+
+WAIT_WHILE_DELETING_MS: Final = 20
+"""About as long as a follower takes to write down where its logs begin: then its next request says so."""
 
 
 class _ParkedFollower(Parked):
@@ -152,6 +158,11 @@ class FollowerFetch(Fetch):
         throttle = self.broker.replicas.leader_throttle
         if throttle is not None and self._follower not in found.machine.isr:
             throttle.note(*found.log.topic_partition, size_bytes, self._now_ms())
+
+    def wait_ms(self) -> int:
+        """As long as the follower says, or not for long."""
+        wait_ms = self.request.max_wait_ms
+        return min(wait_ms, WAIT_WHILE_DELETING_MS) if self.broker.replicas.deleting else wait_ms
 
     def _now_ms(self) -> int:
         return int(self.broker.clock.monotonic() * 1000)

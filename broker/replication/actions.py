@@ -45,7 +45,10 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStartMoved:
-    """The log begins elsewhere: a leader's followers are to be told, and a follower's leader."""
+    """A log begins elsewhere, this broker's or, as far as a leader knows, that of a follower.
+
+    Whoever waits for what a leader does is to look again; a follower's leader is to be told.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ would come next, when nothing is left in this copy but epochs that the leader ne
 records, when this copy is damaged. The last only as long as this process has not told anybody how far it holds the
 partition: a leader that has been told may be about to ask it in.
 
-Where a log begins is told when that is written down, like how far it is held: a crash does not take it back. All that
-begin elsewhere by then are written down at once, and nothing waits for it.
+Where a log begins is told when that is written down, like how far it is held: a leader may promise somebody that what
+is below stays deleted. All that begin elsewhere by then are written down at once, and nothing waits for it.
 
 Started only where there is somebody to follow. Not here: who decides about an ISR (`AlterPartition`).
 """

@@ -10,8 +10,8 @@ to be done with an answer; whoever does that tells how far each partition is hel
   itself, for a while that grows with each failure in a row. A leader that cannot be reached is left alone in the same
   way. Either is told once, and its end once.
 * What an answer says about a partition that has changed meanwhile (another leader epoch, another offset) means nothing.
-* Where a log begins is told with the next request, be there something new to fetch or not: else the leader sends
-  consumers there for what is gone.
+* Where a log begins is told with the next request, be there something new to fetch or not: the leader sends consumers
+  by it, and whoever has asked for records to be deleted waits for it.
 
 In a session (KIP-227) only what differs from the request before is sent, so that a thousand quiet partitions cost
 nothing. Without one, or after any doubt about it, everything is sent.

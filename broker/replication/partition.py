@@ -19,6 +19,9 @@ The rules, which are Kafka's unless said otherwise:
 * A refusal by the controller does not prove that the question is nowhere under way any more. Those who were asked in
   stay counted until the partition epoch has moved on, which asking for the committed ISR makes it do.
 * A follower cuts its log where its epochs part from the leader's, never at its HW (KIP-101, KIP-279).
+* The low watermark is the least offset at which any live replica's log begins: what is below is gone (KIP-107). Ours
+  also counts whoever may be elected, live or not, and nobody is asked in whose log begins before the leader's: so a new
+  leader shows nothing that somebody was told to be deleted.
 
 `alone` is ours: as long as nobody else counts, what is held is acknowledged, and the many who wait may wait for one
 round of fsync instead of for this partition. When somebody is about to join, what was appended so far has been promised
@@ -29,7 +32,7 @@ Not here: the log, who waits for what (`replica`), the fetching, and the choice 
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.broker.log.epochs import UNKNOWN_EPOCH, LeaderEpochs
@@ -165,6 +168,15 @@ class PartitionMachine:
         """What a leader knows of a follower."""
         return self._followers.get(replica)
 
+    def low_watermark(self, live: Container[int]) -> int:
+        """As a leader knows it, where `live` are the brokers that are; UNKNOWN while one that counts has to fetch."""
+        counted = (
+            each.log_start
+            for replica, each in self._followers.items()
+            if replica in live or replica in self._maximal or replica in self.eligible
+        )
+        return min([self.log_start, *counted])
+
     def check_epoch(self, believed_epoch: int) -> None:
         """Raise FencedLeaderEpoch or UnknownLeaderEpoch if somebody believes in another epoch; -1 believes nothing."""
         if believed_epoch < 0 or believed_epoch == self.leader_epoch:
@@ -267,8 +279,8 @@ class PartitionMachine:
         return self._propose((*self.isr, replica), log_end)
 
     def _next_to_join(self) -> int | None:
-        waiting = ((replica, each.held) for replica, each in self._followers.items() if each.joining)
-        return next((replica for replica, held in waiting if self._may_join(held)), None)
+        followers = self._followers.items()
+        return next((replica for replica, each in followers if each.joining and self._may_join(each)), None)
 
     def fetched(
         self,
@@ -307,16 +319,21 @@ class PartitionMachine:
         held = offset  # also where it is less than before: a copy that was thrown away is no longer counted on
         keeps_up = caught_up_ms >= 0 and now_ms - caught_up_ms <= self._lag_max_ms
         joining = may_join and keeps_up and replica not in self._maximal
-        self._followers[replica] = Progress(
+        now = self._followers[replica] = Progress(
             held, max(broker_epoch, before.broker_epoch), caught_up_ms, now_ms, log_end, joining, log_start
         )
         self._settle(log_end)
-        if joining and self._proposal is None and self._may_join(held):
-            return self._propose((*self.isr, replica), log_end)
-        return []
+        moved: list[Action] = [LogStartMoved()] if log_start != before.log_start else []
+        if joining and self._proposal is None and self._may_join(now):
+            return moved + self._propose((*self.isr, replica), log_end)
+        return moved
 
-    def _may_join(self, held: int) -> bool:
-        return self.high_watermark >= self._promised and held >= max(self.high_watermark, self._epoch_start)
+    def _may_join(self, follower: Progress) -> bool:
+        return (
+            self.high_watermark >= self._promised
+            and follower.held >= max(self.high_watermark, self._epoch_start)
+            and max(follower.log_start, 0) >= self.log_start  # old versions of Fetch do not say
+        )
 
     def tick(self, now_ms: int, log_end: int, asking: Mapping[int, Asking] | None = None) -> list[Action]:
         """Some time has passed: who does not keep up is asked out, what has not been answered is asked again.

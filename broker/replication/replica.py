@@ -286,7 +286,7 @@ class Replica:
     def watch(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever anything is appended, committed or not, or a log start moves, until `stop_waiting`.
 
-        For followers.
+        For followers, and for whoever waits until they have deleted what is deleted here.
         """
         self._watchers[wake] = None
         self.log.on_append = self._wake_watchers

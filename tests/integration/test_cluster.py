@@ -5,12 +5,14 @@ What a client was told to be stored is there afterwards, once, at the offset tha
 
 import os
 import signal
+import statistics
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.integration.numbered_records import PARTITIONS, TOPIC, Writer, check, until
 from tidemill import services
@@ -68,6 +70,36 @@ def test_leaders_are_killed_and_nothing_is_lost(cluster: services.Cluster) -> No
         cluster.nodes[victim].restart()
         until(lambda: in_sync(admin), "all replicas in sync again")
     check(cluster.bootstrap, writer)
+
+
+def test_what_was_deleted_is_not_read_again_whoever_leads(cluster: services.Cluster) -> None:
+    admin = make_topic(cluster)
+    writer = Writer(cluster.bootstrap)
+    first = TopicPartition(TOPIC, 0, OFFSET_END)
+    for _ in range(3):
+        writer.write(0.5)
+        writer.finish()
+        until(lambda: in_sync(admin), "all replicas in sync")
+        victim = leader_of(admin)
+        start = admin.delete_records([first])[first].result(30).low_watermark
+        cluster.nodes[victim].kill()
+        another_leads(admin, victim)
+        assert admin.list_offsets({first: OffsetSpec.earliest()})[first].result(30).offset == start
+        cluster.nodes[victim].restart()
+
+
+def test_records_are_deleted_without_waiting_for_the_fetches_of_a_quiet_cluster(cluster: services.Cluster) -> None:
+    admin = make_topic(cluster)
+    writer = Writer(cluster.bootstrap)
+    writer.write(0.5)
+    writer.finish()
+    took_s = []
+    for offset in range(1, 11):
+        wanted = TopicPartition(TOPIC, 0, offset)
+        begun = time.monotonic()
+        assert admin.delete_records([wanted])[wanted].result(30).low_watermark == offset
+        took_s.append(time.monotonic() - begun)
+    assert statistics.median(took_s) < 0.25, "half of what a follower's fetch may wait for"
 
 
 def test_a_leader_that_was_paused_is_no_leader_any_more(cluster: services.Cluster) -> None:

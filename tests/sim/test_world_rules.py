@@ -35,6 +35,7 @@ from tests.sim.world.inside import (
     NothingElseIsDeleted,
     OneLeaderPerEpoch,
     SameBytesBelowHighWatermarks,
+    WhoMayLeadHasDeleted,
     WhoMayLeadHoldsAll,
 )
 from tests.sim.world.insight import PROMISES_NOTHING, UNKNOWN_ERA
@@ -158,11 +159,12 @@ def test_of_what_was_deleted_another_copy_may_come(begun: int, is_wrong: bool) -
         (fetched(9, offset=7, log_start=7), False),
         (fetched(9, offset=7, log_start=6), True),
         (fetched(9, (6, b"v"), offset=6, log_start=7), True),
-        (fetched(9, (6, b"v"), offset=6, log_start=6, epoch=4), False),  # another leader, which has not heard of it
+        (fetched(9, (6, b"v"), offset=6, log_start=6, epoch=4), True),  # another leader, which was not to be told late
+        (fetched(9, (6, b"v"), offset=6, log_start=6, epoch=2), False),  # one that leads no more
         (fetched(9, (6, b"v"), offset=6, log_start=6, asked_at=0.5), False),
     ],
 )
-def test_what_was_deleted_stays_deleted_where_it_was(last: Event, is_wrong: bool) -> None:
+def test_what_was_deleted_stays_deleted(last: Event, is_wrong: bool) -> None:
     told = RecordsDeleted(1.0, "deleter", T, 0, 7, 1, 3)
     assert breaks(DeletedStaysDeleted(), told, last) is is_wrong
 
@@ -417,6 +419,42 @@ def test_as_many_disks_as_have_to_have_a_record_that_is_acknowledged(inside: Any
     inside.disks[2] = SimulatedDisk()
     inside.writes(2, b"v")
     assert not breaks(WhoMayLeadHoldsAll(inside), acknowledged(0))
+
+
+@pytest.mark.parametrize(
+    ("isr", "eligible", "leads", "epoch", "log_start", "is_wrong"),
+    [
+        ((1, 2), (), False, 3, 6, False),
+        ((1, 2, 3), (), False, 3, 6, True),
+        ((1, 2, 3), (), False, 3, 7, False),
+        ((1, 2), (3,), False, 3, 6, True),
+        ((1, 2), (), True, 4, 6, True),
+        ((1, 2), (), True, 2, 6, False),
+    ],
+)
+def test_what_somebody_was_told_to_be_gone_is_gone_for_whoever_may_lead(
+    inside: Any,
+    isr: Sequence[int],
+    eligible: Sequence[int],
+    leads: bool,
+    epoch: int,
+    log_start: int,
+    is_wrong: bool,
+) -> None:
+    rule = WhoMayLeadHasDeleted(inside)
+    inside.isr, inside.eligible, inside.epoch = isr, eligible, epoch
+    inside.has(3, leads=leads, epoch=epoch, log_start=log_start)
+    assert not breaks(rule, ANY)
+    assert breaks(rule, RecordsDeleted(1.0, "deleter", T, 0, 7, 1, 3)) is is_wrong
+    assert breaks(rule, ANY) is is_wrong
+
+
+def test_an_election_that_may_lose_records_may_bring_back_what_was_deleted(inside: Any) -> None:
+    rule = WhoMayLeadHasDeleted(inside, lambda _topic_id, _partition, epoch: int(epoch >= 4))
+    inside.isr, inside.epoch = (3,), 4
+    inside.has(3, leads=True, epoch=4, log_start=6)
+    assert not breaks(rule, RecordsDeleted(1.0, "deleter", T, 0, 7, 1, 3))
+    assert breaks(rule, RecordsDeleted(2.0, "deleter", T, 0, 7, 3, 4))
 
 
 def test_a_log_begins_where_some_broker_has_let_one_begin(inside: Any) -> None:

@@ -1,11 +1,13 @@
 """DeleteRecords over the wire"""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.broker.broker_world import WireClient, broker_and_client
 from tests.broker.handlers.data_path import decoded, fetch, make_topic, produce, records
+from tests.broker.replication.cluster_world import cluster_of, until
 from tidemill.broker.quorum.metadata import NewTopic
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.records.builder import build_batch
@@ -19,9 +21,11 @@ from tidemill.core.wire.messages.delete_records import (
 )
 
 
-async def delete(client: WireClient, name: str, offset: int, version: int = 2) -> DeleteRecordsPartitionResult:
+async def delete(
+    client: WireClient, name: str, offset: int, version: int = 2, timeout_ms: int = 1000
+) -> DeleteRecordsPartitionResult:
     row = DeleteRecordsPartition(partition_index=0, offset=offset)
-    request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=name, partitions=(row,)),), timeout_ms=1000)
+    request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=name, partitions=(row,)),), timeout_ms=timeout_ms)
     response = await client.ask(ApiKey.DELETE_RECORDS, version, request)
     answer: DeleteRecordsPartitionResult = response.topics[0].partitions[0]
     return answer
@@ -61,3 +65,49 @@ async def test_the_last_values_of_a_compacted_topic_stay(tmp_path: Path, policy:
         await produce(client, topic, build_batch([NewRecord(0, b"k", b"v")]))
         answer = await delete(client, "t", 1)
         assert (answer.error_code, answer.low_watermark) == (code, -1 if code else 1)
+
+
+# --- where others have the partition too
+
+PATIENCE_MS = 50_000
+
+
+async def test_it_is_answered_when_nobody_has_them_any_more(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, wait_ms=10 * PATIENCE_MS) as cluster:  # nobody waits so long
+        cluster.refusing = True  # whoever is slow stays in the ISR: here nobody else says who is live
+        one, two, three = cluster.members.values()
+        await one.produce(b"a", b"b")
+        answer = await delete(one.client, "t", 1, timeout_ms=PATIENCE_MS)
+        assert (answer.error_code, answer.low_watermark) == (0, 1)
+        assert [member.log_start for member in (one, two, three)] == [1, 1, 1]
+        await one.stop()
+        cluster.decide(leader=2, isr=(2, 3))
+        assert (await fetch(two.client, cluster.topic, offset=0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_it_waits_for_whoever_may_be_elected_for_as_long_as_the_client_says(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a", b"b")
+        await two.stop()
+        answer = await delete(one.client, "t", 1, timeout_ms=100)
+        assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        assert one.log_start == 1, "and done where it could be"
+        cluster.decide(isr=(1,), eligible_leader_replicas=(2,))
+        assert (await delete(one.client, "t", 1, timeout_ms=0)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        later = asyncio.get_running_loop().create_task(delete(one.client, "t", 2, timeout_ms=PATIENCE_MS))
+        await until(lambda: one.broker.replicas.deleting == 1 and one.replica.waiting > 0, "it waits")
+        cluster.decide(eligible_leader_replicas=())
+        answer = await later
+        assert (answer.error_code, answer.low_watermark, one.broker.replicas.deleting) == (0, 2, 0)
+
+
+async def test_a_leader_that_is_replaced_meanwhile_says_so(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a", b"b")
+        await two.stop()
+        later = asyncio.get_running_loop().create_task(delete(one.client, "t", 1, timeout_ms=PATIENCE_MS))
+        await until(lambda: one.broker.replicas.deleting == 1 and one.replica.waiting > 0, "it waits")
+        cluster.decide(leader=2)
+        assert (await later).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

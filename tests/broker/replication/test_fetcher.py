@@ -199,6 +199,20 @@ async def test_a_log_start_is_told_when_it_could_be_written_down(
         assert tries[:4] == [0, 0, 0, 0]
 
 
+async def test_who_was_away_is_in_sync_when_its_log_begins_where_the_leaders_does(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a", b"b")
+        await in_step(cluster)
+        await two.stop()
+        cluster.decide(isr=(1,))
+        await one.broker.logs.delete_records(one.replica.log, 1)
+        await two.start()
+        cluster.tell(two)
+        await until(lambda: 2 in cluster.partition.isr, "asked in again")
+        assert two.log_start == 1, "though it had all the records from the start"
+
+
 async def test_a_follower_that_does_not_keep_up_is_asked_out_and_in_again(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 2) as cluster:
         one, two = cluster.members.values()

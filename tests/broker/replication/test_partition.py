@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.broker.log.epochs import LeaderEpochs
 from tidemill.broker.quorum.image import PartitionImage
-from tidemill.broker.replication.actions import Action, Follow, ProposeIsr, RefuseWaiting, Truncate
+from tidemill.broker.replication.actions import Action, Follow, LogStartMoved, ProposeIsr, RefuseWaiting, Truncate
 from tidemill.broker.replication.partition import Asking, Divergence, PartitionMachine, Role
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import (
@@ -47,7 +47,7 @@ class Led:
         if durable:
             self.machine.stored(self.end)
 
-    def fetch(self, replica: int, offset: int, broker_epoch: int = -1) -> list[Action]:
+    def fetch(self, replica: int, offset: int, broker_epoch: int = -1, log_start: int = -1) -> list[Action]:
         return self.machine.fetched(
             replica,
             offset,
@@ -55,6 +55,7 @@ class Led:
             log_end=self.end,
             now_ms=self.now_ms,
             broker_epoch=broker_epoch,
+            log_start=log_start,
         )
 
     def tick(self, later_ms: int = 0, asking: Mapping[int, Asking] | None = None) -> list[Action]:
@@ -421,3 +422,46 @@ def test_as_long_as_others_may_be_elected_for_what_they_hold_nothing_is_committe
     led.assign(image(isr=(1,), version=2))
     assert (led.machine.alone, led.machine.high_watermark) == (True, 11)
     led.machine.check_in_sync(1)
+
+
+# --- the low watermark
+
+
+def test_it_is_the_least_offset_at_which_any_replica_begins_that_counts() -> None:
+    led = Led((1, 2))
+    assert led.machine.begins(7) == [LogStartMoved()]
+    assert led.machine.low_watermark({1, 2, 3}) == -1, "nobody has been heard of"
+    assert led.fetch(2, 10, log_start=4) == [LogStartMoved()]
+    assert led.fetch(2, 10, log_start=4) == []
+    assert led.machine.low_watermark({1, 2}) == 4
+    assert led.machine.low_watermark({1, 2, 3}) == -1, "3 is live, in sync or not"
+    led.fetch(3, 2, log_start=1)
+    assert (led.machine.low_watermark({1, 2, 3}), led.machine.low_watermark({1, 3})) == (1, 1)
+    assert led.machine.low_watermark({1}) == 4, "2 may be elected as long as it is in the ISR"
+    led.fetch(2, 10, log_start=8)
+    assert led.machine.low_watermark({1, 2}) == 7
+    led.assign(replace(image(isr=(1,), version=1), eligible_leader_replicas=(3,)))
+    assert (led.machine.low_watermark({1}), led.machine.low_watermark({1, 2})) == (1, 1), "so may 3"
+    led.assign(image(isr=(1,), version=2))
+    assert led.machine.low_watermark({1}) == 7
+
+
+def test_who_has_been_asked_in_counts_until_it_is_decided() -> None:
+    led = Led((1,))
+    assert led.fetch(2, 10, log_start=0)[-1] == asked((1, 2))
+    led.machine.begins(7)
+    assert led.machine.low_watermark({1}) == 0
+
+
+def test_nobody_is_asked_in_who_would_show_what_was_deleted() -> None:
+    led = Led((1,))
+    led.machine.begins(7)
+    assert led.fetch(2, 10, log_start=6) == [LogStartMoved()]
+    assert led.tick() == []
+    assert led.fetch(2, 10, log_start=7) == [LogStartMoved(), asked((1, 2))]
+
+
+def test_one_replica_is_all_that_there_is() -> None:
+    led = Led((1,), replicas=(1,))
+    led.machine.begins(7)
+    assert led.machine.low_watermark(set()) == 7

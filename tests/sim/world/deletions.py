@@ -3,7 +3,8 @@
 In one cluster of four logs begin further and further on, on each broker by itself and on whoever follows it: under
 followers that are behind, and past some of them, which begin anew. How far a log of a partition may have begun at all
 is noted where a broker decides it, by itself or because it was asked, and not where one follows another: a log that
-begins further than that has lost something, and so has whoever is told that it is gone.
+begins further than that has lost something, and so has whoever is told that it is gone. What somebody was told to be
+deleted is shown by nobody any more who leads, or may be made to.
 
 A chance of its own decides all that: a world without it is what it would be if there were none.
 """

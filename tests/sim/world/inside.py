@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.sim.disk import SimulatedDirectory
 from tests.sim.world.clients import TOPICS
-from tests.sim.world.events import Acknowledged, Event, Fetched
+from tests.sim.world.events import Acknowledged, Event, Fetched, RecordsDeleted
 from tests.sim.world.insight import Insight, Partition
 from tests.sim.world.invariants import Begun, Era, Invariant, Violation, nothing_is_deleted, one_era
 from tests.sim.world.node import SimulatedNode
@@ -141,21 +141,13 @@ class WhoMayLeadHoldsAll:
 
     def _judge(self, held: Held, ends: Mapping[int, tuple[int, int]]) -> None:
         """Of somebody who lacks something."""
-        image, machine = self._nodes.partition(held.key), held.replica.machine
-        if machine.leads:
-            self._demand(held, ends, machine.leader_epoch, "leads with")
-        if image is not None and held.node.node_id in image.isr:
-            self._demand(held, ends, image.leader_epoch, "is in the ISR and holds")
-        if image is not None and held.node.node_id in image.eligible_leader_replicas:
-            self._demand(held, ends, image.leader_epoch, "is eligible and holds")
-
-    def _demand(self, held: Held, ends: Mapping[int, tuple[int, int]], epoch: int, does: str) -> None:
-        end, promised_in = ends.get(self._era(*held.key, epoch), (0, 0))
-        if held.replica.log.held_offset < end and epoch >= promised_in:
-            raise Violation(
-                f"node {held.node.node_id} {does} {held.topic}-{held.key[1]} below {held.replica.log.held_offset} "
-                f"only, and {end} were promised"
-            )
+        for why, epoch in _may_lead(self._nodes, held):
+            end, promised_in = ends.get(self._era(*held.key, epoch), (0, 0))
+            if held.replica.log.held_offset < end and epoch >= promised_in:
+                raise Violation(
+                    f"node {held.node.node_id} {why} and holds {held.topic}-{held.key[1]} below "
+                    f"{held.replica.log.held_offset} only, and {end} were promised"
+                )
 
     def _count(self, event: Acknowledged) -> None:
         topic = self._nodes.image().topic_by_id(event.topic_id)
@@ -225,6 +217,35 @@ class NothingElseIsDeleted:
                 )
 
 
+class WhoMayLeadHasDeleted:
+    """What somebody was told to be gone is gone for whoever leads, is in the ISR or may be elected."""
+
+    def __init__(self, nodes: Nodes, era: Era = one_era) -> None:
+        self._nodes = nodes
+        self._era = era
+        self._starts: dict[Partition, dict[int, tuple[int, int]]] = {}  # by era: what was told, and in which epoch
+
+    def after(self, event: Event) -> None:
+        if isinstance(event, RecordsDeleted) and event.epoch >= 0:
+            starts = self._starts.setdefault((event.topic_id, event.partition), {})
+            era = self._era(event.topic_id, event.partition, event.epoch)
+            starts[era] = max(starts.get(era, (0, 0)), (event.offset, event.epoch))
+        for held in self._nodes.held():
+            starts = self._starts.get(held.key, {})
+            if any(held.replica.log.log_start_offset < start for start, _ in starts.values()):
+                self._judge(held, starts)
+
+    def _judge(self, held: Held, starts: Mapping[int, tuple[int, int]]) -> None:
+        """Of somebody whose log begins too early."""
+        for why, epoch in _may_lead(self._nodes, held):
+            start, told_in = starts.get(self._era(*held.key, epoch), (0, 0))
+            if held.replica.log.log_start_offset < start and epoch >= told_in:
+                raise Violation(
+                    f"node {held.node.node_id} {why} and lets {held.topic}-{held.key[1]} begin at "
+                    f"{held.replica.log.log_start_offset}, and {start} was told"
+                )
+
+
 class DecisionsStay:
     """Where the metadata says something up to an offset, it says the same everywhere and ever after."""
 
@@ -241,6 +262,17 @@ class DecisionsStay:
     def after(self, _event: Event) -> None:
         if self._wrong:
             raise Violation(self._wrong)
+
+
+def _may_lead(nodes: Nodes, held: Held) -> Iterator[tuple[str, int]]:
+    """Why a node leads a partition or may be made to, if so, and in which epoch that is."""
+    image, machine = nodes.partition(held.key), held.replica.machine
+    if machine.leads:
+        yield "leads", machine.leader_epoch
+    if image is not None and held.node.node_id in image.isr:
+        yield "is in the ISR", image.leader_epoch
+    if image is not None and held.node.node_id in image.eligible_leader_replicas:
+        yield "is eligible", image.leader_epoch
 
 
 def _batches(root: SimulatedDirectory, folder: str, start: int, end: int) -> Iterator[BatchView]:
@@ -282,5 +314,6 @@ def inside_rules(
         WhoMayLeadHoldsAll(nodes, begun, era),
         SameBytesBelowHighWatermarks(nodes, era),
         NothingElseIsDeleted(nodes, begun),
+        WhoMayLeadHasDeleted(nodes, era),
         decisions,
     ]

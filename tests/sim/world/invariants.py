@@ -272,19 +272,22 @@ class Generations:
 
 
 class DeletedStaysDeleted:
-    """Who has said that records are gone does not show them any more, as long as it leads in that epoch."""
+    """What was said to be gone is not shown any more by whoever leads in that epoch, or in a later one of its era."""
 
-    def __init__(self) -> None:
-        self._starts: dict[tuple[uuid.UUID, int, int], list[tuple[float, int]]] = {}  # since when; by epoch
+    def __init__(self, *, era: Era = one_era) -> None:
+        self._era = era
+        self._starts: dict[InEra, list[tuple[float, int, int]]] = {}  # since when, where, and in which epoch
 
     def after(self, event: Event) -> None:
         match event:
             case RecordsDeleted() if event.epoch >= 0:
-                starts = self._starts.setdefault((event.topic_id, event.partition, event.epoch), [])
-                starts.append((event.at, event.offset))
+                era = self._era(event.topic_id, event.partition, event.epoch)
+                starts = self._starts.setdefault(InEra(event.topic_id, event.partition, era), [])
+                starts.append((event.at, event.offset, event.epoch))
             case Fetched():
-                starts = self._starts.get((event.topic_id, event.partition, event.epoch), [])
-                start = max((each for at, each in starts if at <= event.asked_at), default=0)
+                starts = self._starts.get(in_era(event, event.epoch, self._era), [])
+                told = (each for at, each, epoch in starts if at <= event.asked_at and epoch <= event.epoch)
+                start = max(told, default=0)
                 if event.offset < start or event.log_start < start:
                     raise Violation(
                         f"records below {start} were deleted, and there are some from {event.offset} on in a log that "
@@ -392,7 +395,7 @@ def all_invariants(
         NothingAcknowledgedIsLost(page_cache=page_cache, begun=begun, era=era),
         SameOffsetSameBytes(page_cache=page_cache, era=era),
         StoredOnce(page_cache=page_cache, begun=begun, era=era),
-        DeletedStaysDeleted(),
+        DeletedStaysDeleted(era=era),
         InOrder(),
         NothingIsMissed(page_cache=page_cache, era=era),
         Generations(),

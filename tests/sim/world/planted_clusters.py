@@ -200,6 +200,11 @@ def records_are_lost_without_need(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leadership, "elect", elect)
 
 
+def deletions_are_told_before_followers_know(patch: pytest.MonkeyPatch) -> None:
+    """Who asks for records to be deleted is answered when the leader has done it."""
+    patch.setattr(PartitionMachine, "low_watermark", lambda machine, _live: machine.log_start)
+
+
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -220,6 +225,7 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         deleted_records_are_shown,
         more_is_deleted_than_was_meant,
         records_are_lost_without_need,
+        deletions_are_told_before_followers_know,
     )
 }
 
