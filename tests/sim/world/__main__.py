@@ -19,7 +19,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from tests.sim.world.lives import Lived, live
+from tests.sim.world.lives import Lived, collect_rarely, live
 from tests.sim.world.plan import Plan
 from tests.sim.world.planted_clusters import PLANTED_IN_CLUSTERS, hunted
 
@@ -105,7 +105,7 @@ def main() -> int:
         return hunt([wanted.planted] if wanted.planted != "all" else list(PLANTED_IN_CLUSTERS), wanted)
     kinds = shares(wanted.seeds) if wanted.nodes is None else {wanted.nodes: wanted.seeds}
     failed: list[Lived] = []
-    with multiprocessing.get_context("spawn").Pool(wanted.processes, maxtasksperchild=200) as pool:
+    with multiprocessing.get_context("spawn").Pool(wanted.processes, collect_rarely, maxtasksperchild=200) as pool:
         for nodes, seeds in kinds.items():
             progress = Progress(nodes, seeds)
             plans = [Plan(seed, nodes) for seed in range(wanted.first, wanted.first + seeds)]
