@@ -17,8 +17,8 @@ consumer offsets are committed after that.
 
 Failure is a small vocabulary. Raise `RetryAfter` to get the same call again later, `PartialFailure` to name the bad
 records of a batch, `NotConnected` when the other side is away (retried with back-off for ever, shown in the status),
-`EndOfInput` when a source is done, `Fatal` when only a human can help. Anything else is a bug in the plugin: the task
-fails with its trace.
+`EndOfInput` when a source is done, `Fatal` when only a human can help, `Poison` when that is for one record. Anything
+else is a bug in the plugin: the task fails with its trace. What would help is told beside a failure (`failure`).
 """
 
 import enum
@@ -69,6 +69,13 @@ class EndOfInput(PluginError):
 
 class Fatal(PluginError):
     """The task cannot go on until somebody changes something; the message says what."""
+
+
+class Poison(Fatal):
+    """A record cannot be processed and may not be left out: the task cannot get past it; the message says where it is.
+
+    For what a source reads. The records a sink refuses are named by `PartialFailure`; the error policy decides.
+    """
 
 
 class InvalidConfig(PluginError):

@@ -128,6 +128,7 @@ class ConnectorState(_Sparse):
     worker_id: str
     trace: str | None = None
     version: str | None = None
+    failure: str | None = None  # not Apache's: the class of the failure the trace tells
 
 
 class TaskState(_Sparse):
@@ -138,6 +139,7 @@ class TaskState(_Sparse):
     worker_id: str
     trace: str | None = None
     version: str | None = None
+    failure: str | None = None
     problem: ProblemInfo | None = None
     facts: dict[str, Any] | None = None
 

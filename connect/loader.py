@@ -17,7 +17,7 @@ from typing import Self
 
 import structlog
 
-from tidemill.connect.api import Plugin, PluginKind
+from tidemill.connect.api import Fatal, Plugin, PluginKind
 from tidemill.core.extras import install_hint
 
 log = structlog.get_logger("tidemill.connect.loader")
@@ -35,7 +35,7 @@ SUFFIX = "Connector"
 """What Java's connector classes end with and people leave out."""
 
 
-class UnknownPlugin(LookupError):
+class UnknownPlugin(Fatal, LookupError):
     """No installed plugin answers to the name."""
 
 

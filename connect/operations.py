@@ -606,6 +606,7 @@ def _state(status: InstanceStatus, problem: Problem | None, *, restarts: bool) -
         "worker_id": status.worker_id,
         "trace": trace,
         "version": status.version,
+        "failure": None if status.failure is None or restarts else status.failure.value,
     }
 
 

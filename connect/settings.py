@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, Validation
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from tidemill.connect.api import InvalidConfig, Plugin
+from tidemill.connect.api import Fatal, InvalidConfig, Plugin
 
 HIDDEN = "[hidden]"
 """What is shown of a secret."""
@@ -26,6 +26,21 @@ HIDDEN = "[hidden]"
 def parse_settings(plugin: Plugin, config: Mapping[str, str]) -> BaseModel:
     """Make the plugin's model from a connector's configuration; pydantic's ValidationError says what is wrong."""
     return plugin.config.model_validate(model_input(plugin.config, config))
+
+
+def valid_settings(plugin: Plugin, config: Mapping[str, str]) -> BaseModel:
+    """The same of a configuration that was judged before and may be wrong all the same; raises Fatal, in one line."""
+    try:
+        return parse_settings(plugin, config)
+    except ValidationError as error:
+        problems = "; ".join(f"{name}: {message}" for name, message in refusals(error))
+        raise Fatal(f"the configuration is not valid: {problems}") from error
+
+
+def refusals(error: ValidationError) -> Iterator[tuple[str, str]]:
+    """Each setting that a model refused, and why."""
+    for each in error.errors(include_url=False, include_input=False):
+        yield ".".join(str(part) for part in each["loc"]), each["msg"]
 
 
 def model_input(model: type[BaseModel], config: Mapping[str, str]) -> dict[str, Any]:

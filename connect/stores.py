@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from tidemill.connect.api import SourceOffset, SourcePartition
+from tidemill.connect.failure import Failure, class_named
 from tidemill.connect.problem import Problem, from_json, to_json
 
 COUNT_MAX = 2**31 - 1
@@ -345,6 +346,7 @@ class InstanceStatus:
     trace: str | None = None
     version: str | None = None  # of the plugin, since Apache Connect 4.1
     problem: Problem | None = None  # ours; Apache's reader takes what it knows and leaves the rest
+    failure: Failure | None = None  # ours, the class of what the trace tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,6 +414,8 @@ def encode_status(record: StatusRecord) -> KeyValue:
             }
             if record.problem is not None:
                 value["problem"] = to_json(record.problem)
+            if record.failure is not None:
+                value["failure"] = record.failure.value
             return _keyed(_instance_key(record.connector, record.task), value)
         case InstanceGone(connector=connector, task=task):
             return _keyed(_instance_key(connector, task), None)
@@ -453,7 +457,7 @@ def _decode_instance(connector: str, task: int | None, content: dict[str, Any] |
         return None
     if not isinstance(generation, int) or not -1 <= generation <= COUNT_MAX:
         return None
-    trace, version = content.get("trace"), content.get("version")
+    trace, version, failure = content.get("trace"), content.get("version"), content.get("failure")
     return InstanceStatus(
         connector=connector,
         task=task,
@@ -463,6 +467,7 @@ def _decode_instance(connector: str, task: int | None, content: dict[str, Any] |
         trace=trace if isinstance(trace, str) else None,
         version=version if isinstance(version, str) else None,
         problem=from_json(content.get("problem")),
+        failure=class_named(failure) if isinstance(failure, str) else None,
     )
 
 

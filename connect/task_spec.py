@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from tidemill.connect.api import ConverterSpec, Json, PluginKind
+from tidemill.connect.failure import Failure
 from tidemill.connect.problem import Problem
 
 EXIT_LOST_WORKER = 75
@@ -76,6 +77,7 @@ class TaskFailed:
     task: TaskId
     incarnation: int
     trace: str
+    failure: Failure = Failure.BUG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

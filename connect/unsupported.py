@@ -7,7 +7,7 @@ config topic may hold connectors that another worker took in.
 
 from collections.abc import Iterator, Mapping
 
-from tidemill.connect.api import Plugin
+from tidemill.connect.api import Fatal, Plugin
 from tidemill.connect.client_settings import with_prefix
 from tidemill.connect.config import CONVERTERS
 from tidemill.connect.converters.registry import OPTIONS
@@ -19,7 +19,7 @@ HEADER_CONVERTERS = {"org.apache.kafka.connect.storage.SimpleHeaderConverter", "
 ROLES = ("key", "value")
 
 
-class CannotRun(Exception):
+class CannotRun(Fatal):
     """A configuration that cannot be run as it is; one line per problem."""
 
 

@@ -69,7 +69,7 @@ def status(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
         table = new_table("", "state", "worker", "problem")
         for number, each in enumerate(_parts(found)):
             label = "connector" if number == 0 else f"task {each['id']}"
-            table.add_row(label, each["state"], each["worker_id"], problem_line(each))
+            table.add_row(label, each["state"], each["worker_id"], _classified(each))
         print_table(table)
         if not found["tasks"]:
             print(f"{name} has no tasks")
@@ -236,6 +236,11 @@ def _warn(answer: dict[str, Any]) -> None:
 
 def _parts(status: dict[str, Any]) -> list[dict[str, Any]]:
     return [status["connector"], *status["tasks"]]
+
+
+def _classified(part: dict[str, Any]) -> str:
+    """The line that says what is wrong, behind the class of the failure, which our workers tell."""
+    return ": ".join(filter(None, (part.get("failure"), problem_line(part))))
 
 
 def problem_line(part: dict[str, Any]) -> str:

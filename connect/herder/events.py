@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidemill.connect.api import Json
+from tidemill.connect.failure import Failure
 from tidemill.connect.herder.state import Config
 from tidemill.connect.stores import ConfigRecord, StatusRecord
 from tidemill.connect.task_spec import InitialState, TaskEvent, TaskId
@@ -72,6 +73,7 @@ class Split:
     version: str | None
     tasks: tuple[Config, ...] = ()
     trace: str | None = None
+    failure: Failure = Failure.BUG  # with a trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ class SpawnFailed:
     task: TaskId
     incarnation: int
     trace: str
+    failure: Failure = Failure.BUG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,11 @@ Which instances are this worker's is told by `Assigned`; nobody else does them m
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from dataclasses import replace
+from typing import NamedTuple
 
 from tidemill.connect.api import Json
+from tidemill.connect.failure import Failure
 from tidemill.connect.herder.commands import RestartPlan, plan_restart
 from tidemill.connect.herder.events import (
     ERROR,
@@ -54,6 +55,7 @@ from tidemill.connect.herder.events import (
     WriteTasks,
 )
 from tidemill.connect.herder.state import Config, ConfigState, StatusBoard
+from tidemill.connect.herder.task_run import Phase, RestartPolicy, TaskRun
 from tidemill.connect.problem import Problem, shortened
 from tidemill.connect.stores import (
     ConfigRecord,
@@ -87,49 +89,11 @@ from tidemill.connect.task_spec import (
 from tidemill.connect.traces import abridged
 
 
-class Phase(Enum):
-    """Where a task is between two starts."""
+class _Failed(NamedTuple):
+    """Why a connector instance has failed."""
 
-    STARTING = auto()  # the process was asked for, the plugin's `start` has not returned
-    RUNNING = auto()
-    STOPPING = auto()  # asked to end
-    COMPLETED = auto()  # a source that has read everything
-    FAILED = auto()  # its trace is in the status
-    WAITING = auto()  # was killed; starts again after a back-off
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRun:
-    """A task on this worker."""
-
-    task: TaskId
-    incarnation: int
-    config: Config
-    phase: Phase
-    alive: bool  # from StartTask until TaskExited
-    paused: bool  # what it was last told
-    deaths: int = 0  # by signals, without a quiet spell between
-    since_ms: int = 0  # when the phase began
-    start_at_ms: int = 0  # WAITING: when to start again
-    topics_closed: bool = False  # the record of topics was emptied while it was stopping
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartPolicy:
-    """How long a killed task waits before it is started again, and how often a changing problem is written down.
-
-    One death may be anything, and a task's neighbours have not died with it: it is started again at once. Only what
-    keeps dying is made to wait.
-    """
-
-    first_ms: int = 500
-    max_ms: int = 60_000
-    quiet_ms: int = 60_000  # after so long a run, earlier deaths no longer count
-    problem_interval_ms: int = 10_000  # between two records of the status topic that differ in a task's problem only
-
-    def delay_ms(self, deaths: int) -> int:
-        """The wait after the n-th death in a row."""
-        return 0 if deaths <= 1 else int(min(self.max_ms, self.first_ms * 2 ** min(deaths - 2, 30)))
+    trace: str
+    failure: Failure
 
 
 class HerderMachine:
@@ -155,7 +119,7 @@ class HerderMachine:
         self._unwritten: dict[str, WriteTasks] = {}  # tasks a plugin gave last, until the topic has them
         self._given: dict[str, tuple[Config, ...]] = {}  # tasks a plugin gave last
         self._versions: dict[str, str | None] = {}  # of connectors' plugins
-        self._failures: dict[str, str] = {}  # connectors whose split failed, with the trace
+        self._failures: dict[str, _Failed] = {}  # connectors whose split failed
         self._told = StatusBoard()  # what this worker said last, whether it has come back yet or not
         self._problem_said_ms: dict[TaskId, int] = {}  # when the status topic was last told of a task's problem
         self._used: dict[str, set[str]] = {}  # topics tasks have reported since the record was last emptied
@@ -346,7 +310,7 @@ class HerderMachine:
         if self._split_at.get(connector) != offset:
             self._ask_for_tasks(connector, config, offset)
         elif connector in self._failures:
-            self._say_once(connector, None, State.FAILED, self._failures[connector])
+            self._say_once(connector, None, State.FAILED, *self._failures[connector])
         else:
             self._say_once(connector, None, State.PAUSED if target is TargetState.PAUSED else State.RUNNING)
 
@@ -365,20 +329,20 @@ class HerderMachine:
         self.startups["connector-startup-attempts-total"] += 1
         self.startups[f"connector-startup-{'success' if split.trace is None else 'failure'}-total"] += 1
         if split.trace is not None:
-            self._fail_connector(connector, split.trace)
+            self._fail_connector(connector, split.trace, split.failure)
         else:
             self._failures.pop(connector, None)
             self._given[connector] = split.tasks
             self._write_tasks(connector, split.config_offset)
         self._reconcile(connector)
 
-    def _fail_connector(self, connector: str, trace: str) -> None:
-        self._failures[connector] = abridged(trace)
-        self._note(ERROR, "connector failed", connector=connector, trace=abridged(trace))
+    def _fail_connector(self, connector: str, trace: str, failure: Failure) -> None:
+        self._failures[connector] = _Failed(abridged(trace), failure)
+        self._note(ERROR, "connector failed", connector=connector, failure=failure.value, trace=abridged(trace))
 
     def _on_tasks_refused(self, refused: TasksRefused) -> None:
         if self._split_at.get(refused.connector) == refused.config_offset:
-            self._fail_connector(refused.connector, refused.trace)
+            self._fail_connector(refused.connector, refused.trace, Failure.CONFIGURATION)
             self._reconcile(refused.connector)
 
     def _write_tasks(self, connector: str, config_offset: int) -> None:
@@ -530,11 +494,11 @@ class HerderMachine:
                 self._say_running(run)
             case TaskPaused() | TaskResumed() if run.phase is Phase.RUNNING:
                 self._say_running(run)
-            case TaskFailed(trace=trace) if run.phase is not Phase.STOPPING:
+            case TaskFailed(trace=trace, failure=failure) if run.phase is not Phase.STOPPING:
                 self._count_failed_start(run)
                 self._enter(run, Phase.FAILED)
-                self._say(run.task.connector, run.task.task, State.FAILED, trace)
-                self._note(ERROR, "task failed", task=str(run.task), trace=abridged(trace))
+                self._say(run.task.connector, run.task.task, State.FAILED, trace, failure)
+                self._note(ERROR, "task failed", task=str(run.task), failure=failure.value, trace=abridged(trace))
             case TaskCompleted() if run.phase is not Phase.STOPPING:
                 self._enter(run, Phase.COMPLETED)
                 self._say(
@@ -543,10 +507,10 @@ class HerderMachine:
             case TaskReport(facts=facts, problem=problem):
                 self._on_report(run, facts)
                 self._on_problem(run, problem)
-            case SpawnFailed(trace=trace):
-                self._on_exit(run, trace, killed=False)
+            case SpawnFailed(trace=trace, failure=failure):
+                self._on_exit(run, trace, failure)
             case TaskExited(reason=reason):
-                self._on_exit(run, reason, killed=event.killed)
+                self._on_exit(run, reason, Failure.KILLED if event.killed else Failure.BUG)
             case _:
                 pass  # news of a task that is being stopped
 
@@ -561,7 +525,7 @@ class HerderMachine:
     def _count_failed_start(self, run: TaskRun) -> None:
         self.startups["task-startup-failure-total"] += run.phase is Phase.STARTING
 
-    def _on_exit(self, run: TaskRun, reason: str, *, killed: bool) -> None:
+    def _on_exit(self, run: TaskRun, reason: str, failure: Failure) -> None:
         task = run.task
         self._count_failed_start(run)
         self.facts.pop(task, None)
@@ -574,12 +538,12 @@ class HerderMachine:
             case Phase.FAILED | Phase.COMPLETED:
                 self.runs[task] = replace(run, alive=False)
                 self._reconcile(task.connector)
-            case _ if killed:
+            case _ if failure is Failure.KILLED:
                 self._on_kill(run, reason)
             case _:
                 self.runs[task] = replace(run, alive=False, phase=Phase.FAILED, since_ms=self._now_ms)
-                self._say(task.connector, task.task, State.FAILED, reason)
-                self._note(ERROR, "task ended", task=str(task), reason=abridged(reason))
+                self._say(task.connector, task.task, State.FAILED, reason, failure)
+                self._note(ERROR, "task ended", task=str(task), failure=failure.value, reason=abridged(reason))
                 self._reconcile(task.connector)
 
     def _settle(self, task: TaskId) -> None:
@@ -604,7 +568,7 @@ class HerderMachine:
         reason = abridged(reason)
         when = f"in {delay_ms} ms" if delay_ms else "at once"
         trace = f"{reason}; started again {when} (death {deaths} in a row)"
-        self._say(run.task.connector, run.task.task, State.RESTARTING, trace)
+        self._say(run.task.connector, run.task.task, State.RESTARTING, trace, Failure.KILLED)
         self._note(WARNING, "task killed", task=str(run.task), reason=reason, deaths=deaths, restart_in_ms=delay_ms)
         self._actions.append(WakeAt(task=run.task, at_ms=at_ms))
         self._reconcile(run.task.connector)
@@ -684,7 +648,9 @@ class HerderMachine:
 
     # --------------------------------------------------------------- statuses
 
-    def _say(self, connector: str, task: int | None, state: State, trace: str | None = None) -> None:
+    def _say(
+        self, connector: str, task: int | None, state: State, trace: str | None = None, failure: Failure | None = None
+    ) -> None:
         assert self._assigned is not None
         shows_problem = task is not None and state in (State.RUNNING, State.PAUSED)
         problem = self.problems.get(TaskId(connector, task or 0)) if shows_problem else None
@@ -697,15 +663,18 @@ class HerderMachine:
             trace=None if trace is None else abridged(trace),
             version=self._versions.get(connector),
             problem=problem,
+            failure=failure,
         )
         self._told.apply(status)
         self._write(status)
 
-    def _say_once(self, connector: str, task: int | None, state: State, trace: str | None = None) -> None:
+    def _say_once(
+        self, connector: str, task: int | None, state: State, trace: str | None = None, failure: Failure | None = None
+    ) -> None:
         """Say it unless it is the last thing that was said."""
         told = self._told.instance(connector, task)
         if told is None or (told.state, told.trace) != (state, trace):
-            self._say(connector, task, state, trace)
+            self._say(connector, task, state, trace, failure)
 
     def _forget_topics(self, connector: str) -> None:
         for topic in sorted({*self.board.topics(connector), *self._used.pop(connector, ())}):

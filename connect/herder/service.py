@@ -11,7 +11,6 @@ the state it will be appended to. It is held for one round trip to the broker, n
 
 import asyncio
 import threading
-import traceback
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -21,9 +20,10 @@ from typing import Protocol, Self, TypeVar
 
 import structlog
 
-from tidemill.connect.api import Plugin, PluginKind
+from tidemill.connect.api import InvalidConfig, Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
 from tidemill.connect.config import WorkerConfig, converter
+from tidemill.connect.failure import Failure, classify, trace_of
 from tidemill.connect.group.alone import Alone
 from tidemill.connect.group.claim import GroupClaim
 from tidemill.connect.group.lives import Life, LifeFacts
@@ -32,15 +32,16 @@ from tidemill.connect.group.seat import GroupRefused, GroupSettings, Seat
 from tidemill.connect.herder import events as e
 from tidemill.connect.herder.commands import STALE, Command, Conflict, Decision, decide
 from tidemill.connect.herder.lanes import Lanes, Work
-from tidemill.connect.herder.machine import HerderMachine, Phase
+from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.herder.office import NotInOffice, Office, OfficeSettings
 from tidemill.connect.herder.offsets import OffsetBook
 from tidemill.connect.herder.placement import CONNECTOR, Instance
 from tidemill.connect.herder.state import Submitted
-from tidemill.connect.loader import Plugins, UnknownPlugin
+from tidemill.connect.herder.task_run import Phase
+from tidemill.connect.loader import Plugins
 from tidemill.connect.peer_client import PeerClient
 from tidemill.connect.problem import Problem
-from tidemill.connect.settings import parse_settings
+from tidemill.connect.settings import valid_settings
 from tidemill.connect.stores import (
     InstanceStatus,
     KeyValue,
@@ -65,7 +66,7 @@ from tidemill.connect.task_submission import NeverTaken, NotTaken, TaskSubmissio
 from tidemill.connect.topic_log import LogRecord, RecordTooLarge, TopicLog, TopicLogError
 from tidemill.connect.topic_positions import TopicPositions
 from tidemill.connect.topic_watch import TopicIds, TopicWatch
-from tidemill.connect.unsupported import CannotRun, refuse_unsupported
+from tidemill.connect.unsupported import refuse_unsupported
 from tidemill.connect.whereabouts import Whereabouts
 from tidemill.core.runtime.clock import Clock
 
@@ -495,9 +496,8 @@ class Herder:
             await self._around.host.start_task(self.spec(action))
         except Exception as error:
             self._has_started(action.incarnation)
-            told = isinstance(error, CannotRun | UnknownPlugin)
-            trace = str(error) if told else "".join(traceback.format_exception(error))
-            self.tell(e.SpawnFailed(task=action.task, incarnation=action.incarnation, trace=trace))
+            trace, failure = trace_of(error), classify(error)
+            self.tell(e.SpawnFailed(task=action.task, incarnation=action.incarnation, trace=trace, failure=failure))
 
     async def _started_in_time(self, incarnation: int) -> None:
         """A plugin that takes long to start makes room for the others meanwhile."""
@@ -553,17 +553,16 @@ class Herder:
         version: str | None = None
         tasks: tuple[Mapping[str, str], ...] = ()
         trace: str | None = None
+        failure = Failure.BUG
         try:
             plugin = self._around.plugins.find(action.config.get("connector.class", ""))
             version = plugin.version
             refuse_unsupported(plugin, action.config)
             tasks = await off_loop(lambda: split(plugin, action.config), SPLIT_TIMEOUT_S)
-        except (CannotRun, UnknownPlugin) as error:
-            trace = str(error)
-        except TimeoutError:
-            trace = f"The plugin did not say within {SPLIT_TIMEOUT_S:g} s what its tasks are."
+        except TimeoutError as error:
+            trace, failure = f"The plugin did not say within {SPLIT_TIMEOUT_S:g} s what its tasks are.", classify(error)
         except Exception as error:
-            trace = "".join(traceback.format_exception(error))
+            trace, failure = trace_of(error), classify(error)
         self.tick()
         self.tell(
             e.Split(
@@ -572,6 +571,7 @@ class Herder:
                 version=version,
                 tasks=tasks,
                 trace=trace,
+                failure=failure,
             )
         )
 
@@ -694,7 +694,7 @@ def _tasks_refused(action: e.WriteTasks, error: RecordTooLarge | NeverTaken) -> 
 
 def split(plugin: Plugin, config: Mapping[str, str]) -> tuple[Mapping[str, str], ...]:
     """Ask the plugin for its tasks: the connector's configuration, each with the plugin's changes."""
-    settings = parse_settings(plugin, config)
+    settings = valid_settings(plugin, config)
     tasks_max = int(config.get("tasks.max", "1"))
     overrides: Sequence[Mapping[str, str]]
     if plugin.split is not None:
@@ -704,9 +704,11 @@ def split(plugin: Plugin, config: Mapping[str, str]) -> tuple[Mapping[str, str],
         overrides = [{}] * (tasks_max if plugin.kind is PluginKind.SINK else 1)
     enforced = config.get("tasks.max.enforce", "true").strip().lower() != "false"
     if len(overrides) > tasks_max and enforced:
-        raise ValueError(
+        raise InvalidConfig(
+            "tasks.max",
             f"The connector {config.get('name')} has generated {len(overrides)} tasks, which is more than "
-            f"tasks.max={tasks_max} allows"
+            f"tasks.max={tasks_max} allows.",
+            "Raise it.",
         )
     return tuple({**config, **override} for override in overrides)
 

@@ -34,6 +34,7 @@ from tidemill.connect.api import (
     InvalidConfig,
     Plugin,
     PluginKind,
+    Poison,
     Record,
     Schema,
     SchemaType,
@@ -170,7 +171,7 @@ class FileSource(SourceTask):
                 break
             self._rest += data
             if len(self._rest) > LINE_BYTES_MAX and b"\n" not in self._rest:
-                raise Fatal(f"{self._path} has a line of more than {LINE_BYTES_MAX} bytes at {self._position}")
+                raise Poison(f"{self._path} has a line of more than {LINE_BYTES_MAX} bytes at {self._position}")
         *lines, last = self._rest.split(b"\n", self._batch_size)
         self._rest = last
         return lines

@@ -23,7 +23,8 @@ import orjson
 import structlog
 from google.protobuf.message import DecodeError
 
-from tidemill.connect.api import Json
+from tidemill.connect.api import InvalidConfig, Json
+from tidemill.connect.failure import class_named
 from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote.frames import FrameError, FrameReader, frame
@@ -159,7 +160,7 @@ class TaskHost:
             raise ValueError(f"task {spec.task} is still running on this worker")
         limit = spec.config.get(MEMORY_MAX, "0")
         if not limit.strip().isdecimal():
-            raise ValueError(f"{MEMORY_MAX} is a number of bytes, not {limit!r}")
+            raise InvalidConfig(MEMORY_MAX, f"{MEMORY_MAX} is a number of bytes, not {limit!r}.", "0 is no limit.")
         process = await self._spawn(str(spec.task), spec.plugin, pb.ToTask(start=spec_to_message(spec)), spec)
         self._by_task[spec.task] = process
 
@@ -394,7 +395,10 @@ class TaskHost:
                 self._feed.put(TaskStarted(task=task, incarnation=incarnation, pid=process.pid))
             case "failed":
                 process.explained = True
-                self._feed.put(TaskFailed(task=task, incarnation=incarnation, trace=message.failed.trace))
+                failure = class_named(message.failed.failure)
+                self._feed.put(
+                    TaskFailed(task=task, incarnation=incarnation, trace=message.failed.trace, failure=failure)
+                )
             case "completed":
                 process.explained = True
                 self._feed.put(TaskCompleted(task=task, incarnation=incarnation))

@@ -177,10 +177,12 @@ class Started(_message.Message):
     def __init__(self) -> None: ...
 
 class Failed(_message.Message):
-    __slots__ = ("trace",)
+    __slots__ = ("trace", "failure")
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     trace: str
-    def __init__(self, trace: _Optional[str] = ...) -> None: ...
+    failure: str
+    def __init__(self, trace: _Optional[str] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class Completed(_message.Message):
     __slots__ = ()

@@ -11,8 +11,7 @@ import os
 import socket
 import sys
 import threading
-import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import NoReturn
 
@@ -21,13 +20,14 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Json, Plugin, PluginKind
+from tidemill.connect.failure import classify, trace_of
 from tidemill.connect.loader import GROUP, Plugins
 from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote.frames import FrameReader, frame
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, report_to_message, spec_from_message
 from tidemill.connect.remote.process_ties import collect_adopted
-from tidemill.connect.settings import parse_settings
+from tidemill.connect.settings import parse_settings, refusals, valid_settings
 from tidemill.connect.task_spec import EXIT_LOST_WORKER, InitialState, TaskSpec
 from tidemill.connect.tasks.control import News, TaskControl
 from tidemill.core.runtime.clock import SystemClock
@@ -158,7 +158,7 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
     except (Exception, SystemExit) as error:  # a plugin that calls sys.exit() has failed, whatever status it gives
         exit_code = EXIT_FAILED
         last_report()
-        link.say(pb.FromTask(failed=pb.Failed(trace=_trace(error))))
+        link.say(pb.FromTask(failed=pb.Failed(trace=_trace(error), failure=classify(error).value)))
     last_report()
     link.farewell()
     return exit_code
@@ -166,7 +166,7 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
 
 def _work(spec: TaskSpec, control: TaskControl) -> None:
     plugin = find_plugin(spec.plugin)
-    settings = _settings(plugin, spec.config)
+    settings = valid_settings(plugin, spec.config)
     clock = SystemClock()
     # Each loop brings its own client library; a task imports only the one it needs.
     if _is_job(plugin, settings):
@@ -207,25 +207,8 @@ def _installed(name: str) -> Plugin | None:
     return None
 
 
-def _settings(plugin: Plugin, config: Mapping[str, str]) -> BaseModel:
-    try:
-        return parse_settings(plugin, config)
-    except ValidationError as error:
-        problems = "; ".join(f"{name}: {message}" for name, message in _problems(error))
-        raise Fatal(f"the configuration is not valid: {problems}") from error
-
-
-def _problems(error: ValidationError) -> Iterator[tuple[str, str]]:
-    for each in error.errors(include_url=False, include_input=False):
-        yield ".".join(str(part) for part in each["loc"]), each["msg"]
-
-
 def _trace(error: BaseException) -> str:
-    if isinstance(error, (Fatal, InvalidConfig)):
-        text = str(error)  # written for people: the stack would only hide it
-    else:
-        text = "".join(traceback.format_exception(error))
-    text = text.encode("utf-8", "replace").decode()
+    text = trace_of(error).encode("utf-8", "replace").decode()
     if len(text) <= TRACE_MAX:
         return text
     half = TRACE_MAX // 2
@@ -280,7 +263,7 @@ def _run_check(link: _Link, order: pb.Check) -> int:
         if plugin.check is not None:
             plugin.check(settings)
     except ValidationError as error:
-        problems += [pb.Problem(setting=name, message=message) for name, message in _problems(error)]
+        problems += [pb.Problem(setting=name, message=message) for name, message in refusals(error)]
     except InvalidConfig as error:
         problems.append(pb.Problem(setting=error.field_name, message=str(error)))
     except Exception as error:

@@ -84,7 +84,7 @@ class JobRunner:
         finally:
             self._job = None
         if self._wanted:
-            raise Fatal("the job ended although nobody had asked it to")
+            raise RuntimeError("the job ended although nobody had asked it to")
 
     @property
     def _wanted(self) -> bool:

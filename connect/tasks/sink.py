@@ -23,7 +23,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from pydantic import BaseModel
 
-from tidemill.connect.api import Fatal, PartialFailure, Plugin, Record, RetryAfter, SinkTask
+from tidemill.connect.api import Fatal, PartialFailure, Plugin, Poison, Record, RetryAfter, SinkTask
 from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.chained import TRANSFORMING_PATIENCE_S, chain_of, log_notices
@@ -482,7 +482,7 @@ class _Session:
         again = {}
         for index, error in sorted(failure.errors.items()):
             if not 0 <= index < len(batch.records):
-                raise Fatal(f"the sink refused record {index} of a batch of {len(batch.records)}") from failure
+                raise IndexError(f"the sink refused record {index} of a batch of {len(batch.records)}") from failure
             if retries and isinstance(error, RetryAfter):
                 again[index] = error
             else:
@@ -515,7 +515,7 @@ class _Session:
         tolerated = verdict is not Verdict.FAIL
         self._counters.meter.failed(tolerated=tolerated, logged=tolerated and self._policy.log_enable)
         if not tolerated:
-            raise Fatal(
+            raise Poison(
                 f"{stage}: record {offset} of {topic}-{partition} cannot be processed: {error}; "
                 "errors.tolerance=all would leave it out"
             ) from error

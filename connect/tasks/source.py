@@ -28,6 +28,7 @@ from tidemill.connect.api import (
     Fatal,
     NotConnected,
     Plugin,
+    Poison,
     Record,
     RetryAfter,
     SourceOffset,
@@ -450,17 +451,18 @@ class _Session:
             return  # the task ends already; its run stays in flight and is read again
         raise_if_lost(error)
         reason = explain(error, f"the broker refused a record for topic {topic}")
+        blames_record = self._singly and error.code() in NAMES_RECORD
         if error.code() in REFUSED_WITH_ITS_BATCH:
             if not self._singly:
                 self._counters.meter.retries += 1
                 raise RefusedBatch(reason)
             self._quiet_since = self._clock.monotonic()
-            if error.code() in NAMES_RECORD and self._sender.tolerates(Stage.KAFKA_PRODUCE):
+            if blames_record and self._sender.tolerates(Stage.KAFKA_PRODUCE):
                 self._sender.leave_out(Stage.KAFKA_PRODUCE, Fatal(reason), topic)
                 self._do(self._machine.step(machine.Delivered(token=token, records=1)))
                 return
         self._counters.meter.failed(tolerated=False)
-        self._do(self._machine.step(machine.DeliveryFailed(token=token, reason=reason)))
+        self._do(self._machine.step(machine.DeliveryFailed(token=token, reason=reason, blames_record=blames_record)))
 
     def _look_after_flush(self, flush: _Flush) -> None:
         if flush.error is not None:
@@ -497,8 +499,8 @@ class _Session:
                 case machine.NotifyCommitted(partition=partition, offset=offset):
                     if self._notify:
                         self._task.committed(self._partitions[partition], offset)
-                case machine.Fail(reason=reason):
-                    raise Fatal(reason)
+                case machine.Fail(reason=reason, blames_record=blames_record):
+                    raise Poison(reason) if blames_record else Fatal(reason)
                 case machine.Drained():
                     self._drained = True
                 case machine.Produce():

@@ -57,6 +57,7 @@ class DeliveryFailed:
 
     token: int
     reason: str
+    blames_record: bool = False  # nothing but that record is at fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,7 @@ class Fail:
     """Give up: what was promised to the source cannot be kept."""
 
     reason: str
+    blames_record: bool = False  # nothing but one record is at fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +197,9 @@ class SourceMachine:
             case Delivered(token=token, records=records):
                 self._delivered(token, records)
                 return self._settle()
-            case DeliveryFailed(reason=reason):
+            case DeliveryFailed(reason=reason, blames_record=blames_record):
                 failed, self._failed = self._failed, True
-                return [] if failed else [Fail(reason=reason)]
+                return [] if failed else [Fail(reason=reason, blames_record=blames_record)]
             case OffsetsFailed(reason=reason):
                 self._over = True
                 return [Fail(reason=reason)]

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidemill.connect.api import EncodedBatch, Fatal, Headers, Json, NotConnected, Record
+from tidemill.connect.api import EncodedBatch, Fatal, Headers, Json, NotConnected, Poison, Record
 from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.chained import Encode, chain_of, log_notices, unless_encoded
@@ -222,8 +222,9 @@ class Sender:
     def _refused(self, topic: str, error: KafkaError, delivery: Delivery) -> None:
         """A record the producer would not even queue."""
         raise_if_lost(error)
-        reason = Fatal(explain(error, f"cannot produce a record to topic {topic}"))
-        self.leave_out(Stage.KAFKA_PRODUCE, reason, topic, names_record=error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+        names_record = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+        reason = (Poison if names_record else Fatal)(explain(error, f"cannot produce a record to topic {topic}"))
+        self.leave_out(Stage.KAFKA_PRODUCE, reason, topic, names_record=names_record)
         delivery.leave_out()
 
     def tolerates(self, stage: Stage) -> bool:
@@ -235,7 +236,7 @@ class Sender:
         tolerated = self._policy.verdict(stage, names_record=names_record) is not Verdict.FAIL
         self._counters.meter.failed(tolerated=tolerated, logged=tolerated and self._policy.log_enable)
         if not tolerated:
-            raise error if isinstance(error, Fatal) else Fatal(f"{stage} for topic {topic}: {error}") from error
+            raise error if isinstance(error, Fatal) else Poison(f"{stage} for topic {topic}: {error}") from error
         self._counters.skipped += 1
         if self._policy.log_enable:
             log.error("record left out", task=str(self._spec.task), stage=stage.value, topic=topic, error=str(error))

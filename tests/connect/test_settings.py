@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, ValidationError
 
-from tidemill.connect.api import Plugin, PluginKind, SourceTask
-from tidemill.connect.settings import model_input, model_problems, parse_settings, setting_names
+from tidemill.connect.api import Fatal, Plugin, PluginKind, SourceTask
+from tidemill.connect.settings import model_input, model_problems, parse_settings, setting_names, valid_settings
 
 
 class Settings(BaseModel, populate_by_name=False):
@@ -26,6 +26,14 @@ def plugin(model: type[BaseModel]) -> Plugin:
 
 def parse(**config: str) -> Any:
     return parse_settings(plugin(Settings), {"database.hostname": "h"} | config)
+
+
+def test_settings_that_turn_out_to_be_wrong_are_told_in_one_line() -> None:
+    """They were judged before; a worker may find others in its topic all the same."""
+    refused = r"^the configuration is not valid: port: Input should be a valid integer[^\n]*$"
+    with pytest.raises(Fatal, match=refused):
+        valid_settings(plugin(Settings), {"database.hostname": "h", "port": "x"})
+    assert valid_settings(plugin(Settings), {"database.hostname": "h", "port": "1"}) == parse(port="1")
 
 
 def test_strings_become_what_the_model_says() -> None:

@@ -25,8 +25,9 @@ from tidemill.connect.herder.commands import (
     SetTarget,
     decide,
 )
-from tidemill.connect.herder.machine import HerderMachine, Phase
+from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.herder.state import ConfigState, StatusBoard
+from tidemill.connect.herder.task_run import Phase
 from tidemill.connect.stores import (
     ConfigRecord,
     KeyValue,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import pq, sql
 
-from tidemill.connect.api import EncodedBatch, Fatal, NotConnected, SourcePartition
+from tidemill.connect.api import EncodedBatch, NotConnected, Poison, SourcePartition
 from tidemill.connect.plugins.postgres.catalog import PublishedTable
 from tidemill.connect.plugins.postgres.codegen import NullInRequired, RowCode, generate
 from tidemill.connect.plugins.postgres.envelope import Envelope, Format, Moment
@@ -196,7 +196,7 @@ class Snapshot:
                 row = len(values) - before
                 image = [page.result.get_value(row, column) for column in range(page.result.nfields)]
                 misfit = reading.envelope.shape.misfit(image)
-                raise Fatal(f"A row cannot be read: {misfit}") from None  # what was raised quotes it
+                raise Poison(f"A row cannot be read: {misfit}") from None  # what was raised quotes it
 
 
 def _reading(each: SnapshotTable, shaper: Shaper, form: Format) -> _Reading:

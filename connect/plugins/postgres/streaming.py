@@ -10,7 +10,7 @@ import psycopg
 import structlog
 from psycopg import errors
 
-from tidemill.connect.api import Fatal, SourceOutput
+from tidemill.connect.api import Fatal, Poison, SourceOutput
 from tidemill.connect.plugins.postgres.assignment import Assignment
 from tidemill.connect.plugins.postgres.connection import one_line, translated
 from tidemill.connect.plugins.postgres.heartbeats import Heartbeats
@@ -139,7 +139,7 @@ class Streaming:
                     break
                 frames = transport.frames(0)
         except DecodeError as error:
-            raise Fatal(f"A change cannot be decoded: {error}") from error
+            raise Poison(f"A change cannot be decoded: {error}") from error
         outputs: list[SourceOutput] = list(changes.take())
         offers = [action for action in self._progress.step(Tick(now_ms=now_ms)) if isinstance(action, Offer)]
         outputs += [self._assignment.offset_only(offer.offset) for offer in offers]

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tidemill.connect.failure import Failure
 from tidemill.connect.herder import events as e
 from tidemill.connect.herder.commands import Configure, Create, Delete, Refused, Restart, SetTarget, decide
-from tidemill.connect.herder.machine import HerderMachine, Phase
+from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.herder.state import ConfigState, StatusBoard
+from tidemill.connect.herder.task_run import Phase
 from tidemill.connect.problem import Problem
 from tidemill.connect.stores import (
     ConfigRecord,
@@ -182,6 +184,10 @@ class World:
     def state(self, connector: str, task: int | None = None) -> State | None:
         status = self.machine.board.instance(connector, task)
         return None if status is None else status.state
+
+    def failure(self, connector: str, task: int | None = None) -> Failure | None:
+        status = self.machine.board.instance(connector, task)
+        return None if status is None else status.failure
 
     def trace(self, connector: str, task: int | None = None) -> str | None:
         status = self.machine.board.instance(connector, task)
@@ -424,6 +430,9 @@ def test_a_task_that_lost_its_worker_is_started_again(world: World) -> None:
     world.see_statuses()
     assert world.state("c", 0) is State.RESTARTING
     assert "it used too much" in (world.trace("c", 0) or "")
+    assert world.failure("c", 0) is Failure.KILLED
+    world.settle()
+    assert (world.state("c", 0), world.failure("c", 0)) == (State.RUNNING, None)
 
 
 def test_a_connector_created_again_waits_for_its_old_tasks_to_end(world: World) -> None:
@@ -463,6 +472,7 @@ def test_a_task_that_ends_without_being_asked_has_failed(world: World) -> None:
     world.exit(ONE, 0, "ended by itself")
     world.settle()
     assert (world.state("c", 0), world.trace("c", 0)) == (State.FAILED, "ended by itself")
+    assert world.failure("c", 0) is Failure.BUG
 
 
 def test_a_killed_task_is_started_again_with_growing_delays(world: World) -> None:
@@ -519,9 +529,13 @@ def test_a_process_that_cannot_be_made_fails_the_task(world: World) -> None:
     world.tell(e.RestartTask(task=ONE))
     world.exit(ONE, 0)
     process = world.processes.pop(ONE)
-    world.tell(e.SpawnFailed(task=ONE, incarnation=process.incarnation, trace="no more processes"))
+    refused = e.SpawnFailed(
+        task=ONE, incarnation=process.incarnation, trace="no such plugin", failure=Failure.CONFIGURATION
+    )
+    world.tell(refused)
     world.settle()
-    assert (world.state("c", 0), world.trace("c", 0)) == (State.FAILED, "no more processes")
+    assert (world.state("c", 0), world.trace("c", 0)) == (State.FAILED, "no such plugin")
+    assert world.failure("c", 0) is Failure.CONFIGURATION
 
 
 def test_a_connector_that_cannot_be_split_has_failed_until_changed(world: World) -> None:
@@ -532,6 +546,34 @@ def test_a_connector_that_cannot_be_split_has_failed_until_changed(world: World)
     world.settle()
     assert (world.state("c"), world.trace("c")) == (State.RUNNING, None)
     assert set(world.processes) == {ONE}
+
+
+@pytest.mark.parametrize("failure", set(Failure) - {Failure.KILLED})
+def test_the_class_of_a_failure_is_in_the_status_and_the_log(world: World, failure: Failure) -> None:
+    world.command(Create(connector="c", config=config("1")))
+    asked = world.splits.pop()
+    answer = e.Split(connector="c", config_offset=asked.config_offset, version="1", trace="no", failure=failure)
+    world.tell(answer)
+    world.settle()
+    assert (world.state("c"), world.failure("c")) == (State.FAILED, failure)
+    world.command(Configure(connector="c", config=config("1", v="2")))
+    world.settle()
+    assert (world.state("c"), world.failure("c")) == (State.RUNNING, None)
+    incarnation = world.processes[ONE].incarnation
+    world.tell(TaskFailed(task=ONE, incarnation=incarnation, trace="boom", failure=failure))
+    world.exit(ONE, 1, "ended with code 1 after it failed")
+    world.settle()
+    assert (world.state("c", 0), world.failure("c", 0)) == (State.FAILED, failure)
+    assert [note.facts["failure"] for note in world.notes] == [failure.value, failure.value]
+
+
+def test_tasks_that_no_topic_takes_are_a_matter_of_configuration(world: World) -> None:
+    world.command(Create(connector="c", config=config("1")))
+    offset = world.splits[0].config_offset
+    world.split(world.splits[0])
+    world.tell(e.TasksRefused(connector="c", config_offset=offset, trace="too large"))
+    world.see_statuses()
+    assert (world.state("c"), world.failure("c")) == (State.FAILED, Failure.CONFIGURATION)
 
 
 def test_a_failed_split_keeps_the_tasks_of_the_configuration_before(world: World) -> None:

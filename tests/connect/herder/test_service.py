@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from pydantic import BaseModel
 
 from tidemill import services
-from tidemill.connect.api import Plugin, PluginKind, SourceTask
+from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SourceTask
 from tidemill.connect.config import parse_worker
 from tidemill.connect.herder import service
 from tidemill.connect.herder.commands import (
@@ -569,7 +569,7 @@ async def test_a_worker_goes_on_and_says_so_when_the_offsets_were_made_anew(
 def test_splitting() -> None:
     assert split(SOURCE, config(parts="2")) == (config(parts="2", part="0"), config(parts="2", part="1"))
     assert split(SINK, config(**{"tasks.max": "3"})) == (config(**{"tasks.max": "3"}),) * 3
-    with pytest.raises(ValueError, match=r"has generated 10 tasks, which is more than tasks\.max=9"):
+    with pytest.raises(InvalidConfig, match=r"has generated 10 tasks, which is more than tasks\.max=9"):
         split(SOURCE, config(parts="10"))
     assert len(split(SOURCE, config(parts="10", **{"tasks.max.enforce": "false"}))) == 10
 

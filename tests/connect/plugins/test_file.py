@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.connect.api import ConverterSpec, Fatal, InvalidConfig, Record, TaskContext
+from tidemill.connect.api import ConverterSpec, Fatal, InvalidConfig, Poison, Record, TaskContext
 from tidemill.connect.loader import Plugins
 from tidemill.connect.plugins import file as plugin
 from tidemill.connect.plugins.file import FileSink, FileSinkSettings, FileSource, FileSourceSettings
@@ -184,7 +184,7 @@ def test_bytes_that_are_no_text_do_not_stop_it(path: Path) -> None:
 def test_a_line_without_end_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "LINE_BYTES_MAX", 1000)
     append(path, b"x" * 2000)
-    with pytest.raises(Fatal, match="has a line of more than 1000 bytes at 0"):
+    with pytest.raises(Poison, match="has a line of more than 1000 bytes at 0"):
         poll(source(path))
 
 

@@ -13,7 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.connect.conftest import PLUGINS, python_path
-from tidemill.connect.api import PluginKind
+from tidemill.connect.api import InvalidConfig, PluginKind
+from tidemill.connect.failure import Failure
 from tidemill.connect.remote import host as host_module
 from tidemill.connect.remote.host import TaskHost, parse_line
 from tidemill.connect.remote.process_ties import Remains
@@ -32,6 +33,8 @@ from tidemill.connect.task_spec import (
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., TaskSpec]
+
+AFTER_IT_FAILED = "ended with code 1 after it failed"
 
 
 def job(spec: Make, mode: str, **more: Any) -> TaskSpec:
@@ -182,28 +185,29 @@ async def test_a_plugin_that_was_edited_runs_as_it_is_now(running: Any, spec: Ma
 
 
 @pytest.mark.parametrize(
-    ("mode", "returncode", "reason", "trace"),
+    ("mode", "returncode", "reason", "trace", "failure"),
     [
-        ("die", -9, "killed by SIGKILL", None),
-        ("crash", 3, "ended with code 3 without saying why; its last output:\n", None),
-        ("fail", 1, "ended with code 1 after it failed", "the disk is full: make room on it"),
-        ("leave", 1, "ended with code 1 after it failed", "the job ended although nobody had asked it to"),
-        ("bug", 1, "ended with code 1 after it failed", "ZeroDivisionError: a bug in the plugin"),
-        ("quit", 1, "ended with code 1 after it failed", "SystemExit: 0"),
+        ("die", -9, "killed by SIGKILL", None, Failure.KILLED),
+        ("crash", 3, "ended with code 3 without saying why; its last output:\n", None, Failure.BUG),
+        ("fail", 1, AFTER_IT_FAILED, "the disk is full: make room on it", Failure.CONFIGURATION),
+        ("leave", 1, AFTER_IT_FAILED, "the job ended although nobody had asked it to", Failure.BUG),
+        ("bug", 1, AFTER_IT_FAILED, "ZeroDivisionError: a bug in the plugin", Failure.BUG),
+        ("quit", 1, AFTER_IT_FAILED, "SystemExit: 0", Failure.BUG),
     ],
 )
 async def test_how_a_task_ended_is_told(
-    running: Any, spec: Make, mode: str, returncode: int, reason: str, trace: str | None
+    running: Any, spec: Make, mode: str, returncode: int, reason: str, trace: str | None, failure: Failure
 ) -> None:
     task = await running.start(job(spec, mode))
     exited = await running.ended(task)
     assert exited.returncode == returncode
     assert exited.reason.startswith(reason)
+    assert exited.killed == (failure is Failure.KILLED)
     if mode == "crash":
         assert "the last words" in exited.reason
     if trace is not None:
         failed = await running.events.wait(TaskFailed)
-        assert trace in failed.trace
+        assert trace in failed.trace and failed.failure is failure
         assert running.events.seen.index(failed) < running.events.seen.index(exited)
         if mode == "bug":
             assert "task_plugins.py" in failed.trace
@@ -290,7 +294,7 @@ async def test_what_cannot_be_told_keeps_nothing_else_from_being_told(running: A
 
 async def test_a_limit_that_is_no_number_is_refused(running: Any, spec: Make) -> None:
     """It may come from a topic that somebody else has written."""
-    with pytest.raises(ValueError, match=r"task\.memory\.max\.bytes is a number of bytes, not '1 GB'"):
+    with pytest.raises(InvalidConfig, match=r"task\.memory\.max\.bytes is a number of bytes, not '1 GB'"):
         await running.host.start_task(job(spec, "wait", config={"task.memory.max.bytes": "1 GB"}))
     await running.host.stop_task(await running.start(job(spec, "wait")), 10)
 

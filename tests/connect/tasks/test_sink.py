@@ -11,10 +11,10 @@ from confluent_kafka import KafkaError
 from tests.connect.tasks.conftest import Cluster, Loop, plugin, until
 from tidemill.connect.api import (
     ConverterSpec,
-    Fatal,
     NotConnected,
     PartialFailure,
     PluginKind,
+    Poison,
     Record,
     RetryAfter,
     SinkTask,
@@ -192,7 +192,7 @@ def test_a_refusal_that_lasts_is_for_the_tolerance(fill: Callable[..., Loop], cl
     target = Target(put=[PartialFailure({0: RetryAfter(0.01, "row is locked")})] * 1000)
     loop = fill(target, topic, {"errors.retry.timeout": "300", "errors.retry.delay.max.ms": "10"})
     until(lambda: loop.ended, "the end")
-    assert isinstance(loop.error, Fatal)
+    assert isinstance(loop.error, Poison)
     assert "row is locked" in str(loop.error)
     assert len(target.batches) > 5
 
@@ -461,7 +461,7 @@ def test_a_bad_record_fails_the_task_by_default(fill: Callable[..., Loop], clust
     cluster.produce(topic, (None, "1"), (None, "no json"))
     loop = fill(Target(), topic)
     until(lambda: loop.ended, "the end")
-    assert isinstance(loop.error, Fatal)
+    assert isinstance(loop.error, Poison)
     assert str(loop.error).startswith(f"VALUE_CONVERTER: record 1 of {topic}-0 cannot be processed: not JSON")
 
 

@@ -13,8 +13,8 @@ from tidemill.connect.api import (
     ConverterSpec,
     EncodedBatch,
     EndOfInput,
-    Fatal,
     NotConnected,
+    Poison,
     Record,
     RetryAfter,
     SourceOffset,
@@ -477,7 +477,7 @@ def test_what_is_in_flight_is_bounded(
 def test_a_value_the_converter_refuses_fails_the_task(play: Callable[..., Loop], unique: Callable[[str], str]) -> None:
     loop = play(Script([Record(topic=unique("t"), value=object())]))
     until(lambda: loop.ended, "the end")
-    assert isinstance(loop.error, Fatal)
+    assert isinstance(loop.error, Poison)
     assert str(loop.error).startswith("VALUE_CONVERTER for topic t")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tidemill.connect.api import EncodedBatch, Fatal, Record
+from tidemill.connect.api import EncodedBatch, Fatal, Poison, Record
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import source_sender
 from tidemill.connect.tasks.kafka_clients import ClientLost
@@ -99,11 +99,12 @@ def test_a_lost_producer_is_told_from_a_bad_record(spec: Callable[..., TaskSpec]
     message = Outgoing("a", None, b"1", headers)
     with pytest.raises(ClientLost):
         sender(spec, Producer(trouble(KafkaError._FATAL)))[0].send([message], Delivery(1, []))
-    with pytest.raises(Fatal, match="cannot produce a record to topic a"):
+    with pytest.raises(Poison, match="cannot produce a record to topic a"):
         sender(spec, Producer(trouble(KafkaError.MSG_SIZE_TOO_LARGE)))[0].send([message], Delivery(1, []))
     subject, _ = sender(spec, Producer(trouble(KafkaError._INVALID_ARG)), errors_tolerance="all")
-    with pytest.raises(Fatal):
+    with pytest.raises(Fatal) as caught:
         subject.send([message], Delivery(1, []))
+    assert not isinstance(caught.value, Poison)
     subject, counters = sender(spec, Producer(trouble(KafkaError.MSG_SIZE_TOO_LARGE)), errors_tolerance="all")
     delivery = Delivery(1, [])
     subject.send([message, message], delivery)

@@ -1,0 +1,56 @@
+"""A task between its start and its end, on one worker
+
+The values the herder machine keeps of a task, and how long one that was killed waits. Which of them follows which is
+the machine's business.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tidemill.connect.herder.state import Config
+from tidemill.connect.task_spec import TaskId
+
+
+class Phase(Enum):
+    """Where a task is between two starts."""
+
+    STARTING = auto()  # the process was asked for, the plugin's `start` has not returned
+    RUNNING = auto()
+    STOPPING = auto()  # asked to end
+    COMPLETED = auto()  # a source that has read everything
+    FAILED = auto()  # its trace is in the status
+    WAITING = auto()  # was killed; starts again after a back-off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRun:
+    """A task on this worker."""
+
+    task: TaskId
+    incarnation: int
+    config: Config
+    phase: Phase
+    alive: bool  # from StartTask until TaskExited
+    paused: bool  # what it was last told
+    deaths: int = 0  # by signals, without a quiet spell between
+    since_ms: int = 0  # when the phase began
+    start_at_ms: int = 0  # WAITING: when to start again
+    topics_closed: bool = False  # the record of topics was emptied while it was stopping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartPolicy:
+    """How long a killed task waits before it is started again, and how often a changing problem is written down.
+
+    One death may be anything, and a task's neighbours have not died with it: it is started again at once. Only what
+    keeps dying is made to wait.
+    """
+
+    first_ms: int = 500
+    max_ms: int = 60_000
+    quiet_ms: int = 60_000  # after so long a run, earlier deaths no longer count
+    problem_interval_ms: int = 10_000  # between two records of the status topic that differ in a task's problem only
+
+    def delay_ms(self, deaths: int) -> int:
+        """The wait after the n-th death in a row."""
+        return 0 if deaths <= 1 else int(min(self.max_ms, self.first_ms * 2 ** min(deaths - 2, 30)))
