@@ -121,6 +121,43 @@ class GroupInfo(_Sparse):
     problem: ProblemInfo | None = None
 
 
+class RunInfo(_Sparse):
+    """One start of a connector or a task, and its end once it has come; times are ISO 8601, UTC."""
+
+    worker_id: str
+    generation: int
+    started: str
+    ended: str | None = None
+    ran_ms: int | None = None
+    failure: str | None = None  # absent where the end was asked for, or the input has ended
+    reason: str | None = None
+    next_try: str | None = None
+
+
+class InstanceHistory(_Sparse):
+    """The runs of a connector itself, or with an id of one of its tasks, the oldest first."""
+
+    id: int | None = None
+    runs: tuple[RunInfo, ...] = ()
+
+
+class HistoryOfWorker(_Sparse):
+    """Since when a worker knows, or why it was not heard."""
+
+    url: str
+    since: str | None = None
+    problem: str | None = None
+
+
+class ConnectorHistory(Entity):
+    """GET /tidemill/connectors/{name}/history: what the workers of the group know of it."""
+
+    name: str
+    workers: tuple[HistoryOfWorker, ...]
+    connector: InstanceHistory
+    tasks: tuple[InstanceHistory, ...]
+
+
 class ConnectorState(_Sparse):
     """Whether the connector itself runs, where, and why not; only strings, for so do programs in Go read it."""
 

@@ -18,6 +18,7 @@ from tidemill.connect.config import WorkerConfig
 from tidemill.connect.entities import (
     ConfigInfos,
     ConfigKeyInfo,
+    ConnectorHistory,
     ConnectorInfo,
     ConnectorOffset,
     ConnectorOffsets,
@@ -25,8 +26,11 @@ from tidemill.connect.entities import (
     ConnectorStateInfo,
     GroupInfo,
     GroupWorker,
+    HistoryOfWorker,
+    InstanceHistory,
     PluginInfo,
     ProblemInfo,
+    RunInfo,
     TaskInfo,
     TaskKey,
     TaskState,
@@ -48,6 +52,7 @@ from tidemill.connect.herder.commands import (
     plan_restart,
 )
 from tidemill.connect.herder.events import ForgetTopics, RestartConnector, RestartTask
+from tidemill.connect.herder.history import Run
 from tidemill.connect.herder.office import NotInOffice
 from tidemill.connect.herder.offsets import flat
 from tidemill.connect.herder.placement import CONNECTOR
@@ -270,6 +275,20 @@ class Operations:
         return Problem(
             message=shortened(f"{message}: {reason}" if reason else message),
             since_ms=self._herder.now_ms() - (for_ms or seat.unsettled_ms or 0),
+        )
+
+    def history(self, name: str) -> ConnectorHistory:
+        """What this worker has run of the connector, which need not exist as far as it knows."""
+        machine = self._herder.machine
+        found = {
+            task: InstanceHistory(id=task, runs=tuple(_run_info(run, machine.worker_id) for run in runs))
+            for task, runs in machine.history.of(name).items()
+        }
+        return ConnectorHistory(
+            name=name,
+            workers=(HistoryOfWorker(url=self._herder.seat.url, since=iso(machine.history.since_ms)),),
+            connector=found.pop(None, InstanceHistory()),
+            tasks=tuple(found[task] for task in sorted(task for task in found if task is not None)),
         )
 
     def topics(self, name: str) -> list[str]:
@@ -608,6 +627,19 @@ def _state(status: InstanceStatus, problem: Problem | None, *, restarts: bool) -
         "version": status.version,
         "failure": None if status.failure is None or restarts else status.failure.value,
     }
+
+
+def _run_info(run: Run, worker_id: str) -> RunInfo:
+    return RunInfo(
+        worker_id=worker_id,
+        generation=run.generation,
+        started=iso(run.started_ms),
+        ended=None if run.ended_ms is None else iso(run.ended_ms),
+        ran_ms=None if run.ended_ms is None else run.ended_ms - run.started_ms,
+        failure=None if run.failure is None else run.failure.value,
+        reason=run.reason,
+        next_try=None if run.next_try_ms is None else iso(run.next_try_ms),
+    )
 
 
 def _problem_info(problem: Problem | None) -> ProblemInfo | None:

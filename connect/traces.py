@@ -23,3 +23,23 @@ def abridged(text: str, chars_max: int = TRACE_CHARS_MAX) -> str:
         tail = chars_max - head
         text = f"{text[:head]}\n… {left_out} characters left out …\n{text[-tail:]}"
     return text.encode("utf-8", "replace").decode()
+
+
+HEADLINE_CHARS_MAX = 300
+"""A line that fits a terminal twice over; the trace has the rest."""
+
+_PYTHON_TRACE = "Traceback (most recent call last):"
+
+
+def headline(text: str) -> str:
+    """The one line that says what it was: of Python's traces the error, else the first.
+
+    >>> headline("Traceback (most recent call last):\\n  File 'a.py', line 1\\nValueError: no\\nof all things")
+    'ValueError: no'
+    """
+    lines = text.strip().splitlines()
+    if _PYTHON_TRACE in lines:  # the last of a chain; the error stands behind the calls, which are indented
+        lines = lines[len(lines) - lines[::-1].index(_PYTHON_TRACE) :]
+        lines = [line for line in lines if line and not line.startswith(" ")] or [_PYTHON_TRACE]
+    line = lines[0].strip() if lines else ""
+    return line if len(line) <= HEADLINE_CHARS_MAX else line[: HEADLINE_CHARS_MAX - 1] + "…"

@@ -28,6 +28,7 @@ from tidemill.connect.entities import API_VERSION, ServerInfo
 from tidemill.connect.forwarding import Forwarding
 from tidemill.connect.group.lives import Life, LifeFacts, Lives, is_running
 from tidemill.connect.group.seat import GroupRefused, GroupSettings
+from tidemill.connect.group_history import GroupHistory, routes
 from tidemill.connect.herder.service import Alarm, Herder, Surroundings
 from tidemill.connect.internal_rest import internal
 from tidemill.connect.loader import Plugins
@@ -167,7 +168,7 @@ def _app(
             session_key=lambda: herder.session_key,
             verification=config.inter_worker.verification,
         ),
-        [internal],
+        [internal, routes(GroupHistory(herder.peers, lambda: herder.seat.workers.values()))],
     )
     return Forwarding(
         api,

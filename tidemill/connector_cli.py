@@ -79,6 +79,31 @@ def status(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def history(
+    name: Name,
+    url: Url = DEFAULT_URL,
+    task: Annotated[int | None, typer.Option(metavar="NUMBER", help="Only this task.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Starts and ends of a connector and its tasks, why they ended and when they are tried again."""
+    found = _ask(url, "GET", "tidemill", "connectors", name, "history")
+    parts = [("connector", found["connector"]), *((f"task {each['id']}", each) for each in found["tasks"])]
+    if task is not None:
+        parts = [part for part in parts if part[1].get("id") == task]
+    if as_json:
+        print_json({**found, "tasks": [each for label, each in parts if label != "connector"]})
+        return
+    table = new_table("", "started", "ran", "worker", "end")
+    for label, part in parts:
+        for run in part["runs"]:
+            table.add_row(label, run["started"], _ran(run), run["worker_id"], end_line(run))
+    print_table(table, empty=f"nothing of {name} was started since the workers were")
+    for worker in found["workers"]:
+        if worker.get("problem"):
+            complain(f"the worker at {worker['url']} was not heard: {worker['problem']}")
+
+
+@app.command()
 def create(
     file: Annotated[
         Path,
@@ -241,6 +266,18 @@ def _parts(status: dict[str, Any]) -> list[dict[str, Any]]:
 def _classified(part: dict[str, Any]) -> str:
     """The line that says what is wrong, behind the class of the failure, which our workers tell."""
     return ": ".join(filter(None, (part.get("failure"), problem_line(part))))
+
+
+def end_line(run: dict[str, Any]) -> str:
+    """Why a run has ended and what becomes of it."""
+    if run.get("ended") is None:
+        return ""
+    line = ": ".join(filter(None, (run.get("failure"), run.get("reason"))))
+    return f"{line} (next try {run['next_try']})" if run.get("next_try") else line
+
+
+def _ran(run: dict[str, Any]) -> str:
+    return "runs" if run.get("ended") is None else f"{run['ran_ms'] / 1000:.1f} s"
 
 
 def problem_line(part: dict[str, Any]) -> str:

@@ -54,6 +54,7 @@ from tidemill.connect.herder.events import (
     WriteStatus,
     WriteTasks,
 )
+from tidemill.connect.herder.history import History
 from tidemill.connect.herder.state import Config, ConfigState, StatusBoard
 from tidemill.connect.herder.task_run import Phase, RestartPolicy, TaskRun
 from tidemill.connect.problem import Problem, shortened
@@ -88,6 +89,15 @@ from tidemill.connect.task_spec import (
 )
 from tidemill.connect.traces import abridged
 
+COMPLETED = "The source has reached the end of its input."
+
+NOT_WANTED = "it is no longer this worker's, or no longer wanted"
+CHANGED = "its configuration has changed"
+ANEW = "its plugin is asked for tasks anew"
+STOPPED = "it was stopped or deleted"
+RESTART = "a restart was asked for"
+"""Why what runs is ended, for its history."""
+
 
 class _Failed(NamedTuple):
     """Why a connector instance has failed."""
@@ -106,6 +116,7 @@ class HerderMachine:
         self.facts: dict[TaskId, dict[str, Json]] = {}  # what each task last reported
         self.problems: dict[TaskId, Problem] = {}  # what keeps a task of this worker from its work now
         self.restarts: dict[TaskId, int] = {}  # starts after a kill, since this worker began
+        self.history = History()
         self.startups: Counter[str] = Counter()  # of connectors and tasks, under Kafka Connect's metric names
         self._worker_id = worker_id
         self._track_topics = track_topics
@@ -247,6 +258,7 @@ class HerderMachine:
         known = {*self.state.names(), *(task.connector for task in self.runs)}
         if self._assigned is None:
             self._first_generation = assigned.generation
+            self.history.since_ms = self._now_ms
         if assigned.leads:
             known |= self._abandoned()
         self._assigned = assigned
@@ -266,12 +278,14 @@ class HerderMachine:
                 self._say_problem(run)
 
     def _forget(self, connector: str) -> None:
-        self._drop_split(connector)
+        self._drop_split(connector, STOPPED)
+        self.history.forget(connector)
         for memory in (self._unwritten, self._versions):
             memory.pop(connector, None)
 
-    def _drop_split(self, connector: str) -> None:
+    def _drop_split(self, connector: str, because: str) -> None:
         """Forget what the plugin has said: it is to be asked anew."""
+        self._over(connector, None, because)
         for memory in (self._split_at, self._splitting, self._failures, self._given):
             memory.pop(connector, None)
 
@@ -293,7 +307,7 @@ class HerderMachine:
 
     def _let_go(self, connector: str, *, exists: bool) -> None:
         """It is somebody else's, or nobody's: its tasks are computed anew should it come back."""
-        self._drop_split(connector)
+        self._drop_split(connector, NOT_WANTED)
         self._unwritten.pop(connector, None)
         if exists:
             self._say_once(connector, None, State.UNASSIGNED)
@@ -304,7 +318,7 @@ class HerderMachine:
         target = self.state.target(connector)
         if target is TargetState.STOPPED:
             # What it computes before it is started again would be thrown away.
-            self._drop_split(connector)
+            self._drop_split(connector, STOPPED)
             self._say_once(connector, None, State.STOPPED)
             return
         if self._split_at.get(connector) != offset:
@@ -316,6 +330,8 @@ class HerderMachine:
 
     def _ask_for_tasks(self, connector: str, config: Config, offset: int) -> None:
         if self._splitting.get(connector) != offset:
+            self._over(connector, None, ANEW)
+            self._begun(connector, None)
             self._splitting[connector] = offset
             self._actions.append(SplitConnector(connector=connector, config=config, config_offset=offset))
 
@@ -338,6 +354,7 @@ class HerderMachine:
 
     def _fail_connector(self, connector: str, trace: str, failure: Failure) -> None:
         self._failures[connector] = _Failed(abridged(trace), failure)
+        self._over(connector, None, trace, failure)
         self._note(ERROR, "connector failed", connector=connector, failure=failure.value, trace=abridged(trace))
 
     def _on_tasks_refused(self, refused: TasksRefused) -> None:
@@ -417,14 +434,14 @@ class HerderMachine:
 
     def _replace(self, run: TaskRun, config: Config, *, paused: bool) -> None:
         if run.alive:
-            self._stop(run)
+            self._stop(run, CHANGED)
         else:
             self._start(run.task, config, paused=paused, deaths=0)
 
     def _unwant(self, task: TaskId) -> None:
         run = self.runs.get(task)
         if run is not None and run.alive:
-            self._stop(run)
+            self._stop(run, NOT_WANTED)
         elif run is not None:
             self._end(task)
 
@@ -432,6 +449,7 @@ class HerderMachine:
         self._incarnation += 1
         self.startups["task-startup-attempts-total"] += 1
         self.problems.pop(task, None)
+        self._begun(*task)
         self.runs[task] = TaskRun(
             task=task,
             incarnation=self._incarnation,
@@ -447,9 +465,9 @@ class HerderMachine:
             StartTask(task=task, incarnation=self._incarnation, config=config, initial_state=initial_state)
         )
 
-    def _stop(self, run: TaskRun) -> None:
+    def _stop(self, run: TaskRun, because: str) -> None:
         if run.phase is not Phase.STOPPING:
-            self.runs[run.task] = replace(run, phase=Phase.STOPPING, since_ms=self._now_ms)
+            self.runs[run.task] = replace(run, phase=Phase.STOPPING, since_ms=self._now_ms, stopped_because=because)
             self._actions.append(StopTask(task=run.task))
 
     def _end(self, task: TaskId) -> None:
@@ -496,14 +514,14 @@ class HerderMachine:
                 self._say_running(run)
             case TaskFailed(trace=trace, failure=failure) if run.phase is not Phase.STOPPING:
                 self._count_failed_start(run)
+                self._over(*run.task, trace, failure)
                 self._enter(run, Phase.FAILED)
                 self._say(run.task.connector, run.task.task, State.FAILED, trace, failure)
                 self._note(ERROR, "task failed", task=str(run.task), failure=failure.value, trace=abridged(trace))
             case TaskCompleted() if run.phase is not Phase.STOPPING:
+                self._over(*run.task, COMPLETED)
                 self._enter(run, Phase.COMPLETED)
-                self._say(
-                    run.task.connector, run.task.task, State.STOPPED, "The source has reached the end of its input."
-                )
+                self._say(run.task.connector, run.task.task, State.STOPPED, COMPLETED)
             case TaskReport(facts=facts, problem=problem):
                 self._on_report(run, facts)
                 self._on_problem(run, problem)
@@ -533,6 +551,9 @@ class HerderMachine:
         match run.phase:
             case Phase.STOPPING:
                 # Gone; if it is still wanted, reconciling starts it anew.
+                killed = failure is Failure.KILLED
+                because = f"{run.stopped_because}; {reason}" if killed else run.stopped_because
+                self._over(*task, because, failure if killed else None)
                 self.runs[task] = replace(run, alive=False)
                 self._settle(task)
             case Phase.FAILED | Phase.COMPLETED:
@@ -542,6 +563,7 @@ class HerderMachine:
                 self._on_kill(run, reason)
             case _:
                 self.runs[task] = replace(run, alive=False, phase=Phase.FAILED, since_ms=self._now_ms)
+                self._over(*task, reason, failure)
                 self._say(task.connector, task.task, State.FAILED, reason, failure)
                 self._note(ERROR, "task ended", task=str(task), failure=failure.value, reason=abridged(reason))
                 self._reconcile(task.connector)
@@ -562,6 +584,7 @@ class HerderMachine:
             run, phase=Phase.WAITING, alive=False, deaths=deaths, since_ms=self._now_ms, start_at_ms=at_ms
         )
         self.runs[run.task] = waiting
+        self._over(*run.task, reason, Failure.KILLED, at_ms)
         self.problems[run.task] = Problem(
             message=shortened(reason), since_ms=self._now_ms, attempts=deaths, next_try_ms=at_ms
         )
@@ -632,7 +655,7 @@ class HerderMachine:
         assert self._assigned is not None
         if self.state.submitted(connector) is None or not self._assigned.owns(connector):
             return
-        self._drop_split(connector)
+        self._drop_split(connector, RESTART)
         self._reconcile(connector)
 
     def _restart_task(self, task: TaskId) -> None:
@@ -641,10 +664,26 @@ class HerderMachine:
             return
         self._say(task.connector, task.task, State.RESTARTING)
         if run.alive:
-            self._stop(run)
+            self._stop(run, RESTART)
         else:
             del self.runs[task]
             self._reconcile(task.connector)
+
+    # --------------------------------------------------------------- history
+
+    def _begun(self, connector: str, task: int | None) -> None:
+        assert self._assigned is not None
+        self.history.started(connector, task, generation=self._assigned.generation, now_ms=self._now_ms)
+
+    def _over(
+        self,
+        connector: str,
+        task: int | None,
+        reason: str,
+        failure: Failure | None = None,
+        next_try_ms: int | None = None,
+    ) -> None:
+        self.history.ended(connector, task, reason, now_ms=self._now_ms, failure=failure, next_try_ms=next_try_ms)
 
     # --------------------------------------------------------------- statuses
 

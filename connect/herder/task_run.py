@@ -35,6 +35,7 @@ class TaskRun:
     deaths: int = 0  # by signals, without a quiet spell between
     since_ms: int = 0  # when the phase began
     start_at_ms: int = 0  # WAITING: when to start again
+    stopped_because: str = ""  # STOPPING
     topics_closed: bool = False  # the record of topics was emptied while it was stopping
 
 

@@ -221,6 +221,34 @@ async def test_tasks_of_connectors_on_every_worker_get_written(
     assert homes == {worker.worker_id for worker in group.workers}
 
 
+async def test_every_worker_tells_the_history_of_what_ran_anywhere(
+    group: Group, source: Callable[[], dict[str, str]]
+) -> None:
+    """A task that moves leaves its runs behind, where whoever is asked finds them."""
+    path = "/tidemill/connectors/c/history"
+    assert (await group.clients[0].put("/connectors/c/config", json=source())).status_code == 201
+    status = await until(group.clients[0], "/connectors/c/status", all_are("RUNNING", 1))
+    answers = [(await api.get(path)).json() for api in group.clients]
+    assert answers[0] == answers[1] == answers[2]
+    assert [each["url"] for each in answers[0]["workers"]] == sorted(worker.url for worker in group.workers)
+    assert all("since" in each and "problem" not in each for each in answers[0]["workers"])
+    (run,) = answers[0]["tasks"][0]["runs"]
+    home = status["tasks"][0]["worker_id"]
+    assert run["worker_id"] == home and "ended" not in run
+    (number,) = [number for number, worker in enumerate(group.workers) if worker.worker_id == home]
+    assert (await group.clients[number].post("/connectors/c/tasks/0/restart")).status_code == 204
+    other = group.clients[(number + 1) % WORKERS]
+    found = await until(other, path, lambda said: len(said["tasks"][0]["runs"]) == 2)
+    first, second = found["tasks"][0]["runs"]
+    assert first["reason"] == "a restart was asked for" and "failure" not in first and first["ran_ms"] >= 0
+    assert "ended" not in second
+    await group.stops[number]()
+    await group.settled(set(range(WORKERS)) - {number})
+    found = await until(other, path, lambda said: len(said["workers"]) == WORKERS - 1)
+    assert all("problem" not in each for each in found["workers"])
+    assert (await other.get("/tidemill/connectors/none/history")).status_code == 404
+
+
 async def test_two_that_create_the_same_connector_at_the_same_moment_get_two_answers(
     group: Group, source: Callable[[], dict[str, str]]
 ) -> None:

@@ -466,6 +466,14 @@ def check(world: World, worker: SimWorker) -> None:
     for task, process in worker.processes.items():
         if process.config != dict(state.tasks(task.connector)[task.task]):
             raise Broken(f"{task} runs with a configuration of before: {process.config}")
+    for name in state.names():
+        for number, runs in worker.machine.history.of(name).items():
+            goes_on = number is None or TaskId(name, number) in worker.processes
+            if any(run.ended_ms is None for run in runs[:-1]) or (runs[-1].ended_ms is None and not goes_on):
+                raise Broken(f"the history of {name} {number} knows no end of what has ended: {runs}")
+    for task in worker.processes:
+        if worker.machine.history.of(task.connector)[task.task][-1].ended_ms is not None:
+            raise Broken(f"the history of {task} says that it has ended")
     board = world.cluster.board()
     told = {(status.connector, status.task) for status in board.every()}
     there = {(name, None) for name in state.names()} | {(task.connector, task.task) for task in wanted}

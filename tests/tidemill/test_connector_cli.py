@@ -1,6 +1,7 @@
 """`tidemill connector` against a real worker."""
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tidemill import services
-from tidemill.connector_cli import TRACEBACK, app, problem_line
+from tidemill.connector_cli import TRACEBACK, app, end_line, problem_line
 
 if TYPE_CHECKING:
     from tidemill.services import Service
@@ -103,6 +104,31 @@ def test_create_list_status_delete(connectors: Connectors) -> None:
         1,
         f"tidemill: Connector {connectors.name} not found: 'tidemill connector list' shows those that are\n",
     )
+
+
+def test_the_history_tells_starts_and_ends(connectors: Connectors) -> None:
+    connectors.created()
+    assert connectors("restart", connectors.name, "--task", "0").exit_code == 0
+    deadline = time.monotonic() + 60
+    while True:
+        found = json.loads(connectors("history", connectors.name, "--json").stdout)
+        runs = found["tasks"][0]["runs"]
+        if len(runs) == 2 or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    assert [run.get("reason") for run in runs] == ["a restart was asked for", None]
+    shown = connectors("history", connectors.name, "--task", "0").stdout
+    assert "a restart was asked for" in shown and "runs" in shown and "connector" not in shown
+    none = connectors("history", "none")
+    assert (none.exit_code, none.stderr) == (1, "tidemill: Connector none not found\n")
+
+
+def test_an_end_is_one_line() -> None:
+    assert end_line({"started": "…"}) == ""
+    stopped = {"ended": "…", "ran_ms": 1, "reason": "a restart was asked for"}
+    assert end_line(stopped) == "a restart was asked for"
+    killed = stopped | {"failure": "killed", "reason": "killed by SIGKILL", "next_try": "2026-03-01T12:00:00.000Z"}
+    assert end_line(killed) == "killed: killed by SIGKILL (next try 2026-03-01T12:00:00.000Z)"
 
 
 def test_files_of_every_shape(connectors: Connectors) -> None:
