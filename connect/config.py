@@ -604,14 +604,14 @@ CONNECTOR: Final = (
         15,
         "SHORT",
         "Task memory limit",
-        _key(
-            "task.memory.max.bytes",
-            ConfigType.LONG,
-            0,
-            "Memory a task may use; 0: all there is.",
-            LOW,
-            in_range(0),
-        ),
+        _key("task.memory.max.bytes", ConfigType.LONG, 0, "Memory a task may use; 0: all there is.", LOW, in_range(0)),
+    ),
+    _row(
+        _COMMON,
+        16,
+        "SHORT",
+        "Restart after transient failures",
+        _key("tidemill.restart.transient", ConfigType.BOOLEAN, False, "Whether tasks try transient failures again."),
     ),
     _row(
         _ERRORS,

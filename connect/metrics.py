@@ -188,7 +188,7 @@ class WorkerMetrics:
         yield status
         restarts = CounterMetricFamily(
             "tidemill_connect_task_restarts",
-            "Starts after a kill",
+            "Starts after a kill or a transient failure",
             labels=["connector", "task"],
         )
         for task_id in self._machine.runs:  # those without any, too: a counter that appears with 1 never increased

@@ -10,7 +10,8 @@ Everything else only changes one side of that comparison and calls it. Rules it 
 - A task has at most one process. A new one starts only after the exit of the one before was heard.
 - Every start has a new incarnation; events of an older one are ignored.
 - FAILED stays FAILED until somebody restarts it. A process that was killed from outside did not fail: it is started
-  again, after a back-off that doubles with every death and is forgotten after a quiet spell.
+  again, after a back-off that doubles with every death and is forgotten after a quiet spell. So is a task that failed
+  for a transient reason, if its connector wants that, for as often in a row as `RestartPolicy` has it.
 - A connector's tasks come from its plugin. They are computed when the connector is new here, was changed or restarted,
   and written only if they differ from what the topic holds; also if it comes to hold others later, which a worker that
   had the connector before may have written late.
@@ -56,7 +57,7 @@ from tidemill.connect.herder.events import (
 )
 from tidemill.connect.herder.history import History
 from tidemill.connect.herder.state import Config, ConfigState, StatusBoard
-from tidemill.connect.herder.task_run import Phase, RestartPolicy, TaskRun
+from tidemill.connect.herder.task_run import Phase, RestartPolicy, TaskRun, retriable
 from tidemill.connect.problem import Problem, shortened
 from tidemill.connect.stores import (
     ConfigRecord,
@@ -87,7 +88,7 @@ from tidemill.connect.task_spec import (
     TaskResumed,
     TaskStarted,
 )
-from tidemill.connect.traces import abridged
+from tidemill.connect.traces import abridged, headline
 
 COMPLETED = "The source has reached the end of its input."
 
@@ -115,7 +116,7 @@ class HerderMachine:
         self.runs: dict[TaskId, TaskRun] = {}
         self.facts: dict[TaskId, dict[str, Json]] = {}  # what each task last reported
         self.problems: dict[TaskId, Problem] = {}  # what keeps a task of this worker from its work now
-        self.restarts: dict[TaskId, int] = {}  # starts after a kill, since this worker began
+        self.restarts: dict[TaskId, int] = {}  # starts by itself, since this worker began
         self.history = History()
         self.startups: Counter[str] = Counter()  # of connectors and tasks, under Kafka Connect's metric names
         self._worker_id = worker_id
@@ -425,7 +426,7 @@ class HerderMachine:
         elif run.config != config:
             self._replace(run, config, paused=paused)
         elif run.phase is Phase.WAITING:
-            if run.start_at_ms <= self._now_ms:
+            if run.start_at_ms <= self._now_ms and not run.alive:
                 self.restarts[task] = self.restarts.get(task, 0) + 1
                 self._start(task, config, paused=paused, deaths=run.deaths)
         elif run.alive and run.paused != paused:
@@ -514,10 +515,7 @@ class HerderMachine:
                 self._say_running(run)
             case TaskFailed(trace=trace, failure=failure) if run.phase is not Phase.STOPPING:
                 self._count_failed_start(run)
-                self._over(*run.task, trace, failure)
-                self._enter(run, Phase.FAILED)
-                self._say(run.task.connector, run.task.task, State.FAILED, trace, failure)
-                self._note(ERROR, "task failed", task=str(run.task), failure=failure.value, trace=abridged(trace))
+                self._on_failure(run, trace, failure)
             case TaskCompleted() if run.phase is not Phase.STOPPING:
                 self._over(*run.task, COMPLETED)
                 self._enter(run, Phase.COMPLETED)
@@ -547,7 +545,8 @@ class HerderMachine:
         task = run.task
         self._count_failed_start(run)
         self.facts.pop(task, None)
-        self._forget_problem(task)
+        if run.phase is not Phase.WAITING:
+            self._forget_problem(task)
         match run.phase:
             case Phase.STOPPING:
                 # Gone; if it is still wanted, reconciling starts it anew.
@@ -556,16 +555,11 @@ class HerderMachine:
                 self._over(*task, because, failure if killed else None)
                 self.runs[task] = replace(run, alive=False)
                 self._settle(task)
-            case Phase.FAILED | Phase.COMPLETED:
+            case Phase.FAILED | Phase.COMPLETED | Phase.WAITING:
                 self.runs[task] = replace(run, alive=False)
                 self._reconcile(task.connector)
-            case _ if failure is Failure.KILLED:
-                self._on_kill(run, reason)
             case _:
-                self.runs[task] = replace(run, alive=False, phase=Phase.FAILED, since_ms=self._now_ms)
-                self._over(*task, reason, failure)
-                self._say(task.connector, task.task, State.FAILED, reason, failure)
-                self._note(ERROR, "task ended", task=str(task), failure=failure.value, reason=abridged(reason))
+                self._on_failure(replace(run, alive=False), reason, failure)
                 self._reconcile(task.connector)
 
     def _settle(self, task: TaskId) -> None:
@@ -575,26 +569,35 @@ class HerderMachine:
             del self.runs[task]
         self._reconcile(task.connector)
 
-    def _on_kill(self, run: TaskRun, reason: str) -> None:
+    def _on_failure(self, run: TaskRun, trace: str, failure: Failure) -> None:
+        """It has ended, or is about to: start it again where that is the rule, else leave it to somebody."""
         quiet = self._now_ms - run.since_ms >= self._policy.quiet_ms
-        deaths = 1 if quiet else run.deaths + 1
-        delay_ms = self._policy.delay_ms(deaths)
+        in_a_row = 1 if quiet else run.deaths + 1
+        if self._policy.tries_again(failure, run.config, in_a_row):
+            self._wait(replace(run, deaths=in_a_row), trace, failure)
+            return
+        if retriable(failure, run.config):
+            trace = f"{trace.rstrip()}; not tried again, as it failed {in_a_row} times in a row"
+        self._over(*run.task, trace, failure)
+        self._enter(run, Phase.FAILED)
+        self._say(run.task.connector, run.task.task, State.FAILED, trace, failure)
+        self._note(ERROR, "task failed", task=str(run.task), failure=failure.value, trace=abridged(trace))
+
+    def _wait(self, run: TaskRun, trace: str, failure: Failure) -> None:
+        """Until it is started again; its process may be there still."""
+        task, trace = run.task, abridged(trace)
+        delay_ms = self._policy.delay_ms(run.deaths)
         at_ms = self._now_ms + delay_ms
-        waiting = replace(
-            run, phase=Phase.WAITING, alive=False, deaths=deaths, since_ms=self._now_ms, start_at_ms=at_ms
+        self._over(*task, trace, failure, at_ms)
+        self._enter(replace(run, start_at_ms=at_ms), Phase.WAITING)
+        self.problems[task] = Problem(
+            message=shortened(headline(trace)), since_ms=self._now_ms, attempts=run.deaths, next_try_ms=at_ms
         )
-        self.runs[run.task] = waiting
-        self._over(*run.task, reason, Failure.KILLED, at_ms)
-        self.problems[run.task] = Problem(
-            message=shortened(reason), since_ms=self._now_ms, attempts=deaths, next_try_ms=at_ms
-        )
-        reason = abridged(reason)
-        when = f"in {delay_ms} ms" if delay_ms else "at once"
-        trace = f"{reason}; started again {when} (death {deaths} in a row)"
-        self._say(run.task.connector, run.task.task, State.RESTARTING, trace, Failure.KILLED)
-        self._note(WARNING, "task killed", task=str(run.task), reason=reason, deaths=deaths, restart_in_ms=delay_ms)
-        self._actions.append(WakeAt(task=run.task, at_ms=at_ms))
-        self._reconcile(run.task.connector)
+        told = self._policy.sentence(failure, run.deaths)
+        self._say(*task, State.RESTARTING, f"{trace.rstrip()}; {told}", failure)
+        what = "task killed" if failure is Failure.KILLED else "task failed and tries again"
+        self._note(WARNING, what, task=str(task), reason=trace, deaths=run.deaths, restart_in_ms=delay_ms)
+        self._actions.append(WakeAt(task=task, at_ms=at_ms))
 
     def _on_report(self, run: TaskRun, facts: Mapping[str, Json]) -> None:
         known = self.facts.setdefault(run.task, {})

@@ -7,8 +7,12 @@ the machine's business.
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from tidemill.connect.failure import Failure
 from tidemill.connect.herder.state import Config
 from tidemill.connect.task_spec import TaskId
+
+RESTART_TRANSIENT = "tidemill.restart.transient"
+"""The setting of a connector whose tasks are started again after failures that may pass by themselves."""
 
 
 class Phase(Enum):
@@ -19,7 +23,7 @@ class Phase(Enum):
     STOPPING = auto()  # asked to end
     COMPLETED = auto()  # a source that has read everything
     FAILED = auto()  # its trace is in the status
-    WAITING = auto()  # was killed; starts again after a back-off
+    WAITING = auto()  # was killed, or failed for now; starts again after a back-off and when its process is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +36,7 @@ class TaskRun:
     phase: Phase
     alive: bool  # from StartTask until TaskExited
     paused: bool  # what it was last told
-    deaths: int = 0  # by signals, without a quiet spell between
+    deaths: int = 0  # ends of its process that nobody asked for, without a quiet spell between
     since_ms: int = 0  # when the phase began
     start_at_ms: int = 0  # WAITING: when to start again
     stopped_because: str = ""  # STOPPING
@@ -41,7 +45,7 @@ class TaskRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """How long a killed task waits before it is started again, and how often a changing problem is written down.
+    """How long a task waits before it is started again, how often, and how often a changing problem is written down.
 
     One death may be anything, and a task's neighbours have not died with it: it is started again at once. Only what
     keeps dying is made to wait.
@@ -50,8 +54,26 @@ class RestartPolicy:
     first_ms: int = 500
     max_ms: int = 60_000
     quiet_ms: int = 60_000  # after so long a run, earlier deaths no longer count
+    transient_max: int = 10  # deaths in a row after which a transient failure is taken for a lasting one
     problem_interval_ms: int = 10_000  # between two records of the status topic that differ in a task's problem only
+
+    def tries_again(self, failure: Failure, config: Config, deaths: int) -> bool:
+        """Whether a task is started again by itself after the n-th death in a row."""
+        return failure is Failure.KILLED or (retriable(failure, config) and deaths <= self.transient_max)
+
+    def sentence(self, failure: Failure, deaths: int) -> str:
+        """What is said of the wait after the n-th death in a row."""
+        delay_ms = self.delay_ms(deaths)
+        when = f"in {delay_ms / 1000:g} s" if delay_ms else "at once"
+        if failure is Failure.TRANSIENT:
+            return f"tried again {when}, {deaths} of {self.transient_max}"
+        return f"started again {when} (death {deaths} in a row)"
 
     def delay_ms(self, deaths: int) -> int:
         """The wait after the n-th death in a row."""
         return 0 if deaths <= 1 else int(min(self.max_ms, self.first_ms * 2 ** min(deaths - 2, 30)))
+
+
+def retriable(failure: Failure, config: Config) -> bool:
+    """Whether a task that failed so is to be tried again, as its connector is configured."""
+    return failure is Failure.TRANSIENT and config.get(RESTART_TRANSIENT, "false").strip().lower() == "true"

@@ -202,3 +202,26 @@ def test_a_record_that_is_refused_is_poison(platform: Platform) -> None:
         "generation",
         "started",
     }
+
+
+def test_a_transient_failure_is_tried_again_where_that_is_wanted(platform: Platform) -> None:
+    platform.connect("again", "EndingSource", topic="again", **{"tidemill.restart.transient": "true"})
+    platform.task("again", "RUNNING")
+    platform.want("reset")
+    waits = platform.until(
+        "/connectors/again/status", lambda said: "tried again in" in str(said["tasks"][0].get("trace"))
+    )
+    task = waits["tasks"][0]
+    assert (task["state"], task["failure"]) == ("RESTARTING", "transient")
+    assert "of 10" in task["trace"] and task["problem"]["attempts"] >= 2
+    platform.want("nothing")
+    assert "failure" not in platform.task("again", "RUNNING")
+    found = platform.api.get("/tidemill/connectors/again/history").json()
+    *failed, now = found["tasks"][0]["runs"]
+    assert {run["failure"] for run in failed} == {"transient"} and all("next_try" in run for run in failed)
+    assert "ended" not in now
+    refused = platform.api.put(
+        "/connectors/other/config",
+        json={"connector.class": "EndingSource", "end": "x", "tidemill.restart.transient": "perhaps"},
+    )
+    assert refused.status_code == 400 and "tidemill.restart.transient" in refused.json()["message"]

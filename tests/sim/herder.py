@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tidemill.connect.failure import Failure
 from tidemill.connect.herder import events as e
 from tidemill.connect.herder.commands import (
     Command,
@@ -27,7 +28,7 @@ from tidemill.connect.herder.commands import (
 )
 from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.herder.state import ConfigState, StatusBoard
-from tidemill.connect.herder.task_run import Phase
+from tidemill.connect.herder.task_run import RESTART_TRANSIENT, Phase, RestartPolicy
 from tidemill.connect.stores import (
     ConfigRecord,
     KeyValue,
@@ -55,6 +56,10 @@ PARTS = "parts"  # the setting that says into how many tasks the plugin splits; 
 
 MakeMachine = Callable[[str], HerderMachine]
 """Makes the machine of a worker of this name."""
+
+
+AGAIN = (Failure.KILLED, Failure.TRANSIENT)
+"""After what a task may be started again by itself."""
 
 
 class Broken(AssertionError):
@@ -374,7 +379,12 @@ class World:
     def request(self, worker: SimWorker) -> None:
         """Somebody uses the REST API."""
         name = self.rng.choice(NAMES)
-        config = {"name": name, PARTS: self.rng.choice(["0", "1", "2", "3", "bad"]), "v": self.rng.choice("12")}
+        config = {
+            "name": name,
+            PARTS: self.rng.choice(["0", "1", "2", "3", "bad"]),
+            "v": self.rng.choice("12"),
+            RESTART_TRANSIENT: self.rng.choice(["true", "false"]),
+        }
         target = self.rng.choice(list(TargetState))
         only_failed, include_tasks = self.rng.random() < 0.5, self.rng.random() < 0.5
         request: Command | e.RestartTask | e.RestartConnector = self.rng.choice(
@@ -404,7 +414,8 @@ class World:
             worker.start(task)
         elif what in ("fail", "complete") and process.started and not process.ending and self.rng.random() < 0.3:
             process.ending = True
-            failed = TaskFailed(task=task, incarnation=process.incarnation, trace="no luck")
+            failure = self.rng.choice([Failure.TRANSIENT, Failure.TRANSIENT, Failure.BUG, Failure.POISON])
+            failed = TaskFailed(task=task, incarnation=process.incarnation, trace="no luck", failure=failure)
             worker.tell(failed if what == "fail" else TaskCompleted(task=task, incarnation=process.incarnation))
         elif what == "kill" and self.rng.random() < 0.3:
             worker.exit(task, -9, self.now_ms)
@@ -469,6 +480,8 @@ def check(world: World, worker: SimWorker) -> None:
     for name in state.names():
         for number, runs in worker.machine.history.of(name).items():
             goes_on = number is None or TaskId(name, number) in worker.processes
+            if any(run.next_try_ms is not None and run.failure not in AGAIN for run in runs):
+                raise Broken(f"{name} {number} was tried again after what does not pass by itself: {runs}")
             if any(run.ended_ms is None for run in runs[:-1]) or (runs[-1].ended_ms is None and not goes_on):
                 raise Broken(f"the history of {name} {number} knows no end of what has ended: {runs}")
     for task in worker.processes:
@@ -480,6 +493,10 @@ def check(world: World, worker: SimWorker) -> None:
     if told != there:
         raise Broken(f"statuses without instance {told - there}, instances without status {there - told}")
     for status in board.every():
+        run = None if status.task is None else worker.machine.runs[TaskId(status.connector, status.task)]
+        wanted = run is not None and run.config[RESTART_TRANSIENT] == "true" and status.failure is Failure.TRANSIENT
+        if wanted and run is not None and run.deaths < RestartPolicy().transient_max:
+            raise Broken(f"{run} was not tried again")
         if (status.worker_id, status.generation) != (worker.name, worker.generation):
             raise Broken(f"{status} is of somebody else than {worker.name}, generation {worker.generation}")
         for other in world.workers:

@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.herder import Broken, World, check
+from tidemill.connect.failure import Failure
 from tidemill.connect.herder import events as e
 from tidemill.connect.herder.machine import HerderMachine
+from tidemill.connect.herder.state import Config
+from tidemill.connect.herder.task_run import Phase, RestartPolicy
 from tidemill.connect.stores import InstanceGone, InstanceStatus
-from tidemill.connect.task_spec import TaskExited
+from tidemill.connect.task_spec import TaskExited, TaskFailed
 
 SEEDS = range(300)
 
@@ -90,7 +93,39 @@ class Loyal(HerderMachine):
         return [action for action in super().step(event) if not isinstance(action, e.StopTask)]
 
 
-@pytest.mark.parametrize("fault", [Trusting, Early, Greedy, Hasty, Forgetful, Loyal])
+class Stubborn(RestartPolicy):
+    """Tries everything again."""
+
+    def tries_again(self, failure: Failure, config: Config, deaths: int) -> bool:
+        return True
+
+
+class Eager(HerderMachine):
+    """Starts a task again whatever it failed of."""
+
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(worker_id, Stubborn())
+
+
+class Tired(HerderMachine):
+    """Does not try again what its connector wants to be tried again."""
+
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(worker_id, RestartPolicy(transient_max=0))
+
+
+class Impatient(HerderMachine):
+    """Takes the process of a task that is to try again for gone when it has said that it fails."""
+
+    def step(self, event: e.Event) -> list[e.Action]:
+        actions = super().step(event)
+        if isinstance(event, TaskFailed) and self.runs[event.task].phase is Phase.WAITING:
+            gone = TaskExited(task=event.task, incarnation=event.incarnation, returncode=1, reason="ended")
+            actions = actions + super().step(gone)
+        return actions
+
+
+@pytest.mark.parametrize("fault", [Trusting, Early, Greedy, Hasty, Forgetful, Loyal, Eager, Tired, Impatient])
 def test_a_planted_fault_is_seen(fault: type[HerderMachine]) -> None:
     assert any(breaks(seed, fault) for seed in range(100))
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tidemill.connect.herder import events as e
 from tidemill.connect.herder.commands import Configure, Create, Delete, Refused, Restart, SetTarget, decide
 from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.herder.state import ConfigState, StatusBoard
-from tidemill.connect.herder.task_run import Phase
+from tidemill.connect.herder.task_run import RESTART_TRANSIENT, Phase
 from tidemill.connect.problem import Problem
 from tidemill.connect.stores import (
     ConfigRecord,
@@ -420,6 +421,122 @@ def test_a_killed_task_waits_for_its_next_start(world: World) -> None:
     assert problem.next_try_ms == world.machine.runs[ONE].start_at_ms
     world.tell(e.Tick(now_ms=problem.next_try_ms))
     assert ONE not in world.machine.problems
+
+
+def fails(world: World, failure: Failure = Failure.TRANSIENT) -> None:
+    """The task says why it gives up, and its process ends."""
+    world.tell(e.Tick(now_ms=world.now_ms))
+    incarnation = world.processes[ONE].incarnation
+    world.tell(TaskFailed(task=ONE, incarnation=incarnation, trace="it hung up", failure=failure))
+    world.exit(ONE, 1, "ended with code 1 after it failed")
+
+
+def test_what_may_pass_by_itself_is_tried_again_where_that_is_wanted(world: World) -> None:
+    world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
+    world.settle()
+    fails(world)
+    assert ONE in world.processes, "the first time at once"
+    world.started(ONE)
+    fails(world)
+    world.see_statuses()
+    assert (world.state("c", 0), world.failure("c", 0)) == (State.RESTARTING, Failure.TRANSIENT)
+    assert world.trace("c", 0) == "it hung up; tried again in 0.5 s, 2 of 10"
+    problem = world.machine.problems[ONE]
+    assert (problem.message, problem.attempts, problem.next_try_ms) == ("it hung up", 2, world.now_ms + 500)
+    assert world.machine.history.of("c")[0][-1].next_try_ms == world.now_ms + 500
+    assert ONE not in world.processes
+    world.settle()
+    assert (world.state("c", 0), world.trace("c", 0)) == (State.RUNNING, None)
+    assert ONE not in world.machine.problems
+
+
+def test_a_task_that_tries_again_starts_when_its_process_is_gone_and_not_before(world: World) -> None:
+    world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
+    world.settle()
+    process = world.processes[ONE]
+    failed = TaskFailed(task=ONE, incarnation=process.incarnation, trace="away", failure=Failure.TRANSIENT)
+    world.tell(failed)
+    world.now_ms += 1_000_000
+    world.tell(e.Tick(now_ms=world.now_ms))
+    assert world.processes == {ONE: process} and world.machine.alive() == [ONE]
+    world.exit(ONE, -9, "killed by SIGKILL")
+    assert world.processes[ONE].incarnation > process.incarnation
+    assert world.machine.runs[ONE].deaths == 1, "it ended once"
+    assert world.machine.restarts[ONE] == 1
+
+
+@pytest.mark.parametrize(
+    ("act", "state"),
+    [
+        (e.RestartTask(task=ONE), State.RUNNING),
+        (SetTarget(connector="c", target=TargetState.PAUSED), State.PAUSED),
+        (Configure(connector="c", config=config("1")), State.RUNNING),
+        (SetTarget(connector="c", target=TargetState.STOPPED), None),
+        (Delete(connector="c"), None),
+    ],
+)
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_task_that_waits_for_its_next_try_does_as_it_is_told(
+    world: World, act: Any, state: State | None, is_gone: bool
+) -> None:
+    world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
+    world.settle()
+    fails(world)
+    world.started(ONE)
+    incarnation = world.processes[ONE].incarnation
+    world.tell(TaskFailed(task=ONE, incarnation=incarnation, trace="away", failure=Failure.TRANSIENT))
+    world.processes[ONE].failing = True
+    if is_gone:
+        world.exit(ONE, 1)
+    if isinstance(act, e.RestartTask):
+        world.tell(act)
+    else:
+        world.command(act)
+    world.settle()
+    assert world.state("c", 0) is state
+    assert set(world.processes) == (set() if state is None else {ONE})
+
+
+def test_tries_end_with_the_budget_and_a_quiet_spell_renews_it(world: World) -> None:
+    world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
+    world.settle()
+    for _ in range(10):
+        fails(world)
+        world.settle()
+        assert world.state("c", 0) is State.RUNNING
+    world.now_ms += 60_000
+    fails(world)
+    world.see_statuses()
+    assert "1 of 10" in (world.trace("c", 0) or "")
+    world.settle()
+    for _ in range(9):
+        fails(world)
+        world.settle()
+    fails(world)
+    world.settle()
+    assert (world.state("c", 0), world.failure("c", 0)) == (State.FAILED, Failure.TRANSIENT)
+    assert world.trace("c", 0) == "it hung up; not tried again, as it failed 11 times in a row"
+    world.tell(e.RestartTask(task=ONE))
+    world.settle()
+    fails(world)
+    world.see_statuses()
+    assert "1 of 10" in (world.trace("c", 0) or ""), "somebody has looked after it"
+
+
+@pytest.mark.parametrize("failure", set(Failure) - {Failure.KILLED, Failure.TRANSIENT})
+def test_what_does_not_pass_by_itself_is_not_tried_again(world: World, failure: Failure) -> None:
+    world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
+    world.settle()
+    fails(world, failure)
+    world.settle()
+    assert (world.state("c", 0), world.trace("c", 0)) == (State.FAILED, "it hung up")
+
+
+def test_by_default_nothing_that_failed_is_tried_again(world: World) -> None:
+    create(world, "1")
+    fails(world)
+    world.settle()
+    assert (world.state("c", 0), world.failure("c", 0)) == (State.FAILED, Failure.TRANSIENT)
 
 
 def test_a_task_that_lost_its_worker_is_started_again(world: World) -> None:
