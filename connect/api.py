@@ -367,7 +367,7 @@ class Plugin:
     ] = ()  # settings of the class it replaces that have no effect here; accepted without complaint
     unsupported: tuple[Unsupported, ...] = ()  # those that are refused by name
     split: Callable[[Any, int], Sequence[Mapping[str, str]]] | None = None  # (config, tasks.max) -> overrides per task
-    check: Callable[[Any], None] | None = None  # preflight at validate time; raises InvalidConfig
+    check: Callable[[Any], None] | None = None  # preflight; raises InvalidConfig, or an ExceptionGroup of several
     left_behind: Callable[[Any], Sequence[str]] | None = None  # what stays elsewhere after a delete, and how to drop it
 
     def refusals(self, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:

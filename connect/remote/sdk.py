@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import NoReturn
 
@@ -261,7 +261,7 @@ def _run_check(link: _Link, order: pb.Check) -> int:
         plugin = find_plugin(order.plugin)
         settings = parse_settings(plugin, dict(order.config))
         if plugin.check is not None:
-            plugin.check(settings)
+            problems += objections(plugin.check, settings)
     except ValidationError as error:
         problems += [pb.Problem(setting=name, message=message) for name, message in refusals(error)]
     except InvalidConfig as error:
@@ -274,3 +274,19 @@ def _run_check(link: _Link, order: pb.Check) -> int:
     link.listen(control)
     link.farewell()
     return EXIT_DONE
+
+
+def objections(check: Callable[[BaseModel], None], settings: BaseModel) -> list[pb.Problem]:
+    """What a plugin's check has against its settings: one thing, or several in a group."""
+    found: list[pb.Problem] = []
+    try:
+        check(settings)
+    except* InvalidConfig as refused:
+        groups: list[BaseExceptionGroup[InvalidConfig]] = [refused]
+        for group in groups:  # grows while it is read
+            for each in group.exceptions:
+                if isinstance(each, BaseExceptionGroup):
+                    groups.append(each)
+                else:
+                    found.append(pb.Problem(setting=each.field_name, message=str(each)))
+    return found

@@ -4,10 +4,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
-from tidemill.connect.api import Fatal
+from tidemill.connect.api import Fatal, InvalidConfig
 from tidemill.connect.loader import UnknownPlugin
 from tidemill.connect.remote import sdk
+
+
+class Settings(BaseModel):
+    """Settings to object to."""
+
+    port: int
 
 
 def test_installed_plugins_are_found_by_their_names() -> None:
@@ -31,3 +38,25 @@ def test_plugins_under_development_are_found_by_their_place(monkeypatch: pytest.
 
 def test_an_ends_text_can_be_written_whatever_it_quotes() -> None:
     assert sdk._trace(Fatal("cannot read caf\udce9")) == "cannot read caf?"
+
+
+def test_a_check_may_have_several_things_against_the_settings() -> None:
+    def check(settings: BaseModel) -> None:
+        inner = ExceptionGroup("of one part", [InvalidConfig("host", "is away."), InvalidConfig("", "is odd.")])
+        raise ExceptionGroup("several", [InvalidConfig("port", "is bad.", "Use 1."), inner])
+
+    found = [(each.setting, each.message) for each in sdk.objections(check, Settings(port=2))]
+    assert found == [("port", "is bad. Use 1."), ("host", "is away."), ("", "is odd.")]
+
+
+def test_a_check_with_a_bug_is_no_refusal() -> None:
+    def one(settings: BaseModel) -> None:
+        raise ZeroDivisionError
+
+    def both(settings: BaseModel) -> None:
+        raise ExceptionGroup("both", [InvalidConfig("port", "is bad."), ZeroDivisionError()])
+
+    with pytest.raises(ZeroDivisionError):
+        sdk.objections(one, Settings(port=2))
+    with pytest.raises(ExceptionGroup):
+        sdk.objections(both, Settings(port=2))
