@@ -1,0 +1,1 @@
+"""Plugins in any language, as programs that speak the record protocol"""

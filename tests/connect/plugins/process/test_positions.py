@@ -1,0 +1,25 @@
+"""Source partitions and offsets in text"""
+
+import pytest
+
+from tidemill.connect.plugins.process.positions import read_offset, read_partition, written
+
+
+def test_equal_ones_are_equal_text() -> None:
+    assert written({"b": 1, "a": "é"}) == written({"a": "é", "b": 1}) == '{"a":"é","b":1}'
+    assert read_partition('{"a": "é", "b": null}') == {"a": "é", "b": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is no JSON"),
+        ("{", "is no JSON"),
+        ("[1]", r"is a JSON object, not \[1\]"),
+        ('{"a": {"b": 1}}', "is flat: 'a' is {\"b\":1}"),
+        ('{"a": "' + "x" * 70_000 + '"}', "of 70009 characters, of 65536 at most"),
+    ],
+)
+def test_what_is_none_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"a source offset.*{why}"):
+        read_offset(text)

@@ -1,0 +1,160 @@
+"""A source and a sink in JavaScript, with the real parts: killed again and again, and nothing is lost
+
+Broker and worker are processes of their own; the connectors are created over REST, as a user would. What is killed is
+the plugin's own process, in the middle of its work.
+"""
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tidemill import services
+from tidemill.rest_client import RestFailure
+from tidemill.testing.connect_worker import ConnectWorker
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plugin-node"
+COUNT = 6_000
+KILLS = 4  # of each plugin
+DEADLINE_S = 120.0
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.crash,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed: apt-get install nodejs"),
+]
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectWorker]:
+    folder = tmp_path_factory.mktemp("platform")
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    broker = services.broker("broker", folder / "data", settings=settings, log=folder / "broker.log").start()
+    try:
+        service = services.connect_worker(
+            "worker",
+            broker.facts["address"],
+            settings={"offset.flush.interval.ms": "200"},
+            log=folder / "worker.log",
+        ).start()
+        try:
+            yield ConnectWorker(service)
+        finally:
+            service.stop()
+    finally:
+        broker.stop()
+
+
+def config(example: str, **changes: str) -> dict[str, str]:
+    """The configuration of the example's file, run from anywhere."""
+    found: dict[str, str] = json.loads((EXAMPLE / example).read_text(encoding="utf-8"))["config"]
+    return {
+        **found,
+        "process.command": found["process.command"].replace("examples/plugin-node", str(EXAMPLE)),
+        **changes,
+    }
+
+
+def until(what: str, found: Callable[[], Any]) -> Any:
+    """The first result that is something."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        result = found()
+        if result:
+            return result
+        assert time.monotonic() < deadline, f"{what} has not happened within {DEADLINE_S:g} s"
+        time.sleep(0.05)
+
+
+def task(worker: ConnectWorker, name: str) -> dict[str, Any]:
+    tasks = worker.status(name)["tasks"]
+    found: dict[str, Any] = tasks[0] if tasks else {}
+    return found
+
+
+def plugin_pid(worker: ConnectWorker, name: str, but: int = 0) -> int:
+    """The plugin's process, as the status tells it, other than `but`."""
+
+    def look() -> int:
+        pid = int(task(worker, name).get("facts", {}).get("plugin-pid", 0))
+        return pid if pid != but and pid and os.path.exists(f"/proc/{pid}") else 0
+
+    return int(until(f"a process of {name}", look))
+
+
+def numbers(file: Path) -> list[int]:
+    """What the sink has written, in its order; the last line may be half of one."""
+    lines = file.read_text().split("\n")[:-1] if file.exists() else []
+    return [json.loads(json.loads(line)["value"])["number"] for line in lines if line.endswith("}")]
+
+
+def more_than(count: int, file: Path) -> Callable[[], bool]:
+    return lambda: len(numbers(file)) > count
+
+
+def test_nothing_is_lost_when_plugins_are_killed(worker: ConnectWorker, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    worker.create("numbers", config("source.json", topic="killed", count=str(COUNT), **{"per.second": "600"}))
+    worker.create(
+        "lines",
+        config("sink.json", topics="killed", file=str(file), **{"consumer.override.auto.offset.reset": "earliest"}),
+    )
+    worker.wait_running("numbers")
+    worker.wait_running("lines")
+    last = {"numbers": 0, "lines": 0}
+    for _ in range(KILLS):
+        went_through = more_than(len(numbers(file)), file)
+        until("a record that went through", went_through)
+        for name in last:
+            last[name] = plugin_pid(worker, name, but=last[name])
+            os.kill(last[name], signal.SIGKILL)
+    until("the last number", lambda: COUNT in numbers(file))
+    assert set(numbers(file)) == set(range(1, COUNT + 1))
+    worker.delete("numbers")
+    worker.delete("lines")
+
+
+def test_a_plugin_that_dies_is_told_and_one_that_talks_nonsense_fails(worker: ConnectWorker, tmp_path: Path) -> None:
+    script = tmp_path / "plugin.js"
+    good = (EXAMPLE / "numbers-source.js").read_text().replace("./tidemill", str(EXAMPLE / "tidemill.js"))
+    poll = "async poll({ wait_ms, records_max }) {"
+    made = config("source.json", topic="trouble", **{"process.command": f"node {script}"})
+    script.write_text(good.replace(poll, poll + "\n    console.error('the disk is on fire'); process.exit(7);"))
+    worker.create("trouble", made)
+    problem = until("the status says so", lambda: task(worker, "trouble").get("problem"))
+    assert "has ended with exit status 7 while it was to poll" in problem["message"]
+    assert "the disk is on fire" in problem["message"]
+    script.write_text(good.replace(poll, poll + "\n    require('fs').writeSync(1, 'hello '.repeat(1000));"))
+    found = until("it fails", lambda: task(worker, "trouble").get("state") == "FAILED" and task(worker, "trouble"))
+    assert "does not speak the record protocol" in found["trace"]
+    assert "prints belong on standard error" in found["trace"]
+    worker.delete("trouble")
+
+
+def test_what_is_wrong_is_told_under_its_name(worker: ConnectWorker) -> None:
+    with pytest.raises(RestFailure, match="there is no program 'nod' on this worker: install it on every worker"):
+        worker.create("wrong", config("source.json", **{"process.command": "nod x.js"}))
+    url = f"{worker.url}/connector-plugins/ProcessSource/config/validate"
+    made = config("source.json", name="wrong", count="0", **{"per.second": "-1"})
+    answer = httpx.put(url, json=made, timeout=60).json()
+    errors = {each["value"]["name"]: each["value"]["errors"] for each in answer["configs"] if each["value"]["errors"]}
+    assert errors == {"count": ["count is at least 1."], "per.second": ["per.second is at least 1."]}
+    listed = {each["class"]: each["type"] for each in httpx.get(f"{worker.url}/connector-plugins", timeout=30).json()}
+    assert (listed["ProcessSource"], listed["ProcessSink"]) == ("source", "sink")
+
+
+def test_a_plugin_dies_with_its_worker(worker: ConnectWorker) -> None:
+    """Whatever ends the worker: here, a kill that leaves nobody to clean up but its guardian."""
+    worker.create("orphan", config("source.json", topic="orphan", count="1000000", **{"per.second": "10"}))
+    worker.wait_running("orphan")
+    pid = plugin_pid(worker, "orphan")
+    worker.service.kill()
+    until("the plugin's end", lambda: not os.path.exists(f"/proc/{pid}"))
