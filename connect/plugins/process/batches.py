@@ -4,6 +4,7 @@ A source's columns become an `EncodedBatch`, column by column: no object is made
 by the runtime, which become columns for each run of records of one partition.
 """
 
+import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -126,7 +127,10 @@ def octets(value: Json) -> bytes | None:
         return value
     if isinstance(value, str):
         return value.encode("utf-8", "replace")
-    return orjson.dumps(value, default=_json)
+    try:
+        return orjson.dumps(value, default=_json, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # a number beyond 64 bits
+        return json.dumps(value, default=_json, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _json(value: object) -> str:

@@ -54,7 +54,7 @@ def config() -> Callable[..., dict[str, str]]:
         made = {
             "name": "c",
             "process.command": " ".join([sys.executable, "-P", str(PROGRAM), *behaviours]),
-            "process.answer.timeout.ms": "20000",
+            "process.answer.timeout.ms": "60000",
             "process.start.timeout.ms": "60000",  # of a loaded machine
             "process.stop.timeout.ms": "1000",
             "colour": "red",

@@ -160,7 +160,8 @@ class Program:
             source_partition=PARTITION,
             source_offset=json.dumps({"n": self.last}),
         )
-        return pb.Polled(batches=[batch])
+        found = self.config.pop("finds", None)  # a partition, whose offset it wants to know
+        return pb.Polled(batches=[batch], wanted=[json.dumps({"counter": found})] if found else [])
 
     def commit(self, request: pb.Commit) -> pb.Done:
         self.stored += [each.source_offset for each in request.positions]

@@ -1,5 +1,6 @@
 """Columns of the protocol, and what the runtime has"""
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -127,4 +128,6 @@ def test_values_that_are_no_bytes() -> None:
     assert octets("é") == "é".encode()
     assert octets({"a": [1, b"\x00", Decimal("1.10")]}) == b'{"a":[1,"AA==","1.10"]}'
     assert octets(7) == b"7"
+    assert octets({1: "a", "b": True}) == b'{"1":"a","b":true}'
+    assert json.loads(octets({"big": 1 << 70, "b": b"\x00"}) or b"") == {"big": 1 << 70, "b": "AA=="}
     assert octets("") == b""

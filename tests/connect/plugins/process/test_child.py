@@ -61,10 +61,10 @@ def test_it_leaves_nothing_behind(tmp_path: Path) -> None:
         pass
     began = time.monotonic()
     made.end()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     grandchild = int(file.read_text())
     while os.path.exists(f"/proc/{grandchild}") and "Z" not in Path(f"/proc/{grandchild}/stat").read_text().split()[2]:
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
         time.sleep(0.01)
     made.end()  # which may be said twice
 

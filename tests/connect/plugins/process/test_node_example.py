@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 import subprocess
 from base64 import b64decode, b64encode
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.connect.plugins.process.conftest import Surroundings
-from tidemill.connect.api import EncodedBatch, EndOfInput, InvalidConfig, Record
+from tidemill.connect.api import EncodedBatch, EndOfInput, Fatal, InvalidConfig, NotConnected, Record, RetryAfter
 from tidemill.connect.plugins.process import record_protocol_pb2 as pb
 from tidemill.connect.plugins.process.settings import ProcessSettings
 from tidemill.connect.plugins.process.sink import ProcessSink, process_sink
@@ -82,6 +83,66 @@ def test_lines_of_every_kind_of_record(around: Surroundings, tmp_path: Path) -> 
         {"topic": "t", "partition": 3, "offset": 5_000_000_001, "key": None, "value": None},
     ]
     assert lines[2]["value"] == "x" * 300_000
+
+
+def script(folder: Path, body: str) -> dict[str, str]:
+    """The configuration of a plugin that is written here."""
+    file = folder / "plugin.js"
+    file.write_text(body.replace("./tidemill", str(EXAMPLE / "tidemill.js")))
+    return {"name": "mine", "process.command": f"node {file}", "topic": "mine"}
+
+
+def test_the_plugin_in_the_readme(around: Surroundings, tmp_path: Path) -> None:
+    (block,) = re.findall(r"```js\n(.*?)```", (EXAMPLE / "README.md").read_text(encoding="utf-8"), re.S)
+    made = script(tmp_path, block)
+    assert process_source.check is not None
+    process_source.check(ProcessSettings.model_validate(made))
+    task = ProcessSource(ProcessSettings.model_validate(made))
+    task.start(around.context(made))
+    (batch,) = task.poll()
+    assert isinstance(batch, EncodedBatch)
+    assert (batch.topic, batch.keys, batch.values) == ("mine", [None], [b"hello"])
+    task.stop()
+
+
+TALKATIVE = """
+const { serve, log, waiting, PluginError } = require('./tidemill');
+const polls = [
+  async () => { console.log('a print'); log('a note', 'warning'); waiting('the far end is away'); },
+  () => { waiting(); throw new PluginError('RETRY', 'the far end is busy', { retry_after_ms: 250 }); },
+  async () => { throw new PluginError('NOT_CONNECTED', 'no route'); },
+  () => { return { batches: [{ topic: 't', values: [Buffer.alloc(3_000_000, 'x'), Buffer.from('')], null_values: [1],
+    headers: [{ headers: [{ key: 'h', value: Buffer.from('v') }, { key: 'n' }] }, {}],
+    timestamps_ms: [0, 1_700_000_000_123] }] }; },
+  () => undefined.further,
+];
+serve({ name: 'Talkative', version: '1', poll() { return polls.shift()(); } });
+"""
+
+
+def test_what_a_plugin_may_say_and_throw(around: Surroundings, tmp_path: Path) -> None:
+    made = script(tmp_path, TALKATIVE)
+    task = ProcessSource(ProcessSettings.model_validate(made))
+    task.start(around.context(made))
+    assert task.poll() == []
+    assert around.problems == ["the far end is away"]
+    with pytest.raises(RetryAfter, match="the far end is busy") as later:
+        task.poll()
+    assert later.value.seconds == 0.25
+    assert around.problems[-1] is None
+    with pytest.raises(NotConnected, match="no route"):
+        task.poll()
+    (batch,) = task.poll()
+    assert batch == EncodedBatch(
+        topic="t",
+        keys=[None, None],
+        values=[b"x" * 3_000_000, None],
+        headers=[(("h", b"v"), ("n", None)), ()],
+        timestamps_ms=[0, 1_700_000_000_123],
+    )
+    with pytest.raises(Fatal, match=r"(?s)the plugin failed to poll: Cannot read .*plugin.js"):
+        task.poll()
+    task.stop()
 
 
 @pytest.mark.parametrize(

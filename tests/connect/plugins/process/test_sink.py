@@ -117,20 +117,20 @@ def test_nothing_counts_as_taken_when_it_fails(
 
 
 def test_one_that_hangs_is_killed(start: Callable[..., ProcessSink], around: Surroundings) -> None:
-    task = start("put=hang", process_answer_timeout_ms="500")
-    with pytest.raises(NotConnected, match=r"has not answered 'put' within 0.5 s"):
+    task = start("put=hang", process_answer_timeout_ms="3000")
+    with pytest.raises(NotConnected, match=r"has not answered 'put' within 3 s"):
         task.put(records("a"))
     task.close([("t", 1)])  # which it need not hear
     began = time.monotonic()
     task.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_one_that_reads_nothing_holds_no_large_batch_up(start: Callable[..., ProcessSink]) -> None:
-    task = start("flush=hang", process_answer_timeout_ms="700")
+    task = start("flush=hang", process_answer_timeout_ms="3000")
     with pytest.raises(NotConnected, match="'flush' within"):
         task.flush()
-    other = start("put=hang", process_answer_timeout_ms="700")
+    other = start("put=hang", process_answer_timeout_ms="3000")
     with pytest.raises(NotConnected, match="'put' within"):
         other.put(records("x" * (7 << 20)))
 
