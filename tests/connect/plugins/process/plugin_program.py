@@ -47,9 +47,9 @@ def stubborn(number: int) -> None:
 
 
 def print_megabytes(number: int) -> None:
-    for index in range(100_000):
+    for index in range(10_000):
         print(f"line {index}: " + "x" * 60, file=sys.stderr)
-    sys.stderr.write("y" * 5_000_000 + "\nthe end\n")
+    sys.stderr.write("y" * 2_000_000 + "\nthe end\n")
 
 
 def log_much(number: int) -> None:
