@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,13 @@ def until(what: str, found: Callable[[], Any]) -> Any:
 
 
 def task(worker: ConnectWorker, name: str) -> dict[str, Any]:
-    tasks = worker.status(name)["tasks"]
+    """Its first task, as the status tells it; empty before there is one."""
+    try:
+        tasks = worker.status(name)["tasks"]
+    except RestFailure as failure:
+        if failure.status != HTTPStatus.NOT_FOUND:  # a status follows the creation of its connector
+            raise
+        return {}
     found: dict[str, Any] = tasks[0] if tasks else {}
     return found
 
