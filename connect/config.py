@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from tidemill.connect import inter_worker
+from tidemill.connect import inter_worker, process_commands
 from tidemill.connect.api import ConverterSpec
 from tidemill.connect.client_settings import (
     RENAMED,
@@ -204,6 +204,7 @@ WORKER: Final = ConfigTable(
             LOW,
             _policy,
         ),
+        process_commands.KEY,
         *inter_worker.KEYS,
     ]
 )
@@ -216,13 +217,11 @@ def _names(text: str) -> frozenset[str]:
 
 WORKER_WITHOUT_EFFECT: Final = _names(
     """
-    auto.include.jmx.reporter client.dns.lookup connect.protocol connections.max.idle.ms
-    internal.key.converter internal.value.converter metadata.max.age.ms
-    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+    auto.include.jmx.reporter client.dns.lookup connect.protocol connections.max.idle.ms internal.key.converter
+    internal.value.converter metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
     metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms plugin.discovery plugin.path
-    receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
-    retry.backoff.max.ms retry.backoff.ms send.buffer.bytes
-    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms worker.sync.timeout.ms
+    receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms
+    send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms worker.sync.timeout.ms
     worker.unsync.backoff.ms
     """
 )
@@ -320,6 +319,7 @@ class WorkerConfig:
     topic_tracking: bool
     topic_tracking_reset: bool
     override_policy: str
+    process_commands: tuple[tuple[str, ...], ...]  # beginnings of what may be run
     inter_worker: InterWorker
     notes: tuple[str, ...]  # what was accepted but does nothing, for the log
 
@@ -450,6 +450,7 @@ def _worker_config(
         topic_tracking=bool(values["topic.tracking.enable"]),
         topic_tracking_reset=bool(values["topic.tracking.allow.reset"]),
         override_policy=override_policy(text("connector.client.config.override.policy")),
+        process_commands=process_commands.parsed(values),
         inter_worker=inter_worker.parsed(values),
         notes=notes,
     )
@@ -468,8 +469,7 @@ class ConnectorKey(NamedTuple):
     display_name: str
 
 
-_COMMON, _ERRORS, _CREATION = "Common", "Error Handling", "Topic Creation"
-_EXACTLY_ONCE = "Exactly Once Support"
+_COMMON, _ERRORS, _CREATION, _EXACTLY_ONCE = "Common", "Error Handling", "Topic Creation", "Exactly Once Support"
 
 
 def _connector_name(value: Value) -> str | None:

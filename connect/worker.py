@@ -35,6 +35,7 @@ from tidemill.connect.loader import Plugins
 from tidemill.connect.loggers import LoggerLevels
 from tidemill.connect.metrics import WorkerMetrics
 from tidemill.connect.operations import Operations
+from tidemill.connect.process_commands import announced
 from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.remote.process_ties import end_marked
 from tidemill.connect.rest import Asgi, Parts, create_app
@@ -109,7 +110,8 @@ async def open_worker(
             levels = LoggerLevels(clock)
             lives, life, over = await _begin_life(config, cluster_id, worker_id, clock)
             inherited = () if life is None else (life.descriptor,)
-            environ = os.environ if life is None else {**os.environ, **life.environ}
+            runnable = stack.enter_context(announced(config.process_commands))
+            environ = {**os.environ, **({} if life is None else life.environ), **runnable}
             if life is not None:
                 stack.callback(life.close)
             task_host = await stack.enter_async_context(TaskHost(clock=clock, inherited=inherited, environ=environ))

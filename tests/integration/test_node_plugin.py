@@ -6,10 +6,12 @@ the plugin's own process, in the middle of its work.
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -35,33 +37,55 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectWorker]:
-    folder = tmp_path_factory.mktemp("platform")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("platform")
+
+
+@pytest.fixture(scope="module")
+def bootstrap(folder: Path) -> Iterator[str]:
     settings = {"group.initial.rebalance.delay.ms": "0"}
     broker = services.broker("broker", folder / "data", settings=settings, log=folder / "broker.log").start()
     try:
-        service = services.connect_worker(
-            "worker",
-            broker.facts["address"],
-            settings={"offset.flush.interval.ms": "200"},
-            log=folder / "worker.log",
-        ).start()
-        try:
-            yield ConnectWorker(service)
-        finally:
-            service.stop()
+        yield broker.facts["address"]
     finally:
         broker.stop()
+
+
+@contextmanager
+def running(bootstrap: str, folder: Path, name: str, **settings: str) -> Iterator[ConnectWorker]:
+    """A worker with these settings, underscores for dots, which finds no list of commands but its own."""
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    service = services.connect_worker(
+        name,
+        bootstrap,
+        settings={"offset.flush.interval.ms": "200", **given},
+        log=folder / f"{name}.log",
+        environ={"TIDEMILL_PROCESS_COMMANDS": "[[]]"},  # if it counted, everything would be allowed
+    ).start()
+    try:
+        yield ConnectWorker(service)
+    finally:
+        service.stop()
+
+
+@pytest.fixture(scope="module")
+def worker(bootstrap: str, folder: Path) -> Iterator[ConnectWorker]:
+    """One that may run the examples, and a plugin that is not written yet."""
+    commands = [command("source.json"), command("sink.json"), f"node {shlex.quote(str(folder / 'trouble.js'))}"]
+    with running(bootstrap, folder, "worker", process_commands=",".join(commands)) as found:
+        yield found
+
+
+def command(example: str) -> str:
+    """The command of the example's file, to be run from anywhere."""
+    found: str = json.loads((EXAMPLE / example).read_text(encoding="utf-8"))["config"]["process.command"]
+    return found.replace("examples/plugin-node", str(EXAMPLE))
 
 
 def config(example: str, **changes: str) -> dict[str, str]:
     """The configuration of the example's file, run from anywhere."""
     found: dict[str, str] = json.loads((EXAMPLE / example).read_text(encoding="utf-8"))["config"]
-    return {
-        **found,
-        "process.command": found["process.command"].replace("examples/plugin-node", str(EXAMPLE)),
-        **changes,
-    }
+    return {**found, "process.command": command(example), **changes}
 
 
 def until(what: str, found: Callable[[], Any]) -> Any:
@@ -129,8 +153,8 @@ def test_nothing_is_lost_when_plugins_are_killed(worker: ConnectWorker, tmp_path
     worker.delete("lines")
 
 
-def test_a_plugin_that_dies_is_told_and_one_that_talks_nonsense_fails(worker: ConnectWorker, tmp_path: Path) -> None:
-    script = tmp_path / "plugin.js"
+def test_a_plugin_that_dies_is_told_and_one_that_talks_nonsense_fails(worker: ConnectWorker, folder: Path) -> None:
+    script = folder / "trouble.js"
     good = (EXAMPLE / "numbers-source.js").read_text().replace("./tidemill", str(EXAMPLE / "tidemill.js"))
     poll = "async poll({ wait_ms, records_max }) {"
     made = config("source.json", topic="trouble", **{"process.command": f"node {script}"})
@@ -147,8 +171,6 @@ def test_a_plugin_that_dies_is_told_and_one_that_talks_nonsense_fails(worker: Co
 
 
 def test_what_is_wrong_is_told_under_its_name(worker: ConnectWorker) -> None:
-    with pytest.raises(RestFailure, match="there is no program 'nod' on this worker: install it on every worker"):
-        worker.create("wrong", config("source.json", **{"process.command": "nod x.js"}))
     url = f"{worker.url}/connector-plugins/ProcessSource/config/validate"
     made = config("source.json", name="wrong", count="0", **{"per.second": "-1"})
     answer = httpx.put(url, json=made, timeout=60).json()
@@ -156,6 +178,43 @@ def test_what_is_wrong_is_told_under_its_name(worker: ConnectWorker) -> None:
     assert errors == {"count": ["count is at least 1."], "per.second": ["per.second is at least 1."]}
     listed = {each["class"]: each["type"] for each in httpx.get(f"{worker.url}/connector-plugins", timeout=30).json()}
     assert (listed["ProcessSource"], listed["ProcessSink"]) == ("source", "sink")
+
+
+def test_no_other_command_is_run(worker: ConnectWorker, tmp_path: Path) -> None:
+    mark = tmp_path / "it ran"
+    for given in (f"touch {mark}", f"node -e \"require('fs').mkdirSync('{mark}')\"", "node x.js"):
+        with pytest.raises(RestFailure) as refused:
+            worker.create("other", config("source.json", **{"process.command": given}))
+        assert "This worker may not run this command. On every worker add to its setting" in str(refused.value)
+        assert "process.commands, after a comma if there are others, and restart it: " in str(refused.value)
+        assert given.split()[0] + " " in str(refused.value).rpartition("restart it: ")[2]
+    options = {"process.environment.NODE_OPTIONS": f"--require={mark}"}
+    with pytest.raises(RestFailure, match="Set NODE_OPTIONS in the environment of every worker"):
+        worker.create("other", config("source.json", **options))
+    assert not mark.exists()
+
+
+def test_what_was_accepted_is_not_run_by_a_worker_that_may_not(bootstrap: str, folder: Path) -> None:
+    """A second group, whose first worker may run anything and whose second one nothing."""
+    topics = {f"{role}_storage_topic": f"second-{role}" for role in ("config", "offset", "status")}
+    group = {"group_id": "second", "scheduled_rebalance_max_delay_ms": "0", **topics}
+    with running(bootstrap, folder, "anything", process_commands="*", **group) as first:
+        with pytest.raises(RestFailure, match="there is no program 'nod' on this worker: install it on every worker"):
+            first.create("wrong", config("source.json", **{"process.command": "nod x.js"}))
+        first.create("one", config("source.json", topic="second", **{"process.environment.LANG": "C"}))
+        first.wait_running("one")
+    with running(bootstrap, folder, "nothing", **group) as second:
+        failed = until("it fails", lambda: task(second, "one").get("state") == "FAILED" and task(second, "one"))
+        sentence = f"and restart it: {config('source.json')['process.command']}"
+        assert failed["trace"].startswith("process.command: This worker may not run this command.")
+        assert failed["trace"].endswith(sentence)
+        httpx.put(f"{second.url}/connectors/one/stop", timeout=30).raise_for_status()
+        httpx.put(f"{second.url}/connectors/one/resume", timeout=30).raise_for_status()
+        connector = until(
+            "it is not divided",
+            lambda: second.status("one")["connector"]["state"] == "FAILED" and second.status("one")["connector"],
+        )
+        assert sentence in connector["trace"]
 
 
 def test_a_plugin_dies_with_its_worker(worker: ConnectWorker) -> None:

@@ -16,6 +16,7 @@ import structlog
 from tidemill.connect.api import Fatal, NotConnected, ReportProblem
 from tidemill.connect.plugins.process import record_protocol_pb2 as pb
 from tidemill.connect.plugins.process.child import Child
+from tidemill.connect.plugins.process.commands import refusals
 from tidemill.connect.plugins.process.conversation import PROTOCOL_VERSION, Conversation, Misspoken
 from tidemill.connect.plugins.process.failures import failure_of
 from tidemill.connect.plugins.process.frames import FrameError, shown
@@ -40,7 +41,7 @@ def _no_problem(about: str, message: str | None, *, retry_s: float | None = None
 
 
 class Dialogue:
-    """One life of a plugin process; raises CannotStart, or what the module says."""
+    """One life of a plugin process; raises NotAllowed, CannotStart, or what the module says."""
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class Dialogue:
         self._conversation = Conversation()
         self._notes = OutputLines()  # a plugin may log as much as it may print
         self.failed = False  # it cannot be asked any more
+        for refused in refusals(settings.words, config):
+            raise refused
         self._child = Child(settings.words, environment(config), lambda line: log.info("plugin", line=line))
         try:
             self.described = self._introduced(role)

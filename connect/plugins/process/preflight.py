@@ -1,8 +1,8 @@
 """Looks at a plugin before its connector is accepted
 
-The program is started, asked who it is and whether the configuration is right, and stopped. So a command that is not
-there, one that is no plugin and one for another kind of connector are refused under `process.command`, and whatever
-the plugin itself refuses under its own names, all at once.
+The program, if this worker may run it, is started, asked who it is and whether the configuration is right, and
+stopped. So a command that is not there, one that is no plugin and one for another kind of connector are refused under
+`process.command`, and whatever the plugin itself refuses under its own names, all at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from tidemill.connect.api import Fatal, InvalidConfig, NotConnected
 from tidemill.connect.plugins.process import record_protocol_pb2 as pb
 from tidemill.connect.plugins.process.child import CannotStart
+from tidemill.connect.plugins.process.commands import refusals as not_allowed
 from tidemill.connect.plugins.process.definitions import refusals, with_defaults
 from tidemill.connect.plugins.process.dialogue import Dialogue
 from tidemill.connect.plugins.process.settings import COMMAND, ProcessSettings, plugin_config, problems
@@ -21,7 +22,10 @@ def check_as(role: "pb.Role") -> Callable[[ProcessSettings], None]:
     """The preflight of a source or of a sink."""
 
     def check(settings: ProcessSettings) -> None:
-        _raise(list(problems(settings.flat())))
+        found = list(problems(settings.flat()))
+        told = {each.field_name for each in found}
+        found += [each for each in not_allowed(settings.words, settings.flat()) if each.field_name not in told]
+        _raise(found)
         dialogue = introduced(settings, role)
         try:
             _raise(_judged(dialogue, plugin_config(settings.flat())))

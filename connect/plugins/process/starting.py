@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tidemill.connect.api import ConverterSpec, Fatal, TaskContext
 from tidemill.connect.plugins.process import record_protocol_pb2 as pb
 from tidemill.connect.plugins.process.child import CannotStart
+from tidemill.connect.plugins.process.commands import NotAllowed
 from tidemill.connect.plugins.process.definitions import with_defaults
 from tidemill.connect.plugins.process.dialogue import Dialogue
 from tidemill.connect.plugins.process.settings import COMMAND, ProcessSettings, plugin_config
@@ -14,6 +15,8 @@ def started(settings: ProcessSettings, context: TaskContext, role: "pb.Role") ->
     """The task's plugin process, which has said who it is; raises control errors."""
     try:
         dialogue = Dialogue(settings, context.config, role, stopping=context.stopping, problem=context.problem)
+    except NotAllowed as error:
+        raise Fatal(f"{error.field_name}: {error}") from error
     except CannotStart as error:
         raise Fatal(f"{COMMAND}: {error}") from error
     described = dialogue.described

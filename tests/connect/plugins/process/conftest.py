@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tidemill.connect import process_commands
 from tidemill.connect.api import ConverterSpec, Json, SourceOffset, TaskContext
+from tidemill.connect.config import parse_worker
 from tidemill.connect.plugins.process.settings import ProcessSettings
 
 PROGRAM = Path(__file__).parent / "plugin_program.py"
@@ -68,3 +70,16 @@ def config() -> Callable[..., dict[str, str]]:
 def settings(config: Callable[..., dict[str, str]]) -> Callable[..., ProcessSettings]:
     """The same as the model of the connectors."""
     return lambda *behaviours, **more: ProcessSettings.model_validate(config(*behaviours, **more))
+
+
+@pytest.fixture
+def worker_allows(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Be on a worker with this `process.commands`; without a call, on none."""
+
+    def allow(given: str) -> None:
+        with process_commands.announced(parse_worker({"process.commands": given}).process_commands) as variables:
+            told = dict(variables)
+        for name, value in told.items():
+            monkeypatch.setenv(name, value)
+
+    return allow

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from tests.connect.plugins.process.conftest import Surroundings
 from tidemill.connect.api import EncodedBatch, EndOfInput, Fatal, InvalidConfig, NotConnected, Record, RetryAfter
 from tidemill.connect.plugins.process import record_protocol_pb2 as pb
+from tidemill.connect.plugins.process.commands import refusals
 from tidemill.connect.plugins.process.settings import ProcessSettings
 from tidemill.connect.plugins.process.sink import ProcessSink, process_sink
 from tidemill.connect.plugins.process.source import ProcessSource, process_source
@@ -40,6 +42,16 @@ def test_the_sink_conforms(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     records = [Record(topic="t", kafka_partition=0, kafka_offset=n, value=f"v{n}") for n in range(10)]
     conformance.check_sink(process_sink, config("sink.json", file=str(file)), records, read=lambda: read(file))
+
+
+@pytest.mark.parametrize("example", ["source.json", "sink.json"])
+def test_the_worker_of_its_page_may_run_it(example: str, worker_allows: Callable[[str], None]) -> None:
+    page = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    (given,) = re.findall(r"^tidemill connect start --set 'process\.commands=(.*)' &$", page, re.MULTILINE)
+    worker_allows(given)
+    made = json.loads((EXAMPLE / example).read_text(encoding="utf-8"))["config"]
+    assert not list(refusals(ProcessSettings.model_validate(made).words, made))
+    assert list(refusals(["node"], {}))
 
 
 def read(file: Path) -> list[str]:

@@ -108,3 +108,33 @@ def test_settings_of_the_process(settings: Settings) -> None:
     assert "There is no setting process.enviroment.A. There are process.answer.timeout.ms" in str(found)
     ours = {**settings().flat(), "process.environment.TIDEMILL_GUARDIAN": "1"}
     assert "are the worker's" in str(refused(ProcessSettings.model_validate(ours)))
+
+
+def test_a_command_that_this_worker_may_not_run(
+    settings: Settings, worker_allows: Callable[[str], None], tmp_path: Path
+) -> None:
+    mark = tmp_path / "it ran"
+    worker_allows("node plugin.js")
+    found = refused(settings(process_command=f"touch '{mark}'"))
+    assert found.field_name == "process.command"
+    assert str(found).endswith(f"process.commands, after a comma if there are others, and restart it: touch '{mark}'")
+    assert not mark.exists()
+
+
+def test_a_command_that_it_may_run(settings: Settings, worker_allows: Callable[[str], None]) -> None:
+    assert process_source.check is not None
+    worker_allows(settings().command)
+    process_source.check(settings("poll=hang"))
+    worker_allows("*")
+    process_source.check(ProcessSettings.model_validate({**settings().flat(), "process.environment.A": "1"}))
+
+
+def test_variables_beside_a_list_of_commands(settings: Settings, worker_allows: Callable[[str], None]) -> None:
+    assert process_source.check is not None
+    worker_allows("")
+    made = {**settings().flat(), "process.environment.LD_PRELOAD": "x", "process.environment.TIDEMILL_X": "1"}
+    with pytest.raises(ExceptionGroup) as several:
+        process_source.check(ProcessSettings.model_validate(made))
+    found = {each.field_name: str(each) for each in several.value.exceptions if isinstance(each, InvalidConfig)}
+    assert list(found) == ["process.environment.TIDEMILL_X", "process.command", "process.environment.LD_PRELOAD"]
+    assert "are the worker's" in found["process.environment.TIDEMILL_X"]

@@ -261,3 +261,15 @@ def test_the_plugin_divides_its_work(settings: Callable[..., ProcessSettings]) -
     assert process_source.split(settings(), 2) == [{"share": "0"}, {"share": "1"}]
     with pytest.raises(Fatal, match="as it was told to"):
         process_source.split(settings("split=fatal"), 2)
+
+
+def test_work_is_not_divided_by_what_this_worker_may_not_run(
+    settings: Callable[..., ProcessSettings], worker_allows: Callable[[str], None], tmp_path: Path
+) -> None:
+    mark = tmp_path / "it ran"
+    worker_allows("true")
+    assert process_source.split is not None
+    with pytest.raises(InvalidConfig, match="may not run") as refused:
+        process_source.split(settings(process_command=f"touch '{mark}'"), 2)
+    assert refused.value.field_name == "process.command"
+    assert not mark.exists()
