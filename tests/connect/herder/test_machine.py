@@ -523,7 +523,7 @@ def test_tries_end_with_the_budget_and_a_quiet_spell_renews_it(world: World) -> 
     assert "1 of 10" in (world.trace("c", 0) or ""), "somebody has looked after it"
 
 
-@pytest.mark.parametrize("failure", set(Failure) - {Failure.KILLED, Failure.TRANSIENT})
+@pytest.mark.parametrize("failure", sorted(set(Failure) - {Failure.KILLED, Failure.TRANSIENT}))
 def test_what_does_not_pass_by_itself_is_not_tried_again(world: World, failure: Failure) -> None:
     world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
     world.settle()
@@ -665,7 +665,7 @@ def test_a_connector_that_cannot_be_split_has_failed_until_changed(world: World)
     assert set(world.processes) == {ONE}
 
 
-@pytest.mark.parametrize("failure", set(Failure) - {Failure.KILLED})
+@pytest.mark.parametrize("failure", sorted(set(Failure) - {Failure.KILLED}))
 def test_the_class_of_a_failure_is_in_the_status_and_the_log(world: World, failure: Failure) -> None:
     world.command(Create(connector="c", config=config("1")))
     asked = world.splits.pop()
