@@ -218,15 +218,16 @@ class ReplicaFetchers:
     async def _tell_log_starts(self) -> None:
         logs = self.around.logs
         while self._begun:
-            begun, self._begun = self._begun, {}
-            await logs.checkpoint()
+            begun, self._begun = {replica: replica.log_start_offset for replica in self._begun}, {}
+            if any(logs.durable_start(replica.log) < start for replica, start in begun.items()):
+                await logs.checkpoint()
             unwritten: dict[Replica, None] = {}
-            for replica in begun:
+            for replica, start in begun.items():
                 leader = self._followed.get(replica)
                 if leader is None or replica.closed:
                     continue
                 leader.note_log_start(replica)
-                if replica not in self._begun and logs.durable_start(replica.log) < replica.log_start_offset:
+                if logs.durable_start(replica.log) < min(start, replica.log_start_offset):  # it may have moved on
                     unwritten[replica] = None
             self._begun |= unwritten
             if unwritten:  # there is no room on the disk

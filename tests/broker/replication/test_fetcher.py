@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.handlers.data_path import records
-from tests.broker.replication.cluster_world import Cluster, Member, cluster_of, until
+from tests.broker.replication.cluster_world import PATIENCE_S, Cluster, Member, cluster_of, until
 from tidemill.broker.replication import fetcher
 from tidemill.broker.replication.actions import ProposeIsr
 from tidemill.broker.replication.fetching import Action, LeaderFetches
@@ -211,6 +211,35 @@ async def test_who_was_away_is_in_sync_when_its_log_begins_where_the_leaders_doe
         cluster.tell(two)
         await until(lambda: 2 in cluster.partition.isr, "asked in again")
         assert two.log_start == 1, "though it had all the records from the start"
+
+
+@pytest.mark.parametrize("there_is_room", [True, False])
+async def test_log_starts_are_written_once_however_much_is_copied_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there_is_room: bool
+) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        one, two = cluster.members.values()
+        await one.produce(b"a")
+        await in_step(cluster)
+        await until(lambda: two.replica.high_watermark == 1, "told what is committed")
+        real, tries, is_over = two.broker.logs.checkpoint, list[int](), asyncio.Event()
+
+        async def checkpoint() -> None:
+            tries.append(two.log_start)
+            if len(tries) == 1:
+                await one.produce(b"b")  # acknowledged by both
+            if there_is_room:
+                await real()
+            is_over.set()
+
+        monkeypatch.setattr(two.broker.logs, "checkpoint", checkpoint)
+        monkeypatch.setattr(fetcher, "AGAIN_S", PATIENCE_S)
+        await one.broker.logs.delete_records(one.replica.log, 1)
+        await is_over.wait()
+        for _ in range(3):
+            await one.produce(b"c")
+        assert tries == [0], "what is written needs no more writing, and what cannot be is tried a little later"
+        assert two.log_start == there_is_room
 
 
 async def test_a_follower_that_does_not_keep_up_is_asked_out_and_in_again(tmp_path: Path) -> None:
