@@ -14,6 +14,7 @@ wait for eligible leader replicas that are away.
 """
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -61,9 +62,9 @@ async def handle(broker: BrokerServices, request: DeleteRecordsRequest, ctx: Req
     """Move the log start of every partition asked for, and wait until it has moved everywhere."""
     deadline = broker.clock.monotonic() + min(max(request.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
     asked = [(topic, partition) for topic in request.topics for partition in topic.partitions]
-    broker.replicas.deleting += 1
+    waiting: Counter[Replica] = Counter()
     try:
-        here = [await _delete(broker, ctx, topic, partition) for topic, partition in asked]
+        here = [await _delete(broker, ctx, topic, partition, waiting) for topic, partition in asked]
         done = [
             f"{topic.name}-{partition.partition_index} (before {each.replica.log_start_offset})"
             for (topic, partition), each in zip(asked, here, strict=True)
@@ -75,7 +76,7 @@ async def handle(broker: BrokerServices, request: DeleteRecordsRequest, ctx: Req
             for (_, partition), each in zip(asked, here, strict=True)
         ]
     finally:
-        broker.replicas.deleting -= 1
+        broker.replicas.deleting -= waiting  # in place, and none is left at zero
     left = iter(rows)
     return DeleteRecordsResponse(
         topics=tuple(
@@ -86,9 +87,13 @@ async def handle(broker: BrokerServices, request: DeleteRecordsRequest, ctx: Req
 
 
 async def _delete(
-    broker: BrokerServices, ctx: RequestContext, topic: DeleteRecordsTopic, partition: DeleteRecordsPartition
+    broker: BrokerServices,
+    ctx: RequestContext,
+    topic: DeleteRecordsTopic,
+    partition: DeleteRecordsPartition,
+    waiting: Counter[Replica],
 ) -> Deleted | KafkaError:
-    """On this broker."""
+    """On this broker; from before the first follower can hear of it that is `waiting`, and deleting."""
     try:
         image = permitted_topic(broker, ctx, Operation.DELETE, topic.name)
         if image.internal:
@@ -100,6 +105,8 @@ async def _delete(
         if partition.offset < HIGH_WATERMARK:
             raise OffsetOutOfRange(f"there is no offset {partition.offset}")
         offset = replica.high_watermark if partition.offset == HIGH_WATERMARK else partition.offset
+        waiting[replica] += 1
+        broker.replicas.deleting[replica] += 1
         await broker.logs.delete_records(partition_log, offset)
     except KafkaError as error:
         return error

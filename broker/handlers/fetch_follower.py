@@ -12,7 +12,7 @@ It is answered as soon as there is something to copy or the high watermark is an
 that a leader that goes away at a quiet moment leaves followers behind that do not know what was committed. So it is
 when the log begins elsewhere than at its last answer in a session: somebody who has asked for records to be deleted may
 wait until that has been done everywhere (`delete_records`). A follower has to write down where its log begins before it
-can say so, and asks on meanwhile; so as long as anybody waits no follower is let wait for long.
+can say so, and asks on meanwhile; so as long as anybody waits for what it has not told yet it is not let wait for long.
 
 Whoever asks for anything says that it is there, and is asked into an ISR only while the image says that it is active.
 
@@ -162,7 +162,13 @@ class FollowerFetch(Fetch):
     def wait_ms(self) -> int:
         """As long as the follower says, or not for long."""
         wait_ms = self.request.max_wait_ms
-        return min(wait_ms, WAIT_WHILE_DELETING_MS) if self.broker.replicas.deleting else wait_ms
+        is_waited_for = any(self._is_behind(each) for each in self.broker.replicas.deleting)
+        return min(wait_ms, WAIT_WHILE_DELETING_MS) if is_waited_for else wait_ms
+
+    def _is_behind(self, found: Replica) -> bool:
+        """Whether the follower, as far as it has told, has not deleted what is deleted here."""
+        progress = found.machine.progress(self._follower)
+        return progress is not None and progress.log_start < found.log_start_offset and not found.closed
 
     def _now_ms(self) -> int:
         return int(self.broker.clock.monotonic() * 1000)

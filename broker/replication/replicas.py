@@ -7,6 +7,7 @@ nobody else is there, and nothing is ever wanted.
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ class Replicas:
         self.lag_max_ms = lag_max_ms
         self.leader_throttle: Throttle | None = None  # of what followers that are not in sync are sent
         self.bytes_to_followers = 0  # sent, as stored
-        self.deleting = 0  # requests that may wait until followers, too, have deleted something
+        self.deleting: Counter[Replica] = Counter()  # of which somebody waits until followers, too, begin where they do
         self.asking: dict[int, Asking] = {}  # brokers that copy from here
         self.heard_ms: dict[int, int] = {}  # when brokers that are copied from have answered last, or were to begin to
         self.failing_since_ms: Callable[[Replica], int | None] = lambda _replica: None  # of one that copies

@@ -13,6 +13,7 @@ from tests.broker.broker_world import WireClient, broker_and_client, wire_client
 from tests.broker.deny_some import DenySome
 from tests.broker.handlers.data_path import fetch, make_topic, produce, produce_request, records
 from tidemill.broker.authorization import THE_CLUSTER, topic_named
+from tidemill.broker.handlers.fetch_follower import WAIT_WHILE_DELETING_MS
 from tidemill.broker.node import Broker
 from tidemill.broker.operations import Operation
 from tidemill.broker.quorum.brokers import BrokerHeartbeat
@@ -25,9 +26,14 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 
-OTHER = 77
+OTHER, THIRD = 77, 78
 OTHER_ID = uuid.UUID(int=4)
 EPOCH_AT = 3
 
@@ -214,13 +220,36 @@ async def test_a_follower_that_waits_is_told_at_once_where_the_log_begins(tmp_pa
         await broker.logs.delete_records(replica.log, 1)
         (row,) = (await parked).responses[0].partitions
         assert (row.log_start_offset, offsets(row)) == (1, [])
-        broker.replicas.deleting += 1
-        again = asked(topic, {0: 1}, session_epoch=2, log_start_offset=1, **session)
-        nothing = await other.ask(ApiKey.FETCH, 18, again)
-        assert nothing.responses == (), "it is not let wait for long while somebody waits for it"
         progress = replica.machine.progress(OTHER)
         assert progress is not None
-        assert progress.log_start == 1
+        assert progress.log_start == 0, "it has not told yet that its own begins there"
+
+
+async def test_a_follower_is_not_let_wait_for_long_while_somebody_waits_for_it(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker)
+        replicated(broker, topic)
+        await produce(client, topic, records(b"a"), acks=1)
+        opened = await other.ask(ApiKey.FETCH, 18, asked(topic, {0: 1}, session_epoch=0, log_start_offset=0))
+        both = (broker.node_id, OTHER)
+        replicated(broker, topic, replicas=(*both, THIRD), isr=both, eligible_leader_replicas=(THIRD,))
+        session = {"session_id": opened.session_id, "max_wait_ms": 60_000}
+        row = DeleteRecordsPartition(partition_index=0, offset=1)
+        request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(row,)),), timeout_ms=60_000)
+        deleted = asyncio.get_running_loop().create_task(client.ask(ApiKey.DELETE_RECORDS, 2, request))
+        moved = await other.ask(ApiKey.FETCH, 18, asked(topic, {0: 1}, session_epoch=1, log_start_offset=0, **session))
+        assert moved.responses[0].partitions[0].log_start_offset == 1
+        await other.ask(ApiKey.FETCH, 18, asked(topic, {0: 1}, session_epoch=2, log_start_offset=0, **session))
+        assert not deleted.done(), "the follower was still at it"
+        told = asked(topic, {0: 1}, session_epoch=3, log_start_offset=1, **session)
+        parked = asyncio.get_running_loop().create_task(other.ask(ApiKey.FETCH, 18, told))
+        await asyncio.sleep(5 * WAIT_WHILE_DELETING_MS / 1000)
+        assert not deleted.done(), "the third has not been heard of"
+        assert not parked.done(), "this one has told all it had to"
+        replicated(broker, topic)
+        assert (await deleted).topics[0].partitions[0].low_watermark == 1
+        await produce(client, topic, records(b"b"), acks=1)
+        assert offsets((await parked).responses[0].partitions[0]) == [1]
 
 
 async def test_who_went_another_way_is_told_where_the_ways_part_and_nothing_is_noted(tmp_path: Path) -> None:
