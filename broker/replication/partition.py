@@ -14,7 +14,7 @@ The rules, which are Kafka's unless said otherwise:
   while there are eligible leader replicas (ELR): the controller, whose settings may be others, counts on that.
 * A follower joins when it holds all below HW, and all that was there when this leadership began. HW waits for one that
   is about to, or it never would; one that has not been at the end for `lag_max_ms` is not waited for and, if it is a
-  member, asked out.
+  member, asked out. Nor is one that may not join yet because its log begins before the leader's.
 * Who is fenced, about to stop or gone is not asked in: each refusal would end in a record of the metadata (KIP-841).
 * A refusal by the controller does not prove that the question is nowhere under way any more. Those who were asked in
   stay counted until the partition epoch has moved on, which asking for the committed ISR makes it do.
@@ -318,7 +318,7 @@ class PartitionMachine:
             caught_up_ms = max(caught_up_ms, before.fetched_ms)
         held = offset  # also where it is less than before: a copy that was thrown away is no longer counted on
         keeps_up = caught_up_ms >= 0 and now_ms - caught_up_ms <= self._lag_max_ms
-        joining = may_join and keeps_up and replica not in self._maximal
+        joining = may_join and keeps_up and replica not in self._maximal and self._has_deleted(log_start)
         now = self._followers[replica] = Progress(
             held, max(broker_epoch, before.broker_epoch), caught_up_ms, now_ms, log_end, joining, log_start
         )
@@ -332,8 +332,12 @@ class PartitionMachine:
         return (
             self.high_watermark >= self._promised
             and follower.held >= max(self.high_watermark, self._epoch_start)
-            and max(follower.log_start, 0) >= self.log_start  # old versions of Fetch do not say
+            and self._has_deleted(follower.log_start)
         )
+
+    def _has_deleted(self, log_start: int) -> bool:
+        """Whether whose log begins there has deleted what is deleted here."""
+        return max(log_start, 0) >= self.log_start  # old versions of Fetch do not say
 
     def tick(self, now_ms: int, log_end: int, asking: Mapping[int, Asking] | None = None) -> list[Action]:
         """Some time has passed: who does not keep up is asked out, what has not been answered is asked again.
@@ -345,8 +349,10 @@ class PartitionMachine:
         for replica, each in self._followers.items():  # of a silent partition nobody fetches anything
             if each.held == log_end:
                 current = max(each.caught_up_ms, now_ms)
-                joining = replica not in self._maximal and (
-                    asking is None or self._is_there(asking.get(replica), each, now_ms)
+                joining = (
+                    replica not in self._maximal
+                    and self._has_deleted(each.log_start)
+                    and (asking is None or self._is_there(asking.get(replica), each, now_ms))
                 )
                 self._followers[replica] = each._replace(caught_up_ms=current, joining=joining)
         late = {

@@ -461,6 +461,22 @@ def test_nobody_is_asked_in_who_would_show_what_was_deleted() -> None:
     assert led.fetch(2, 10, log_start=7) == [LogStartMoved(), asked((1, 2))]
 
 
+def test_nobody_waits_for_who_cannot_join_yet_because_of_what_was_deleted() -> None:
+    led = Led((1,))
+    led.machine.begins(7)
+    led.fetch(2, 10, log_start=6)
+    led.append(2)
+    assert led.machine.high_watermark == 12
+    led.fetch(2, 12, log_start=6)
+    led.tick()  # of a silent partition
+    led.append(1)
+    assert led.machine.high_watermark == 13
+    assert led.fetch(2, 12, log_start=7) == [LogStartMoved()]
+    led.append(1)
+    assert led.machine.high_watermark == 13, "now it may, and could not if nobody waited"
+    assert led.fetch(2, 13, log_start=7) == [asked((1, 2))]
+
+
 def test_one_replica_is_all_that_there_is() -> None:
     led = Led((1,), replicas=(1,))
     led.machine.begins(7)
