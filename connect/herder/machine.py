@@ -571,7 +571,7 @@ class HerderMachine:
 
     def _on_failure(self, run: TaskRun, trace: str, failure: Failure) -> None:
         """It has ended, or is about to: start it again where that is the rule, else leave it to somebody."""
-        quiet = self._now_ms - run.since_ms >= self._policy.quiet_ms
+        quiet = run.phase is Phase.RUNNING and self._now_ms - run.since_ms >= self._policy.quiet_ms
         in_a_row = 1 if quiet else run.deaths + 1
         if self._policy.tries_again(failure, run.config, in_a_row):
             self._wait(replace(run, deaths=in_a_row), trace, failure)

@@ -523,6 +523,23 @@ def test_tries_end_with_the_budget_and_a_quiet_spell_renews_it(world: World) -> 
     assert "1 of 10" in (world.trace("c", 0) or ""), "somebody has looked after it"
 
 
+def test_a_start_that_takes_long_and_fails_is_no_quiet_spell(world: World) -> None:
+    """Connections are given up after two minutes: every try would be the first, at once and without an end."""
+    world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
+    world.split(world.splits[0])
+    world.write(world.writes[0])
+    for deaths in range(1, 11):
+        world.now_ms += 127_000
+        fails(world)
+        assert world.machine.runs[ONE].deaths == deaths
+        world.now_ms += 60_000
+        world.tell(e.Tick(now_ms=world.now_ms))
+    world.now_ms += 127_000
+    fails(world)
+    world.see_statuses()
+    assert world.state("c", 0) is State.FAILED
+
+
 @pytest.mark.parametrize("failure", sorted(set(Failure) - {Failure.KILLED, Failure.TRANSIENT}))
 def test_what_does_not_pass_by_itself_is_not_tried_again(world: World, failure: Failure) -> None:
     world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
