@@ -469,7 +469,8 @@ class HerderMachine:
     def _stop(self, run: TaskRun, because: str) -> None:
         if run.phase is not Phase.STOPPING:
             self.runs[run.task] = replace(run, phase=Phase.STOPPING, since_ms=self._now_ms, stopped_because=because)
-            self._actions.append(StopTask(task=run.task))
+            if run.phase is not Phase.WAITING:  # that was told when it began to wait
+                self._actions.append(StopTask(task=run.task))
 
     def _end(self, task: TaskId) -> None:
         """Drop a task that has no process and should have none here."""
@@ -584,12 +585,14 @@ class HerderMachine:
         self._note(ERROR, "task failed", task=str(run.task), failure=failure.value, trace=abridged(trace))
 
     def _wait(self, run: TaskRun, trace: str, failure: Failure) -> None:
-        """Until it is started again; its process may be there still."""
+        """Until it is started again; its process may be there still, and is not waited for without being told to go."""
         task, trace = run.task, abridged(trace)
         delay_ms = self._policy.delay_ms(run.deaths)
         at_ms = self._now_ms + delay_ms
         self._over(*task, trace, failure, at_ms)
         self._enter(replace(run, start_at_ms=at_ms), Phase.WAITING)
+        if run.alive:
+            self._actions.append(StopTask(task=task))
         self.problems[task] = Problem(
             message=shortened(headline(trace)), since_ms=self._now_ms, attempts=run.deaths, next_try_ms=at_ms
         )

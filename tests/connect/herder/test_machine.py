@@ -465,6 +465,18 @@ def test_a_task_that_tries_again_starts_when_its_process_is_gone_and_not_before(
     assert world.machine.restarts[ONE] == 1
 
 
+def test_a_process_that_stays_when_its_task_has_failed_is_told_to_go_if_there_is_another_try(world: World) -> None:
+    """A thread of the plugin that nobody ends keeps it; the next try would wait for that for ever."""
+    world.command(Create(connector="c", config=config("2", **{RESTART_TRANSIENT: "true"})))
+    world.settle()
+    for task, failure in ((ONE, Failure.TRANSIENT), (TWO, Failure.BUG)):
+        incarnation = world.processes[task].incarnation
+        world.tell(TaskFailed(task=task, incarnation=incarnation, trace="away", failure=failure))
+    assert world.processes[ONE].stopping and not world.processes[TWO].stopping
+    world.settle()
+    assert world.state("c", 0) is State.RUNNING and world.machine.runs[ONE].deaths == 1
+
+
 @pytest.mark.parametrize(
     ("act", "state"),
     [
