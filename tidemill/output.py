@@ -24,7 +24,7 @@ def print_table(table: Table, *, empty: str = "") -> None:
     if not table.row_count:
         print(empty, file=sys.stderr)
         return
-    console = Console()
+    console = Console(markup=False, emoji=False)  # cells hold what others have said
     if not console.is_terminal:
         console.width = 200  # a pipe has no edge: do not fold long names
     console.print(table)

@@ -17,6 +17,14 @@ def test_a_table_in_a_pipe_folds_nothing(capsys: pytest.CaptureFixture[str]) -> 
     assert row.split() == ["t" * 150, "3"]
 
 
+def test_what_stands_in_square_brackets_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    """Error texts have them."""
+    table = new_table("problem")
+    table.add_row("ValueError: [a-z]+ does not match [/b] :x:")
+    print_table(table)
+    assert capsys.readouterr().out.splitlines()[1].strip() == "ValueError: [a-z]+ does not match [/b] :x:"
+
+
 def test_an_empty_table_is_a_sentence_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(new_table("topic"), empty="no topics")
     assert capsys.readouterr() == ("", "no topics\n")
