@@ -6,6 +6,8 @@ most, so every text passes through here on its way in. The beginning says where 
 are kept.
 """
 
+import re
+
 TRACE_CHARS_MAX = 64_000
 """A long chain of Java's or Python's exceptions has a few thousand; even if every character takes six bytes as JSON the
 record stays well below what a Kafka topic takes by default."""
@@ -29,6 +31,8 @@ HEADLINE_CHARS_MAX = 300
 """A line that fits a terminal twice over; the trace has the rest."""
 
 _PYTHON_TRACE = "Traceback (most recent call last):"
+_GROUP_TRACE = f"Exception Group {_PYTHON_TRACE}"
+_MARGIN = re.compile(r" *[|+] ")  # of what belongs to a group
 
 
 def headline(text: str) -> str:
@@ -38,8 +42,11 @@ def headline(text: str) -> str:
     'ValueError: no'
     """
     lines = text.strip().splitlines()
-    if _PYTHON_TRACE in lines:  # the last of a chain; the error stands behind the calls, which are indented
-        lines = lines[len(lines) - lines[::-1].index(_PYTHON_TRACE) :]
+    if any(line.lstrip() == f"+ {_GROUP_TRACE}" for line in lines):
+        lines = [line[margin.end() :] if (margin := _MARGIN.match(line)) else line for line in lines]
+    heads = [number for number, line in enumerate(lines) if line in (_PYTHON_TRACE, _GROUP_TRACE)]
+    if heads:  # the last of a chain or group; the error stands behind the calls, which are indented
+        lines = lines[heads[-1] + 1 :]
         lines = [line for line in lines if line and not line.startswith(" ")] or [_PYTHON_TRACE]
     line = lines[0].strip() if lines else ""
     return line if len(line) <= HEADLINE_CHARS_MAX else line[: HEADLINE_CHARS_MAX - 1] + "…"

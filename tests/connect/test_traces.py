@@ -45,6 +45,20 @@ def chained() -> str:
         return traceback.format_exc()
 
 
+def grouped(*others: Exception) -> str:
+    try:
+        raise ExceptionGroup("of tasks", [*others, ValueError("no")])
+    except ExceptionGroup:
+        return traceback.format_exc()
+
+
+def caught() -> KeyError:
+    try:
+        raise KeyError("first")
+    except KeyError as error:
+        return error
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -53,6 +67,9 @@ def chained() -> str:
         ("ended with code 3; its last output:\n  a\n  b", "ended with code 3; its last output:"),
         (raised(), "ValueError: no good"),
         (chained(), "ValueError: no good"),
+        (grouped(caught()), "KeyError: 'first'"),
+        (grouped(), "ExceptionGroup: of tasks (1 sub-exception)"),
+        ("+ more\n| of it", "+ more"),
         ("Traceback (most recent call last):\n  cut off", "Traceback (most recent call last):"),
         ("java.lang.Exception: no\n\tat A.b(A.java:1)", "java.lang.Exception: no"),
     ],
