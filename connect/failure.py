@@ -11,7 +11,7 @@ what its plugin raised, the worker of what kept it from starting one. That a pro
     bug             anything else; the trace says where
 
 What a control error says is believed. Of others the type decides, not what it was raised from: a plugin that knows
-better says so with a control error.
+better says so with a control error. A group of exceptions is what all of it is.
 """
 
 import enum
@@ -52,7 +52,10 @@ _TIMED_OUT, _WAIT_COORD, _TIMED_OUT_QUEUE."""
 NOT_LET_IN: Final = -169
 """librdkafka's _AUTHENTICATION."""
 
-WAY_IS_CUT: Final = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH})
+EAI_AGAIN: Final = -3
+"""Of Linux, in a socket.gaierror: nobody who knows names answers."""
+
+WAY_IS_CUT: Final = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, EAI_AGAIN})
 """Of the system's errors, those of networks that have no class of their own in Python."""
 
 
@@ -71,6 +74,9 @@ def classify(error: BaseException) -> Failure:
             return Failure.TRANSIENT
         case OSError(errno=number) if number in WAY_IS_CUT:
             return Failure.TRANSIENT
+        case BaseExceptionGroup(exceptions=inner):
+            classes = {classify(each) for each in inner}
+            return classes.pop() if len(classes) == 1 else Failure.BUG
     return _of_librdkafka(error)
 
 
@@ -85,8 +91,8 @@ def _of_cluster(error: KafkaError) -> Failure:
 def _of_librdkafka(error: BaseException) -> Failure:
     """By the code in an exception of confluent-kafka, which is not imported for this: many tasks do without it."""
     inner = error.args[0] if error.args else None
-    ask = getattr(inner, "code", None)
-    if type(inner).__name__ != "KafkaError" or not callable(ask):
+    ask = getattr(inner, "code", None) if type(inner).__name__ == "KafkaError" else None
+    if not callable(ask):
         return Failure.BUG
     code = int(ask())
     if code in AWAY:

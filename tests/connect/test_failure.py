@@ -1,6 +1,7 @@
 """Which class a failure has, by what was raised"""
 
 import errno
+import socket
 from collections.abc import Iterator
 
 import confluent_kafka
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from tidemill.connect.api import EndOfInput, Fatal, InvalidConfig, NotConnected, PartialFailure, Poison, RetryAfter
-from tidemill.connect.failure import AWAY, NOT_LET_IN, Failure, class_named, classify, trace_of
+from tidemill.connect.failure import AWAY, EAI_AGAIN, NOT_LET_IN, Failure, class_named, classify, trace_of
 from tidemill.connect.loader import Plugins, UnknownPlugin
 from tidemill.connect.unsupported import CannotRun
 from tidemill.core import errors
@@ -37,6 +38,7 @@ def of_client(error: str | int) -> confluent_kafka.KafkaException:
         (ConnectionResetError(errno.ECONNRESET, "reset"), Failure.TRANSIENT),
         (TimeoutError("slow"), Failure.TRANSIENT),
         (OSError(errno.EHOSTUNREACH, "no route"), Failure.TRANSIENT),
+        (socket.gaierror(socket.EAI_AGAIN, "temporary failure in name resolution"), Failure.TRANSIENT),
         (errors.NotLeaderOrFollower(), Failure.TRANSIENT),
         (of_client("_TRANSPORT"), Failure.TRANSIENT),
         (of_client("NOT_ENOUGH_REPLICAS"), Failure.TRANSIENT),
@@ -59,6 +61,7 @@ def of_client(error: str | int) -> confluent_kafka.KafkaException:
         (EndOfInput(), Failure.BUG),
         (ValueError("no"), Failure.BUG),
         (FileNotFoundError(errno.ENOENT, "gone"), Failure.BUG),
+        (socket.gaierror(socket.EAI_NONAME, "name or service not known"), Failure.BUG),
         (SystemExit(0), Failure.BUG),
         (ZeroDivisionError(), Failure.BUG),
     ],
@@ -85,10 +88,23 @@ def test_what_it_was_raised_from_does_not_count() -> None:
     assert classify(stopped) is Failure.CONFIGURATION
 
 
+def test_a_group_is_what_all_of_it_is() -> None:
+    """So do plugins fail whose work is asyncio's, be it a single task."""
+    away, reset = NotConnected("away"), ConnectionResetError()
+    assert classify(ExceptionGroup("tasks", [away, ExceptionGroup("more", [reset])])) is Failure.TRANSIENT
+    assert classify(ExceptionGroup("tasks", [Fatal("make room")])) is Failure.CONFIGURATION
+    assert classify(ExceptionGroup("tasks", [away, ValueError()])) is Failure.BUG
+    assert classify(BaseExceptionGroup("tasks", [SystemExit(0)])) is Failure.BUG
+
+
 def test_the_numbers_are_librdkafkas() -> None:
     away = ("_TRANSPORT", "_RESOLVE", "_MSG_TIMED_OUT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_WAIT_COORD")
     assert {code_of(name) for name in (*away, "_TIMED_OUT_QUEUE")} == AWAY
     assert code_of("_AUTHENTICATION") == NOT_LET_IN
+
+
+def test_the_number_of_names_that_nobody_can_tell_is_linuxs() -> None:
+    assert EAI_AGAIN == socket.EAI_AGAIN
 
 
 def every_class(parent: type[BaseException]) -> Iterator[type[BaseException]]:
@@ -121,6 +137,18 @@ class Strange(Exception):
 def test_a_stranger_with_a_code_is_a_bug() -> None:
     kind = type("KafkaError", (), {"code": 7})
     assert classify(Strange(kind())) is Failure.BUG
+
+
+class Unfit:
+    """Its code is not to be had."""
+
+    @property
+    def code(self) -> int:
+        raise RuntimeError("not connected")
+
+
+def test_nothing_is_asked_of_what_is_not_the_clients() -> None:
+    assert classify(Strange(Unfit())) is Failure.BUG
 
 
 def test_a_class_goes_by_its_name_between_processes() -> None:
