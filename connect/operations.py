@@ -279,14 +279,19 @@ class Operations:
 
     def history(self, name: str) -> ConnectorHistory:
         """What this worker has run of the connector, which need not exist as far as it knows."""
-        machine = self._herder.machine
+        machine, url = self._herder.machine, self._herder.seat.url
+        since_ms = machine.history.since_ms
+        if since_ms is None:
+            here = HistoryOfWorker(url=url, problem="it has no place in its group yet")
+        else:
+            here = HistoryOfWorker(url=url, since=iso(since_ms))
         found = {
             task: InstanceHistory(id=task, runs=tuple(_run_info(run, machine.worker_id) for run in runs))
             for task, runs in machine.history.of(name).items()
         }
         return ConnectorHistory(
             name=name,
-            workers=(HistoryOfWorker(url=self._herder.seat.url, since=iso(machine.history.since_ms)),),
+            workers=(here,),
             connector=found.pop(None, InstanceHistory()),
             tasks=tuple(found[task] for task in sorted(task for task in found if task is not None)),
         )

@@ -35,7 +35,7 @@ class History:
     """What this worker has run."""
 
     def __init__(self) -> None:
-        self.since_ms = 0
+        self.since_ms: int | None = None  # until this worker is given its first work
         self._runs: dict[str, dict[int | None, deque[Run]]] = {}  # by connector and task
 
     def started(self, connector: str, task: int | None, *, generation: int, now_ms: int) -> None:

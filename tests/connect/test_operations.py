@@ -5,7 +5,8 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -14,8 +15,10 @@ from structlog.testing import capture_logs
 from tidemill import services
 from tidemill.connect.api import Plugin, PluginKind, SourceTask
 from tidemill.connect.config import parse_worker
-from tidemill.connect.entities import ConnectorOffset
+from tidemill.connect.entities import ConnectorOffset, HistoryOfWorker
 from tidemill.connect.group.seat import Seat
+from tidemill.connect.herder.events import Assigned, Tick
+from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.herder.service import Herder, Surroundings
 from tidemill.connect.loader import Plugins
 from tidemill.connect.operations import Operations, RestError
@@ -105,6 +108,19 @@ def open_bench(worker_settings: Settings) -> Callable[..., Any]:
             yield Bench(herder, host, settings)
 
     return open_it
+
+
+def test_a_worker_that_has_no_place_yet_does_not_claim_to_know() -> None:
+    machine = HerderMachine("w:1")
+    herder = cast("Herder", SimpleNamespace(machine=machine, seat=SimpleNamespace(url="http://w:1")))
+    nothing = cast("Any", None)
+    api = Operations(herder, nothing, nothing, nothing)
+    (told,) = api.history("c").workers
+    assert told == HistoryOfWorker(url="http://w:1", problem="it has no place in its group yet")
+    machine.step(Tick(now_ms=1_000))
+    machine.step(Assigned(generation=1))
+    (told,) = api.history("c").workers
+    assert told == HistoryOfWorker(url="http://w:1", since="1970-01-01T00:00:01.000Z")
 
 
 async def test_patches_that_meet_are_both_kept(open_bench: Any) -> None:
