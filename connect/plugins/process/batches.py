@@ -8,6 +8,7 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import orjson
 
@@ -16,9 +17,7 @@ from tidemill.connect.plugins.process import record_protocol_pb2 as pb
 from tidemill.connect.plugins.process.positions import read_offset, read_partition
 
 PUT_BYTES_MAX = 8 << 20
-"""Of keys and values in one Put, if it has more than one record: what both processes hold at once besides."""
-
-VALUE_BYTES = 64  # of a value that is neither text nor bytes, about: it is JSON in the end
+"""Of keys, values and headers in one Put, if it has more than one record: what both processes hold at once besides."""
 
 RECORDS_MAX = 100_000
 """Of a source's answer, fifty times what it is asked for: small records take far more memory than their bytes."""
@@ -79,34 +78,46 @@ def _headers(headers: pb.Headers) -> Headers:
 # ----------------------------------------------------------------------- sinks
 
 
-def puts(records: Sequence[Record]) -> Iterator[tuple[int, pb.Put]]:
-    """Requests that hand these records over, in order, each with the index of its first record."""
-    begin = size = 0
-    for index, record in enumerate(records):
-        more = _size(record.key) + _size(record.value)
-        if index > begin and size + more > PUT_BYTES_MAX:
-            yield begin, pb.Put(batches=_columns(records[begin:index]))
-            begin, size = index, 0
+class _Row(NamedTuple):
+    """A record, and what is sent of its key and value."""
+
+    record: Record
+    key: bytes | None
+    value: bytes | None
+
+
+def puts(records: Sequence[Record], begin: int = 0) -> Iterator[tuple[int, pb.Put]]:
+    """Requests that hand records over, those at `begin` and after it in order, each with the index of its first."""
+    rows: list[_Row] = []
+    size = 0
+    for index in range(begin, len(records)):
+        record = records[index]
+        row = _Row(record, octets(record.key), octets(record.value))
+        more = _size(row)
+        if rows and size + more > PUT_BYTES_MAX:
+            yield begin, pb.Put(batches=_columns(rows))
+            begin, size, rows = index, 0, []
         size += more
-    if begin < len(records):
-        yield begin, pb.Put(batches=_columns(records[begin:]))
+        rows.append(row)
+    if rows:
+        yield begin, pb.Put(batches=_columns(rows))
 
 
-def _columns(records: Sequence[Record]) -> Iterator[pb.RecordBatch]:
-    for (topic, partition), run in groupby(records, lambda record: (record.topic, record.kafka_partition)):
+def _columns(rows: Sequence[_Row]) -> Iterator[pb.RecordBatch]:
+    for (topic, partition), run in groupby(rows, lambda row: (row.record.topic, row.record.kafka_partition)):
         yield _batch(topic or "", partition or 0, list(run))
 
 
-def _batch(topic: str, partition: int, records: Sequence[Record]) -> pb.RecordBatch:
-    keys, values = [octets(each.key) for each in records], [octets(each.value) for each in records]
+def _batch(topic: str, partition: int, rows: Sequence[_Row]) -> pb.RecordBatch:
+    records = [each.record for each in rows]
     return pb.RecordBatch(
         topic=topic,
         partition=partition,
         offsets=[each.kafka_offset or 0 for each in records],
-        keys=[each or b"" for each in keys],
-        values=[each or b"" for each in values],
-        null_keys=[index for index, each in enumerate(keys) if each is None],
-        null_values=[index for index, each in enumerate(values) if each is None],
+        keys=[each.key or b"" for each in rows],
+        values=[each.value or b"" for each in rows],
+        null_keys=[index for index, each in enumerate(rows) if each.key is None],
+        null_values=[index for index, each in enumerate(rows) if each.value is None],
         headers=_told_headers(records) if any(each.headers for each in records) else (),
         timestamps_ms=[NO_TIMESTAMP if each.timestamp_ms is None else each.timestamp_ms for each in records],
     )
@@ -138,5 +149,6 @@ def _json(value: object) -> str:
     return b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
-def _size(value: Json) -> int:
-    return 0 if value is None else len(value) if isinstance(value, (bytes, str)) else VALUE_BYTES
+def _size(row: _Row) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in row.record.headers)
+    return len(row.key or b"") + len(row.value or b"") + headers

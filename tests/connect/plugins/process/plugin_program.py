@@ -116,6 +116,10 @@ BEHAVIOURS: dict[str, Callable[[int], None]] = {
 GO_ON = {"print", "log"}
 
 
+class Patience(Exception):
+    """It wants to be asked again at once."""
+
+
 class Program:
     """The plugin that works."""
 
@@ -181,6 +185,10 @@ class Program:
 
     def put(self, request: pb.Put) -> pb.Taken:
         refused, index = [], 0
+        awaited = self.config.get("wait.at")  # a file beside that of what is taken
+        waits = awaited and not Path(self.config["file"]).with_name(awaited).exists()
+        if waits and any(b"wait" in each.values for each in request.batches):
+            raise Patience
         for batch in request.batches:
             for n, value in enumerate(batch.values):
                 if value in (b"bad", b"busy"):
@@ -224,8 +232,11 @@ def main() -> None:
             if behaviour:
                 BEHAVIOURS[behaviour](request.number)
             if not behaviour or behaviour in GO_ON:
-                answer = getattr(program, kind)(getattr(request, kind))
-                say(pb.FromPlugin(number=request.number, **{ANSWERS[kind]: answer}))
+                try:
+                    answer = getattr(program, kind)(getattr(request, kind))
+                    say(pb.FromPlugin(number=request.number, **{ANSWERS[kind]: answer}))
+                except Patience:
+                    fail(pb.Error.RETRY)(request.number)
             if kind == "stop":
                 return
 

@@ -124,6 +124,28 @@ def test_many_bytes_are_several_requests() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"value": {"a": "x" * PUT_BYTES_MAX}},
+        {"key": ["x" * PUT_BYTES_MAX]},
+        {"headers": (("h", b"x" * PUT_BYTES_MAX),)},
+        {"value": "é" * (PUT_BYTES_MAX // 2)},
+    ],
+)
+def test_what_is_counted_is_what_is_sent(large: dict[str, Any]) -> None:
+    """A value that becomes JSON may be as large as any, and so may a header: together they would be no message."""
+    requests = list(puts([Record(topic="t", **large)] * 9))
+    assert [begin for begin, _ in requests] == list(range(9))
+    assert max(request.ByteSize() for _, request in requests) < 2 * PUT_BYTES_MAX
+
+
+def test_from_the_middle_on() -> None:
+    records = [Record(topic="t", value=str(n)) for n in range(3)]
+    assert [(begin, list(request.batches[0].values)) for begin, request in puts(records, 1)] == [(1, [b"1", b"2"])]
+    assert list(puts(records, 3)) == []
+
+
 def test_values_that_are_no_bytes() -> None:
     assert octets("é") == "é".encode()
     assert octets({"a": [1, b"\x00", Decimal("1.10")]}) == b'{"a":[1,"AA==","1.10"]}'

@@ -84,6 +84,31 @@ def test_a_refusal_of_what_was_not_offered(start: Callable[..., ProcessSink]) ->
         start().put(records("nowhere"))
 
 
+def test_one_that_asks_for_patience_is_asked_for_the_rest(start: Callable[..., ProcessSink], tmp_path: Path) -> None:
+    """What it has taken in and refused of a batch that needs several requests is not offered once more."""
+    task = start(wait_at="wait")
+    large = "x" * (8 << 20)
+    batch = records("a", "bad", large, "wait", "b")
+    for _ in range(2):
+        with pytest.raises(RetryAfter):
+            task.put(batch)
+    (tmp_path / "wait").touch()
+    with pytest.raises(PartialFailure) as failure:
+        task.put(batch)
+    assert list(failure.value.errors) == [1]
+    task.put(records("c"))
+    task.flush()
+    assert [each["at"][2] for each in taken(tmp_path)] == [10, 12, 13, 14, 10]
+
+
+@pytest.mark.parametrize("request_name", ["open", "close"])
+def test_partitions_come_and_go_only_once(start: Callable[..., ProcessSink], request_name: str) -> None:
+    """In the midst of a rebalance nothing can be asked again later: a new process is asked instead."""
+    task = start(f"{request_name}=retry")
+    with pytest.raises(NotConnected, match="as it was told to"):
+        getattr(task, request_name)([("t", 1)])
+
+
 def put_and_flush(task: ProcessSink) -> None:
     task.put(records("a"))
     task.flush()
