@@ -4,7 +4,8 @@ Both pipes of the protocol are turned at the same time: a program that writes be
 slowly, blocks nobody. Its standard error is read on a thread of its own, for as long as it lives, because a program
 whose prints nobody reads stops in the middle of one.
 
-It is the leader of a session, so that whatever it starts ends with it; and all of them have the mark of the worker's
+It is over when its process is, whoever else may still hold its pipes. It is the leader of a session, so that whatever
+it starts ends with it, but for what leaves the session; and all of them have the mark of the worker's
 guardian in their environment, which ends them when the task itself is killed.
 """
 
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tidemill.connect.plugins.process.output_lines import OutputLines
 
@@ -64,6 +65,7 @@ class Child:
         self._readable.register(self._out, select.POLLIN)
         self._writable.register(self._out, select.POLLIN)
         self._writable.register(self._in, select.POLLOUT)
+        self._released, self._release = os.pipe()  # the end of this one ends the reader
         self._reader = threading.Thread(target=self._relay, args=(process.stderr.fileno(),), daemon=True)
         self._reader.start()
 
@@ -77,7 +79,8 @@ class Child:
 
         How many bytes were written, and those that were read: None for nothing yet, empty at the end.
         """
-        ready = dict((self._writable if unsent else self._readable).poll(max(0.0, wait_s) * 1000))
+        over = self._process.poll() is not None  # asked first: what it said before its end is still read
+        ready = dict((self._writable if unsent else self._readable).poll(0 if over else max(0.0, wait_s) * 1000))
         sent = 0
         if ready.get(self._in):
             try:
@@ -87,7 +90,7 @@ class Child:
             except OSError:  # it reads no more: what it says, or its end, tells why
                 sent = len(unsent)
         if not ready.get(self._out):
-            return sent, None
+            return sent, b"" if over else None  # something that it has started may hold its output for ever
         try:
             return sent, os.read(self._out, READ_BYTES)
         except BlockingIOError:
@@ -113,6 +116,10 @@ class Child:
         self.close_input()
         self.ended_within(ENDING_S)  # all but always at once; one that has changed its user cannot be killed
         self._reader.join(LAST_OUTPUT_S)
+        if self._release >= 0:  # whoever has left the session may hold its standard error for ever
+            os.close(self._release)
+            self._release = -1
+            self._reader.join(LAST_OUTPUT_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
         if self._process.stderr is not None and not self._reader.is_alive():
@@ -136,9 +143,18 @@ class Child:
 
     def _relay(self, pipe: int) -> None:
         with contextlib.suppress(OSError):
-            while data := os.read(pipe, READ_BYTES):
+            for data in self._printed(pipe):
                 self._say(self._lines.take(data, time.monotonic()))
+        os.close(self._released)
         self._say(self._lines.end(time.monotonic()))
+
+    def _printed(self, pipe: int) -> Iterator[bytes]:
+        """What comes until the end of it, or until nobody wants it any more."""
+        readable = select.poll()
+        readable.register(pipe, select.POLLIN)
+        readable.register(self._released, select.POLLIN)
+        while self._released not in dict(readable.poll()) and (data := os.read(pipe, READ_BYTES)):
+            yield data
 
     def _say(self, lines: Sequence[str]) -> None:
         for line in lines:

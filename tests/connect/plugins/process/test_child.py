@@ -1,7 +1,9 @@
 """A program and its pipes"""
 
 import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,7 +21,7 @@ def child(*command: str) -> tuple[Child, list[str]]:
 
 def until_end(made: Child, data: bytes = b"") -> bytes:
     """Write all of it and read to the end."""
-    unsent, found = memoryview(data), b""
+    unsent, found, began = memoryview(data), b"", time.monotonic()
     while True:
         sent, read = made.turn(unsent, 1.0)
         unsent = unsent[sent:]
@@ -28,6 +30,7 @@ def until_end(made: Child, data: bytes = b"") -> bytes:
         if read == b"":
             return found
         found += read or b""
+        assert time.monotonic() - began < 60
 
 
 def test_both_pipes_are_turned_at_once() -> None:
@@ -67,6 +70,30 @@ def test_it_leaves_nothing_behind(tmp_path: Path) -> None:
         assert time.monotonic() - began < 30
         time.sleep(0.01)
     made.end()  # which may be said twice
+
+
+def test_what_has_left_its_session_holds_no_thread_and_no_pipe() -> None:
+    """A daemon that it has started has its standard error, which nobody reads any more."""
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    made, lines = child("sh", "-c", "setsid sleep 30 & echo $! >&2; exec cat")
+    while not lines:
+        time.sleep(0.01)
+    made.end()
+    began = time.monotonic()
+    while threading.active_count() > threads or len(os.listdir("/proc/self/fd")) > files:
+        assert time.monotonic() - began < 10
+        time.sleep(0.01)
+    os.kill(int(lines[0]), signal.SIGKILL)
+
+
+def test_its_end_is_seen_whoever_holds_its_output() -> None:
+    """What it had said before is read first."""
+    made, _ = child("sh", "-c", "sleep 100 & echo said; kill -9 $$")
+    began = time.monotonic()
+    assert until_end(made) == b"said\n"
+    assert time.monotonic() - began < 30
+    assert made.ending() == "was killed by SIGKILL"
+    made.end()
 
 
 def test_how_it_ended() -> None:
