@@ -1,5 +1,6 @@
 """The settings that a plugin describes, held against a configuration"""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tidemill.connect.api import InvalidConfig
@@ -8,14 +9,25 @@ from tidemill.connect.plugins.process import record_protocol_pb2 as pb
 HIDDEN = "[hidden]"
 
 
+def _number(pattern: str) -> Callable[[str], None]:
+    """A reader of what is a number in every language: Python takes 1_000, digits of other scripts and nan for one."""
+    written = re.compile(pattern)
+
+    def read(text: str) -> None:
+        if written.fullmatch(text) is None:
+            raise ValueError
+
+    return read
+
+
 def _boolean(text: str) -> None:
     if text.strip().lower() not in ("true", "false"):
         raise ValueError
 
 
 _READERS: Mapping[str, tuple[str, Callable[[str], object]]] = {
-    "int": ("a whole number", int),
-    "double": ("a number", float),
+    "int": ("a whole number", _number(r"[+-]?[0-9]+")),
+    "double": ("a number", _number(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")),
     "boolean": ("true or false", _boolean),
 }
 

@@ -2,6 +2,7 @@
 
 JSON objects, flat, in text."""
 
+import json
 from collections.abc import Mapping
 
 import orjson
@@ -36,7 +37,16 @@ def _read(text: str, what: str) -> Mapping[str, object]:
         raise ValueError(f"a {what} is no JSON ({error}): {text[:200]!r}") from error
     if not isinstance(found, dict):
         raise ValueError(f"a {what} is a JSON object, not {text[:200]}")
+    if any(isinstance(value, float) for value in found.values()):
+        _refuse_rounded(text, what)
     for name, value in found.items():
         if isinstance(value, (dict, list)):
             raise ValueError(f"a {what} is flat: {name!r} is {orjson.dumps(value)[:200].decode()}")
     return found
+
+
+def _refuse_rounded(text: str, what: str) -> None:
+    """A whole number of more than 64 bits was read as the nearest fraction, which is another place."""
+    for name, value in json.loads(text).items():
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+            raise ValueError(f"in a {what} {name!r} is a number beyond 64 bits, which has to be text")

@@ -17,9 +17,16 @@ def test_equal_ones_are_equal_text() -> None:
         ("{", "is no JSON"),
         ("[1]", r"is a JSON object, not \[1\]"),
         ('{"a": {"b": 1}}', "is flat: 'a' is {\"b\":1}"),
+        ('{"a": 18446744073709551616}', "'a' is a number beyond 64 bits, which has to be text"),
+        ('{"a": -9223372036854775809}', "'a' is a number beyond 64 bits"),
         ('{"a": "' + "x" * 70_000 + '"}', "of 70009 characters, of 65536 at most"),
     ],
 )
 def test_what_is_none_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"a source offset.*{why}"):
         read_offset(text)
+
+
+def test_the_largest_numbers_stay_what_they_are() -> None:
+    text = '{"a":18446744073709551615,"b":-9223372036854775808,"c":0.5,"d":1.5e-7}'
+    assert written(read_offset(text)) == text
