@@ -174,9 +174,8 @@ function failure(error) {
   return { kind: KINDS.BUG, message: String((error && error.message) || error), stack: String((error && error.stack) || '') };
 }
 
-function say(content) {
-  process.stdout.write(delimited(encode(FromPlugin, content)));
-}
+const spoken = (content) => delimited(encode(FromPlugin, content));
+const say = (content) => process.stdout.write(spoken(content));
 
 const log = (message, level = 'info') => say({ log: { level: LEVELS[level], message } });
 const waiting = (message) => say({ waiting: { message: message || '' } });
@@ -210,16 +209,16 @@ async function answer(plugin, kind, request) {
 }
 
 async function serve(plugin) {
-  console.log = console.info = console.debug = console.error; // standard output is for messages only
+  globalThis.console = new console.Console(process.stderr); // standard output is for messages only
   for await (const request of requests(process.stdin)) {
     const kind = Object.keys(ANSWERS).find((each) => request[each] !== undefined);
-    let content;
-    try {
-      content = { number: request.number, [ANSWERS[kind]]: await answer(plugin, kind, request[kind]) };
+    let message;
+    try { // what cannot be written is a bug of the plugin, too
+      message = spoken({ number: request.number, [ANSWERS[kind]]: await answer(plugin, kind, request[kind]) });
     } catch (error) {
-      content = { number: request.number, error: failure(error) };
+      message = spoken({ number: request.number, error: failure(error) });
     }
-    say(content);
+    process.stdout.write(message);
     if (kind === 'stop') break;
   }
   process.stdout.write('', () => process.exit(0)); // also at the end of the input: whoever asked is gone

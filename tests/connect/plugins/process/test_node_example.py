@@ -157,6 +157,25 @@ def test_what_a_plugin_may_say_and_throw(around: Surroundings, tmp_path: Path) -
     task.stop()
 
 
+NO_ANSWER = """
+const { serve } = require('./tidemill');
+serve({ name: 'Mine', version: '1', poll() {
+  console.dir({ a: 1 });
+  return { batches: [{ topic: 't', values: [null] }] };
+} });
+"""
+
+
+def test_what_is_no_answer_is_a_bug(around: Surroundings, tmp_path: Path) -> None:
+    """Not the end of the process, after which it would be started again for ever; prints of any kind are no answer."""
+    made = script(tmp_path, NO_ANSWER)
+    task = ProcessSource(ProcessSettings.model_validate(made))
+    task.start(around.context(made))
+    with pytest.raises(Fatal, match=r"(?s)the plugin failed to poll: .*null.*tidemill.js"):
+        task.poll()
+    task.stop()
+
+
 @pytest.mark.parametrize(
     ("changes", "setting", "said"),
     [
