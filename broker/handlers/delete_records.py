@@ -64,7 +64,9 @@ async def handle(broker: BrokerServices, request: DeleteRecordsRequest, ctx: Req
     asked = [(topic, partition) for topic in request.topics for partition in topic.partitions]
     waiting: Counter[Replica] = Counter()
     try:
-        here = [await _delete(broker, ctx, topic, partition, waiting) for topic, partition in asked]
+        async with asyncio.TaskGroup() as group:  # together they are written down once
+            deleting = [group.create_task(_delete(broker, ctx, *each, waiting)) for each in asked]
+        here = [each.result() for each in deleting]
         done = [
             f"{topic.name}-{partition.partition_index} (before {each.replica.log_start_offset})"
             for (topic, partition), each in zip(asked, here, strict=True)

@@ -135,6 +135,7 @@ class LogStore:
         self._making = asyncio.Lock()  # folders of one name are made and deleted one after the other
         self._unlock = unlock  # once
         self._closed = False
+        self._one_writes_starts = asyncio.Lock()  # what others have moved meanwhile is written with it
         self._opened: bool | None = None  # what was in the folder; None if nobody asked for it
 
     @classmethod
@@ -436,11 +437,13 @@ class LogStore:
         """Let the log begin at `offset` durably; returns the log start offset.
 
         Raises KafkaStorageError when that could not be written down (a full disk): the log begins there all the same,
-        until a restart, what it does not need any more goes, and the next checkpoint tries again.
+        until a restart, what it does not need any more goes, and the next checkpoint tries again. Many at the same time
+        share a checkpoint or two.
         """
         advanced = partition_log.advance_log_start(offset)
-        if self.durable_start(partition_log) < offset:  # also when somebody else's advance is still being written
-            await self.checkpoint()
+        async with self._one_writes_starts:
+            if self.durable_start(partition_log) < offset:  # also when somebody else's advance is still being written
+                await self.checkpoint()
         if advanced:
             await self._old_segments.shrink(partition_log, self._clock.now_ms())
         if self.durable_start(partition_log) < offset:

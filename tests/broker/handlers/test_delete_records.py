@@ -67,6 +67,26 @@ async def test_the_last_values_of_a_compacted_topic_stay(tmp_path: Path, policy:
         assert (answer.error_code, answer.low_watermark) == (code, -1 if code else 1)
 
 
+async def test_many_partitions_are_written_down_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=100)
+        for partition in range(100):
+            await produce(client, topic, records(b"a", b"b"), partition=partition)
+        real, checkpoints = broker.logs.checkpoint, []
+
+        async def checkpoint() -> None:
+            checkpoints.append(broker.logs)
+            await real()
+
+        monkeypatch.setattr(broker.logs, "checkpoint", checkpoint)
+        rows = tuple([DeleteRecordsPartition(partition_index=each, offset=1) for each in range(100)])
+        request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=rows),), timeout_ms=1000)
+        response = await client.ask(ApiKey.DELETE_RECORDS, 2, request)
+        found = [(row.partition_index, row.error_code, row.low_watermark) for row in response.topics[0].partitions]
+        assert found == [(each, 0, 1) for each in range(100)]
+        assert len(checkpoints) <= 2
+
+
 # --- where others have the partition too
 
 PATIENCE_MS = 50_000
