@@ -279,8 +279,8 @@ def connect_tools() -> Iterator[str]:
     yield (
         "`GET /` names the release of Apache Connect whose API this is as `version`, since kcctl refuses commands "
         "by it; our own version is in `commit`. Fields of ours that Apache's answers do not have: `warnings`, "
-        "`warning_count`, `problem` and `facts`. The tools skip fields they do not know, and where one reads a map "
-        "of strings, the state of a connector, there are only strings."
+        "`warning_count`, `problem`, `facts` and `failure`. The tools skip fields they do not know, and where one "
+        "reads a map of strings, the state of a connector, there are only strings."
     )
     yield ""
 

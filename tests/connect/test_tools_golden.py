@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 RECORDED = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
 
-OURS = ("warnings", "warning_count", "problem", "facts")
+OURS = ("warnings", "warning_count", "problem", "facts", "failure")
 """Fields of answers that Apache's worker does not have."""
 
 THEIRS = ".config.task.class"
