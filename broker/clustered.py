@@ -377,6 +377,7 @@ class ClusterPlace:
             self._left = True
             self._changed.set()
         if reason is not None:
+            reason = self.why_nobody_leads or reason
             unreached = self.unreached if self.life.broker_epoch < 0 else ""
             self._drive_out(broker, f"{reason}; {unreached}" if unreached else reason)
 
@@ -459,7 +460,7 @@ class ClusterPlace:
             return ""
         return (
             "nobody there knows of a controller that leads: start those that are controllers already; a new cluster "
-            "begins with one node whose folder was made by 'tidemill broker format --standalone'"
+            "begins with one node whose folder, empty before, was made by 'tidemill broker format --standalone'"
         )
 
     def _taken(self, delta: ImageDelta) -> None:

@@ -493,6 +493,15 @@ async def test_without_a_majority_a_start_says_what_it_waits_for(tmp_path: Path)
             pass
 
 
+async def test_a_start_in_a_cluster_that_nobody_has_begun_ends_with_how_one_begins(tmp_path: Path) -> None:
+    config = settings_of(tmp_path, ports := free_ports(6), 1, initial_broker_registration_timeout_ms="1000")
+    del config["controller.quorum.voters"]
+    config["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{ports[3]},127.0.0.1:{ports[4]}"
+    with pytest.raises(StartRefused, match=f"broker format --standalone.*127.0.0.1:{ports[4]}: not reachable"):
+        async with open_broker(BrokerConfig.parse(config)):
+            pass
+
+
 async def test_a_new_folder_needs_to_know_its_cluster(tmp_path: Path) -> None:
     config = settings_of(tmp_path, free_ports(6), 1)
     del config["cluster.id"]
