@@ -22,7 +22,7 @@ from tidemill.core.runtime import lean_structlog
 
 SUMMARIES = {
     "broker": "Run a Kafka-protocol broker.",
-    "cluster": "Look at a cluster of brokers, and make the files of a new one.",
+    "cluster": "Look at a cluster, move its replicas, change who votes in it, and make the files of a new one.",
     "connect": "Run a Kafka Connect worker.",
     "connector": "List, create, watch and change connectors of a Connect worker.",
     "consume": "Print records of a topic.",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidemill import cli
+from tidemill.cluster.cli import app as cluster_app
 
 
 def test_help_lists_every_command_without_loading_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,6 +18,12 @@ def test_help_lists_every_command_without_loading_one(capsys: pytest.CaptureFixt
     names = {point.name for point in entry_points(group="tidemill.commands")}
     assert names == set(cli.SUMMARIES)
     assert all(name in shown for name in names)
+
+
+def test_the_list_of_commands_says_of_a_cluster_what_its_own_help_says(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert str(cluster_app.info.help) in shown
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
