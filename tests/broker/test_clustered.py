@@ -483,7 +483,7 @@ async def test_voters_that_are_configured_are_not_changed(tmp_path: Path) -> Non
         async with wire_client(cluster.follower) as client:
             answer = await client.ask(ApiKey.REMOVE_RAFT_VOTER, 0, request)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert "controller.quorum.voters" in answer.error_message
+        assert "controller.quorum.voters" in answer.error_message and "stay as they are" in answer.error_message
 
 
 async def test_without_a_majority_a_start_says_what_it_waits_for(tmp_path: Path) -> None:

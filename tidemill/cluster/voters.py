@@ -55,7 +55,7 @@ async def add_voter(client: ClusterClient, joining: Joining, *, timeout_ms: int)
     if directory_id == ZERO_UUID:
         raise VoterUnknown(
             f"node {node_id} does not follow the metadata: start it first, with controller in process.roles and the "
-            "controller.quorum.bootstrap.servers of the cluster"
+            "controller.quorum.bootstrap.servers of the cluster (one that has controller.quorum.voters takes none)"
         )
     name = joining.listener.upper()  # as nodes read it in their settings, however it is written there
     where = Listener(name=name, host=joining.host, port=joining.port)

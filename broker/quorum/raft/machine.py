@@ -539,7 +539,7 @@ class QuorumMachine(Member):
         if error != ErrorCode.NONE or leadership is None:
             self._reply(token, error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self._voters.is_configured:
-            message = "the voters are configured on every node (controller.quorum.voters)"
+            message = "the voters are configured on every node (controller.quorum.voters) and stay as they are"
             self._reply(token, ErrorCode.UNSUPPORTED_VERSION, message)
         elif not self._may_change_voters(leadership):
             self._reply(token, ErrorCode.REQUEST_TIMED_OUT, self._why_no_change(leadership))
