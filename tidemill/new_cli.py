@@ -56,6 +56,7 @@ def _write(kind: str, name: str, into: Path) -> None:
     print(f"made {folder}: {', '.join(sorted(files))}")
     print("next:")
     print(f"  cd {shlex.quote(str(folder))}")
+    print("  pip install pytest                      # once, for the test")
     print("  python -m pytest                        # test it")
     print("  pip install -e .                        # install it; a worker finds it when it starts")
     print(f"  tidemill connector create {name}.json    # deploy it")

@@ -296,6 +296,7 @@ _README = """\
 A $kind for Tidemill Connect: [$module.py]($module.py).
 
 ```sh
+pip install pytest                      # once, for the test
 python -m pytest                        # test it: no broker needed
 pip install -e .                        # install it, in the environment that has Tidemill
 tidemill connector create $name.json    # deploy it on the worker at 127.0.0.1:8083

@@ -34,6 +34,8 @@ def test_it_says_what_was_made_and_what_is_next(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} >= {"pyproject.toml", "web_orders.py", "test_web_orders.py"}
     assert f"made {folder}:" in result.output
     assert "tidemill connector create web-orders.json" in result.output
+    for text in (result.output, (folder / "README.md").read_text(encoding="utf-8")):
+        assert text.index("pip install pytest") < text.index("python -m pytest"), "Tidemill does not bring it"
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link"])
