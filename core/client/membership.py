@@ -200,12 +200,13 @@ class Decide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """What this member is to do, until the next `Assigned` or `Lost`."""
+    """What this member is to do, until the next `Assigned` or `Lost`; `said` is what its join told for that."""
 
     generation: int
     member_id: str
     leader: str
     assignment: bytes
+    said: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +266,7 @@ class MemberMachine:
         self.trouble_since_ms = 0
         self._settings = settings
         self._metadata = b""
+        self._said = b""  # with the last join
         self._again = False  # another round is wanted behind the one that is under way
         self._assigned = False  # since the last `Lost`
         self._leader = ""
@@ -389,7 +391,7 @@ class MemberMachine:
             self._under_way = (self._token, now_ms)
             self._actions.append(Seek(token=self._token))
         elif self.phase is Phase.JOINING:
-            self._joining_ms = now_ms
+            self._joining_ms, self._said = now_ms, self._metadata
             limit_ms = settings.rebalance_timeout_ms + ROUND_MARGIN_MS
             self._under_way = self._ask(Lane.ROUND, ApiKey.JOIN_GROUP, self._join_request(), limit_ms, now_ms)
         elif self.phase is Phase.SYNCING:
@@ -572,6 +574,7 @@ class MemberMachine:
                 member_id=self.member_id,
                 leader=self._leader,
                 assignment=answer.assignment,
+                said=self._said,
             )
         )
 

@@ -134,7 +134,17 @@ def test_it_joins_under_the_id_that_it_is_given(member: Driven) -> None:
     sync = only(member.joined(3), Ask).request
     assert isinstance(sync, SyncGroupRequest)
     assert (sync.generation_id, sync.assignments) == (3, ())
-    assert only(member.synced(), Assigned) == Assigned(generation=3, member_id="me", leader="other", assignment=b"work")
+    assert only(member.synced(), Assigned) == Assigned(
+        generation=3, member_id="me", leader="other", assignment=b"work", said=b"m"
+    )
+
+
+def test_an_assignment_comes_with_what_was_said_in_the_join_that_it_is_for(member: Driven) -> None:
+    member.tell(Describe(metadata=b"before"))
+    member.found()
+    member.joined(3)
+    member.tell(Describe(metadata=b"after"))
+    assert only(member.synced(), Assigned).said == b"before"
 
 
 def test_the_lease_is_told_before_what_it_is_for_and_whenever_it_moves(member: Driven) -> None:
