@@ -53,6 +53,7 @@ class OfficeSettings(NamedTuple):
     key: KeySettings
     leads: Callable[[], bool]
     clock: Clock
+    afresh: bool = False  # others may lead in between that name no term: every time in office is a new one
 
 
 class Office:
@@ -94,6 +95,8 @@ class Office:
 
     def look(self) -> None:
         """Look whether there is something to do: to be called when who leads has changed, and with every tick."""
+        if self._settings.afresh and not self._settings.leads():
+            self._term = None
         self._something_to_do.set()
 
     async def keep(self) -> None:

@@ -55,11 +55,15 @@ class Topic:
 class Worker:
     """A worker: its office, and what it believes."""
 
-    def __init__(self, topic: Topic, life: str, clock: ManualClock, key: KeySettings | None = None) -> None:
+    def __init__(
+        self, topic: Topic, life: str, clock: ManualClock, key: KeySettings | None = None, *, afresh: bool = False
+    ) -> None:
         self.leads = False
         self.believes: list[ConfigRecord] = []
         self.writing = asyncio.Lock()
-        settings = OfficeSettings(life=life, key=key or KeySettings(), leads=lambda: self.leads, clock=clock)
+        settings = OfficeSettings(
+            life=life, key=key or KeySettings(), leads=lambda: self.leads, clock=clock, afresh=afresh
+        )
         self.office = Office(topic, self.writing, settings)
         for record in topic.records:
             self.read(record)
@@ -238,6 +242,28 @@ async def test_a_key_of_a_java_leader_is_used_and_its_term_is_over_when_we_lead(
         appoint(ours)
         await until(lambda: ours.office.is_taken)
     assert ours.office.key == java and ours.office.terms.current == Term(2, "a")
+
+
+async def test_who_leads_again_after_one_that_names_no_term_is_in_office_when_it_has_read_what_that_one_wrote(
+    clock: ManualClock,
+) -> None:
+    """A leader of Java's that finds a good key writes none, so nothing tells that it was there."""
+    topic = Topic()
+    leader = Worker(topic, "a", clock, afresh=True)
+    async with keeping(leader):
+        appoint(leader)
+        await until(lambda: leader.office.is_taken)
+        leader.leads = False
+        leader.office.look()
+        await topic.append([encode_config(OTHER)])
+        topic.held = asyncio.Event()
+        appoint(leader)
+        await asyncio.sleep(0)
+        assert not leader.office.is_taken
+        topic.held.set()
+        await until(lambda: leader.office.is_taken)
+    assert leader.configs == [OTHER]
+    assert [Term.decoded(record.header(TERM_HEADER)) for record in topic.records] == [Term(1, "a"), None, Term(2, "a")]
 
 
 async def test_a_worker_that_starts_reads_what_counts(clock: ManualClock) -> None:
