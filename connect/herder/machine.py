@@ -110,9 +110,16 @@ class _Failed(NamedTuple):
 class HerderMachine:
     """State and rules of one worker."""
 
-    def __init__(self, worker_id: str, policy: RestartPolicy | None = None, *, track_topics: bool = True) -> None:
+    def __init__(
+        self,
+        worker_id: str,
+        policy: RestartPolicy | None = None,
+        *,
+        track_topics: bool = True,
+        statuses_in_order: bool = False,
+    ) -> None:
         self.state = ConfigState()
-        self.board = StatusBoard()
+        self.board = StatusBoard(in_order=statuses_in_order)
         self.runs: dict[TaskId, TaskRun] = {}
         self.facts: dict[TaskId, dict[str, Json]] = {}  # what each task last reported
         self.problems: dict[TaskId, Problem] = {}  # what keeps a task of this worker from its work now

@@ -126,10 +126,12 @@ class StatusBoard:
     """The last word on every instance and every topic in use.
 
     Of two statuses of an instance the one of the higher generation counts: what a worker that has lost the instance has
-    to say may come late.
+    to say may come late. Where Apache's workers write statuses, too, it is the last one (`in_order`): their generations
+    are the group's, which begins anew when its coordinator has forgotten it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_order: bool = False) -> None:
+        self._in_order = in_order
         self.generation = 0  # the highest that anybody has written
         self.claim: WorkerClaim | None = None  # the last one of a worker without a group
         self._instances: dict[str, dict[int | None, InstanceStatus]] = {}  # by connector and task
@@ -141,7 +143,7 @@ class StatusBoard:
             case InstanceStatus():
                 self.generation = max(self.generation, record.generation)
                 known = self.instance(record.connector, record.task)
-                if known is None or known.generation <= record.generation:
+                if known is None or known.generation <= record.generation or self._in_order:
                     self._instances.setdefault(record.connector, {})[record.task] = record
             case InstanceGone(connector=name, task=task):
                 left = self._instances.get(name, {})

@@ -148,6 +148,14 @@ def test_the_board_keeps_the_last_word() -> None:
     assert board.instance("c", 0) is None and len(board.every()) == 1
 
 
+def test_the_last_word_is_the_last_one_where_generations_may_begin_anew() -> None:
+    board = StatusBoard(in_order=True)
+    for record in (status(0, generation=40), status(0, State.FAILED, generation=2)):
+        board.apply(record)
+    last = board.instance("c", 0)
+    assert last is not None and last.state is State.FAILED
+
+
 def test_the_board_knows_topics() -> None:
     board = StatusBoard()
     for topic in ("b", "a"):
