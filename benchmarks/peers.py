@@ -239,7 +239,9 @@ def wait_for_port(peer: Peer, port: int) -> None:
 
 
 @contextlib.contextmanager
-def connect_worker(folder: Path, bootstrap: str, *, plugins: Path | None = None) -> Iterator[tuple[str, Peer]]:
+def connect_worker(
+    folder: Path, bootstrap: str, *, plugins: Path | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, Peer]]:
     """One Kafka Connect worker; yields its REST address and the process."""
     port = free_port()
     values = {
@@ -254,6 +256,7 @@ def connect_worker(folder: Path, bootstrap: str, *, plugins: Path | None = None)
     }
     if plugins is not None:
         values["plugin.path"] = str(plugins)
+    values |= settings or {}
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "connect.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))

@@ -369,6 +369,9 @@ class Plugin:
     split: Callable[[Any, int], Sequence[Mapping[str, str]]] | None = None  # (config, tasks.max) -> overrides per task
     check: Callable[[Any], None] | None = None  # preflight; raises InvalidConfig, or an ExceptionGroup of several
     left_behind: Callable[[Any], Sequence[str]] | None = None  # what stays elsewhere after a delete, and how to drop it
+    java_task: str = (
+        ""  # the class of the tasks of the Java class it replaces, for groups that have Java's workers, too
+    )
 
     def refusals(self, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield (setting, problem) for what is unsupported."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from tidemill.connect import inter_worker, process_commands
+from tidemill.connect import group_keys, inter_worker, process_commands
 from tidemill.connect.api import ConverterSpec
 from tidemill.connect.client_settings import (
     RENAMED,
@@ -165,34 +165,7 @@ WORKER: Final = ConfigTable(
             in_range(0),
         ),
         _key("request.timeout.ms", ConfigType.INT, 40_000, "How long to wait for the Kafka cluster", LOW, in_range(1)),
-        _key(
-            "session.timeout.ms",
-            ConfigType.INT,
-            6_000,
-            "How long after its last sign of life a worker's tasks are its own; then it has killed them, and 5 s later "
-            "others have them",
-            LOW,
-            in_range(1_000),
-        ),
-        _key(
-            "heartbeat.interval.ms", ConfigType.INT, 500, "Time between signs of life to the group", LOW, in_range(10)
-        ),
-        _key(
-            "rebalance.timeout.ms",
-            ConfigType.INT,
-            60_000,
-            "How long a worker may take to join a new round of its group",
-            LOW,
-            in_range(1_000),
-        ),
-        _key(
-            "scheduled.rebalance.max.delay.ms",
-            ConfigType.INT,
-            30_000,
-            "How long the tasks of a worker that was stopped in order wait for its return",
-            LOW,
-            in_range(0),
-        ),
+        *group_keys.KEYS,
         _key("topic.creation.enable", ConfigType.BOOLEAN, True, "Whether sources may create topics by their own rules"),
         _key("topic.tracking.enable", ConfigType.BOOLEAN, True, "Whether topics a connector used are recorded"),
         _key("topic.tracking.allow.reset", ConfigType.BOOLEAN, True, "Whether that record may be emptied by REST"),
@@ -315,6 +288,7 @@ class WorkerConfig:
     heartbeat_interval_ms: int
     rebalance_timeout_ms: int
     return_ms: int
+    group_protocol: str
     topic_creation: bool
     topic_tracking: bool
     topic_tracking_reset: bool
@@ -336,11 +310,7 @@ def parse_worker(raw: Mapping[str, str]) -> WorkerConfig:
     except ConfigError as error:
         problems.extend(error.problems)
     problems += inter_worker.problems(values)
-    beats_ms, session_ms = (
-        cast(int, values.get(f"{name}.ms", 0)) for name in ("heartbeat.interval", "session.timeout")
-    )
-    if values and beats_ms >= session_ms:
-        problems.append(f"heartbeat.interval.ms={beats_ms} must be below session.timeout.ms={session_ms}")
+    problems += group_keys.problems(values)
     if problems:
         raise ConfigError(problems)
     client = translate(security_settings(rest))
@@ -446,6 +416,7 @@ def _worker_config(
         heartbeat_interval_ms=number("heartbeat.interval.ms"),
         rebalance_timeout_ms=number("rebalance.timeout.ms"),
         return_ms=number("scheduled.rebalance.max.delay.ms"),
+        group_protocol=text("tidemill.group.protocol"),
         topic_creation=bool(values["topic.creation.enable"]),
         topic_tracking=bool(values["topic.tracking.enable"]),
         topic_tracking_reset=bool(values["topic.tracking.allow.reset"]),

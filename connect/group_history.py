@@ -30,7 +30,7 @@ PASSED_ON: Final = ("authorization", "accept")
 
 
 class GroupHistory:
-    """Asks the workers of a group; `urls` are those of all members as this one knows them."""
+    """Asks the workers of a group; `urls` are those of the members that this one knows."""
 
     def __init__(self, peers: PeerClient, urls: Callable[[], Collection[str]]) -> None:
         self._peers = peers
@@ -53,6 +53,8 @@ class GroupHistory:
 
 
 def _understood(answer: PeerAnswer, name: str, url: str) -> ConnectorHistory:
+    if answer.status == 404:
+        return _nothing(name, url, "it keeps no history, as Apache's workers do not (status 404)")
     if answer.status != 200:
         return _nothing(name, url, f"it answers with status {answer.status}")
     try:

@@ -28,6 +28,7 @@ from tidemill.connect.entities import API_VERSION, ServerInfo
 from tidemill.connect.forwarding import Forwarding
 from tidemill.connect.group.lives import Life, LifeFacts, Lives, is_running
 from tidemill.connect.group.seat import GroupRefused, GroupSettings
+from tidemill.connect.group.words import PROTOCOL
 from tidemill.connect.group_history import GroupHistory, routes
 from tidemill.connect.herder.service import Alarm, Herder, Surroundings
 from tidemill.connect.internal_rest import internal
@@ -170,7 +171,7 @@ def _app(
             session_key=lambda: herder.session_key,
             verification=config.inter_worker.verification,
         ),
-        [internal, routes(GroupHistory(herder.peers, lambda: herder.seat.workers.values()))],
+        [internal, routes(GroupHistory(herder.peers, lambda: herder.known_urls))],
     )
     return Forwarding(
         api,
@@ -194,6 +195,10 @@ def group_settings(config: WorkerConfig, worker_id: str) -> GroupSettings:
         dialer = dialer_of(client)
     except ConfigError as error:
         alone_because = str(error)
+    if alone_because and config.group_protocol != PROTOCOL:
+        raise StartRefused(
+            f"cannot be in a group, as tidemill.group.protocol={config.group_protocol} asks: {alone_because}"
+        )
     return GroupSettings(
         group=config.group_id,
         worker_id=worker_id,
@@ -202,6 +207,7 @@ def group_settings(config: WorkerConfig, worker_id: str) -> GroupSettings:
         heartbeat_interval_ms=config.heartbeat_interval_ms,
         rebalance_timeout_ms=config.rebalance_timeout_ms,
         return_ms=config.return_ms,
+        protocol=config.group_protocol,
         topics=tuple(topic.name for topic in (config.config_topic, config.offset_topic, config.status_topic)),
         alone_because=alone_because,
     )

@@ -188,6 +188,11 @@ class GroupMachine:
         return self.holds_lease and self.leader == self.member_id
 
     @property
+    def leader_url(self) -> str | None:
+        """Where the leader answers, if there is one that this worker knows."""
+        return self.workers.get(self.leader) if self.holds_lease else None
+
+    @property
     def has_seat(self) -> bool:
         """Whether it is one of those who share the work."""
         return self.holds_lease and self._namesake_ms is None

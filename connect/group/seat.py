@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from tidemill.connect.group.incremental import Assignor
 from tidemill.connect.group.lives import LifeFacts
 from tidemill.connect.group.machine import (
     Action,
@@ -32,6 +33,8 @@ from tidemill.connect.group.machine import (
     Trouble,
     WakeAt,
 )
+from tidemill.connect.group.sessioned import SessionedMachine
+from tidemill.connect.group.sessioned_words import PROTOCOL as SESSIONED
 from tidemill.connect.group.words import PROTOCOL, PROTOCOL_TYPE
 from tidemill.connect.herder.placement import CONNECTOR, Instance, Placement, PlacementSettings
 from tidemill.core.client import membership as m
@@ -54,8 +57,14 @@ FOREIGN_LIMIT_S = 30.0
 """How long workers of another kind are waited for that may be about to leave the group, or are dead."""
 
 FOREIGN = (
-    "the group has members that are not Tidemill's workers, as Apache Connect's are: stop them first, or give this "
-    "worker another group.id"
+    "the group has members that are not Tidemill's workers, as Apache Connect's are: stop them first, have all "
+    "workers speak as they do (tidemill.group.protocol=sessioned), or give this worker another group.id"
+)
+
+FOREIGN_TO_SESSIONED = (
+    "the group has members that do not speak Kafka's protocol sessioned: Tidemill's workers without "
+    "tidemill.group.protocol=sessioned, or Apache Connect's with another connect.protocol; stop them first, or give "
+    "this worker another group.id"
 )
 
 
@@ -88,6 +97,7 @@ class GroupSettings:
     heartbeat_interval_ms: int
     rebalance_timeout_ms: int
     return_ms: int
+    protocol: str = PROTOCOL
     topics: tuple[str, ...] = ()  # where the worker reads what is wanted, and keeps what comes of it
     alone_because: str = ""  # why the worker can be in no group, if it cannot
 
@@ -101,7 +111,7 @@ class GroupSettings:
         return m.MemberSettings(
             group=self.group,
             protocol_type=PROTOCOL_TYPE,
-            protocol=PROTOCOL,
+            protocol=self.protocol,
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
@@ -159,8 +169,10 @@ class Seat:
         self.seated = asyncio.Event()  # since it first had work to do, or to wait for
         self.left = asyncio.Event()
 
-    def _new_machine(self) -> GroupMachine:
+    def _new_machine(self) -> GroupMachine | SessionedMachine:
         settings = self._settings
+        if settings.protocol == SESSIONED:
+            return SessionedMachine(settings.url, Assignor(settings.return_ms))
         gone = frozenset(life.member_id for life in self._dead if life.member_id)
         placement = Placement(settings.of_placement())
         return GroupMachine(
@@ -181,13 +193,14 @@ class Seat:
                 self._member = GroupMember(client, self._settings.of_member(), self._hear, clock=self._clock)
                 self.look()
                 await self._member.run()
+                foreign = FOREIGN_TO_SESSIONED if self._settings.protocol == SESSIONED else FOREIGN
                 if self._refused == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and not self._has_sat:
                     if self._clock.monotonic() < until_s and not self.left.is_set():
-                        log.warning("group not joined yet", group=self._settings.group, reason=FOREIGN)
+                        log.warning("group not joined yet", group=self._settings.group, reason=foreign)
                         await asyncio.sleep(FOREIGN_RETRY_S)
                         self._machine, self._over, self._refused = self._new_machine(), None, 0
                         continue
-                    raise GroupRefused(f"cannot join group {self._settings.group!r}: {FOREIGN}")
+                    raise GroupRefused(f"cannot join group {self._settings.group!r}: {foreign}")
                 break
         self.left.set()
         reason = None if self._over is None else self._over.reason
@@ -327,7 +340,7 @@ class Seat:
     @property
     def leader_url(self) -> str | None:
         """Where the leader answers, if there is one that this worker knows."""
-        return self._machine.workers.get(self._machine.leader) if self._machine.holds_lease else None
+        return self._machine.leader_url
 
     @property
     def phase(self) -> str:

@@ -29,6 +29,7 @@ from tidemill.connect.group.claim import GroupClaim
 from tidemill.connect.group.lives import Life, LifeFacts
 from tidemill.connect.group.machine import Allow
 from tidemill.connect.group.seat import GroupRefused, GroupSettings, Seat
+from tidemill.connect.group.sessioned_words import PROTOCOL as SESSIONED
 from tidemill.connect.herder import events as e
 from tidemill.connect.herder.commands import STALE, Command, Conflict, Decision, decide
 from tidemill.connect.herder.lanes import Lanes, Work
@@ -161,7 +162,10 @@ class Herder:
 
     def __init__(self, around: Surroundings) -> None:
         config = around.config
-        self.machine = HerderMachine(around.worker_id, track_topics=config.topic_tracking)
+        self._is_mixed = around.group.protocol == SESSIONED  # Apache's workers may be in the group
+        self.machine = HerderMachine(
+            around.worker_id, track_topics=config.topic_tracking, statuses_in_order=self._is_mixed
+        )
         self.offsets = OffsetBook()
         self._around = around
         self.seat = self._new_seat()
@@ -209,7 +213,11 @@ class Herder:
         self._topic_watch = TopicWatch(self._topic_ids, {self._offset_log.topic: None, **give_up}, self.now_ms)
         self.positions = TopicPositions(config=self._config_log, offset=self._offset_log)
         in_office = OfficeSettings(
-            life=uuid.uuid4().hex, key=config.inter_worker.key, leads=lambda: self.seat.is_leader, clock=around.clock
+            life=uuid.uuid4().hex,
+            key=config.inter_worker.key,
+            leads=lambda: self.seat.is_leader,
+            clock=around.clock,
+            afresh=self._is_mixed,
         )
         self.office = Office(self._config_log, asyncio.Lock(), in_office)
         self.whereabouts = Whereabouts(self.seat, self.office, self.seat.url)
@@ -322,6 +330,19 @@ class Herder:
     def topic_problem(self) -> Problem | None:
         """What is wrong with the topics themselves."""
         return self._topic_watch.problem
+
+    @property
+    def known_urls(self) -> frozenset[str]:
+        """Where workers of the group answer, as far as this one knows.
+
+        By Kafka's protocol only the leader is told who the others are; the rest know those that do something, by the
+        statuses that they have written.
+        """
+        known = {*self.seat.workers.values()}
+        if self._is_mixed and not self.seat.is_leader:
+            busy = (each.worker_id for each in self.machine.board.every() if each.state is not State.UNASSIGNED)
+            known |= {url for url in (self.seat.leader_url, *(f"http://{worker_id}" for worker_id in busy)) if url}
+        return frozenset(known)
 
     # ------------------------------------------------------- what the seat asks
 
@@ -525,7 +546,7 @@ class Herder:
 
     def spec(self, action: e.StartTask) -> TaskSpec:
         """Everything the task's process has to know."""
-        worker, config = self._around.config, action.config
+        worker, config = self._around.config, self._complete(action)
         plugin = self._around.plugins.find(config["connector.class"])
         refuse_unsupported(plugin, config)
         if not worker.topic_creation:
@@ -549,6 +570,13 @@ class Herder:
             initial_state=action.initial_state,
         )
 
+    def _complete(self, action: e.StartTask) -> Mapping[str, str]:
+        """A task's configuration; what a connector on a worker of Java's has made lacks what is the connector's."""
+        submitted = self.machine.state.submitted(action.task.connector)
+        if "connector.class" in action.config or submitted is None:
+            return action.config
+        return {**submitted.config, **action.config}
+
     async def _split(self, action: e.SplitConnector) -> None:
         version: str | None = None
         tasks: tuple[Mapping[str, str], ...] = ()
@@ -558,7 +586,7 @@ class Herder:
             plugin = self._around.plugins.find(action.config.get("connector.class", ""))
             version = plugin.version
             refuse_unsupported(plugin, action.config)
-            tasks = await off_loop(lambda: split(plugin, action.config), SPLIT_TIMEOUT_S)
+            tasks = await off_loop(lambda: split(plugin, action.config, for_java=self._is_mixed), SPLIT_TIMEOUT_S)
         except TimeoutError as error:
             trace, failure = f"The plugin did not say within {SPLIT_TIMEOUT_S:g} s what its tasks are.", classify(error)
         except Exception as error:
@@ -692,8 +720,11 @@ def _tasks_refused(action: e.WriteTasks, error: RecordTooLarge | NeverTaken) -> 
     return e.TasksRefused(connector=action.connector, config_offset=action.config_offset, trace=trace)
 
 
-def split(plugin: Plugin, config: Mapping[str, str]) -> tuple[Mapping[str, str], ...]:
-    """Ask the plugin for its tasks: the connector's configuration, each with the plugin's changes."""
+def split(plugin: Plugin, config: Mapping[str, str], *, for_java: bool = False) -> tuple[Mapping[str, str], ...]:
+    """Ask the plugin for its tasks: the connector's configuration, each with the plugin's changes.
+
+    Java's workers can run them, too, if they name the class of a task (`for_java`), as theirs do.
+    """
     settings = valid_settings(plugin, config)
     tasks_max = int(config.get("tasks.max", "1"))
     overrides: Sequence[Mapping[str, str]]
@@ -710,7 +741,8 @@ def split(plugin: Plugin, config: Mapping[str, str]) -> tuple[Mapping[str, str],
             f"tasks.max={tasks_max} allows.",
             "Raise it.",
         )
-    return tuple({**config, **override} for override in overrides)
+    java = {"task.class": plugin.java_task} if for_java and plugin.java_task else {}
+    return tuple({**config, **override, **java} for override in overrides)
 
 
 async def off_loop(function: Callable[[], T], timeout_s: float) -> T:

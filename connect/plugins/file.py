@@ -275,8 +275,8 @@ def _line(record: Record) -> bytes:
 
 
 _JAVA: Mapping[PluginKind, str] = {
-    PluginKind.SOURCE: "org.apache.kafka.connect.file.FileStreamSourceConnector",
-    PluginKind.SINK: "org.apache.kafka.connect.file.FileStreamSinkConnector",
+    PluginKind.SOURCE: "org.apache.kafka.connect.file.FileStreamSource",
+    PluginKind.SINK: "org.apache.kafka.connect.file.FileStreamSink",
 }
 
 file_source = Plugin(
@@ -286,7 +286,8 @@ file_source = Plugin(
     config=FileSourceSettings,
     task=FileSource,
     doc="Follows a text file and writes one record per line.",
-    aliases=(_JAVA[PluginKind.SOURCE], "FileStreamSourceConnector"),
+    aliases=(f"{_JAVA[PluginKind.SOURCE]}Connector", "FileStreamSourceConnector"),
+    java_task=f"{_JAVA[PluginKind.SOURCE]}Task",
     check=check_source,
 )
 
@@ -297,6 +298,7 @@ file_sink = Plugin(
     config=FileSinkSettings,
     task=FileSink,
     doc="Appends one line per record to a text file.",
-    aliases=(_JAVA[PluginKind.SINK], "FileStreamSinkConnector"),
+    aliases=(f"{_JAVA[PluginKind.SINK]}Connector", "FileStreamSinkConnector"),
+    java_task=f"{_JAVA[PluginKind.SINK]}Task",
     check=check_sink,
 )

@@ -122,11 +122,13 @@ async def test_what_moved_has_its_runs_from_every_worker_in_order(
 async def test_who_is_not_heard_is_named(client: httpx.AsyncClient, api: Api, peers: Peers) -> None:
     api.own = told(OWN, run("a:8083", 1))
     peers.answers = {OTHER: Silent("no sign of life within 2 s"), THIRD: (404, b"{}"), "http://d:1": (200, b"[]")}
+    peers.answers["http://e:1"] = (500, b"{}")
     found = (await client.get("/tidemill/connectors/c%2F1/history")).json()
     assert len(found["tasks"][0]["runs"]) == 1
     problems = {each["url"]: each.get("problem", "") for each in found["workers"]}
     assert problems[OWN] == "" and problems[OTHER] == "no sign of life within 2 s"
-    assert problems[THIRD] == "it answers with status 404"
+    assert problems[THIRD] == "it keeps no history, as Apache's workers do not (status 404)"
+    assert problems["http://e:1"] == "it answers with status 500"
     assert "not understood" in problems["http://d:1"]
 
 

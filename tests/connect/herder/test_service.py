@@ -30,10 +30,12 @@ from tidemill.connect.herder.commands import (
     SetLogLevel,
     SetTarget,
 )
+from tidemill.connect.herder.events import StartTask
 from tidemill.connect.herder.service import Herder, Surroundings, off_loop, split
 from tidemill.connect.herder.state import Submitted
 from tidemill.connect.herder.terms import TERM_HEADER, Term
 from tidemill.connect.loader import Plugins
+from tidemill.connect.plugins.file import file_sink, file_source
 from tidemill.connect.stores import (
     ConfigRecord,
     ConnectorConfig,
@@ -46,7 +48,7 @@ from tidemill.connect.stores import (
     encode_config,
     encode_offset_key,
 )
-from tidemill.connect.task_spec import TaskExited, TaskFailed, TaskId, TaskStarted
+from tidemill.connect.task_spec import InitialState, TaskExited, TaskFailed, TaskId, TaskStarted
 from tidemill.connect.topic_log import TopicLogError, ensure_topics
 from tidemill.connect.worker import group_settings
 from tidemill.core.runtime.clock import ManualClock
@@ -572,6 +574,42 @@ def test_splitting() -> None:
     with pytest.raises(InvalidConfig, match=r"has generated 10 tasks, which is more than tasks\.max=9"):
         split(SOURCE, config(parts="10"))
     assert len(split(SOURCE, config(parts="10", **{"tasks.max.enforce": "false"}))) == 10
+
+
+def test_tasks_that_java_may_run_name_their_class() -> None:
+    for plugin, kind in ((file_source, "Source"), (file_sink, "Sink")):
+        ours = config(file="f", topic="t", **{"connector.class": f"FileStream{kind}", "tasks.max": "1"})
+        assert split(plugin, ours) == (ours,)
+        java = {"task.class": f"org.apache.kafka.connect.file.FileStream{kind}Task"}
+        assert split(plugin, ours, for_java=True) == ({**ours, **java},)
+    assert split(SOURCE, config(parts="1"), for_java=True) == split(SOURCE, config(parts="1")), (
+        "Java has no such plugin"
+    )
+
+
+async def test_a_task_made_by_java_gets_what_it_lacks_from_its_connector(
+    open_bench: Any, worker_settings: Settings
+) -> None:
+    """In a group of Kafka's protocol, in which a worker of Java's may have asked the plugin."""
+    async with open_bench(worker_settings({"tidemill.group.protocol": "sessioned"})) as bench:
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: ONE in bench.host.running)
+        made = {"task.class": "T", "part": "java's"}
+        start = StartTask(task=ONE, incarnation=9, config=made, initial_state=InitialState.STARTED)
+        assert bench.herder.spec(start).config == config(part="java's", **{"task.class": "T"})
+
+
+async def test_who_follows_by_kafkas_protocol_knows_the_others_by_what_they_have_written(
+    open_bench: Any, worker_settings: Settings
+) -> None:
+    settings = worker_settings({"tidemill.group.protocol": "sessioned"})
+    async with open_bench(settings) as first, open_bench(settings, "w:2") as second:
+        await second.until(lambda: second.herder.seat.leader_url == "http://w:1")
+        assert second.herder.known_urls == {"http://w:1", "http://w:2"} == first.herder.known_urls
+        for worker_id, state in (("java:1", State.RUNNING), ("java:2", State.UNASSIGNED)):
+            status = InstanceStatus(connector=worker_id, task=0, state=state, worker_id=worker_id, generation=1)
+            second.herder.machine.board.apply(status)
+        assert second.herder.known_urls == {"http://w:1", "http://w:2", "http://java:1"}
 
 
 async def test_plugin_code_off_the_loop() -> None:
