@@ -4,6 +4,8 @@ Every round the leader hears what each worker has, and tells each what comes to 
 on through the round. Nothing is given to one worker while another says that it has it: what moves is revoked in one
 round, and when its worker has ended it, joins again and no longer has it, it is given to another.
 
+- What was revoked and has not ended when the next round comes is revoked again: left to its worker, it would end, begin
+  anew there, and have to end once more.
 - What is wanted no longer is revoked. So is what two workers say they have, from both: one may say it of what ends,
   and begin it again as soon as it is left to it, while the other still does it.
 - What is new is given at once, to whoever has least; connectors and tasks are counted apart.
@@ -91,7 +93,8 @@ class Assignor:
         missing = now.wanted - active
         lost = missing & (self._expected(now) if remembers else now.said_to_run)
         stays = now.wanted - _doubles(now.holds.values())
-        owned = {member_id: held & stays for member_id, held in now.holds.items()}
+        ending = self._revoked if remembers else {}
+        owned = {member_id: (held & stays) - ending.get(member_id, NOTHING) for member_id, held in now.holds.items()}
         waiting = self._wait(lost, now, remembers=remembers)
         if self._until_ms is None:
             owned = self._even_out(now, owned)

@@ -113,6 +113,19 @@ def test_a_worker_that_is_restarted_gets_as_much_as_it_had_and_nothing_else_move
     assert [len(worker.stops) for worker in others] == stopped
 
 
+def test_what_moves_to_a_worker_that_joins_is_stopped_once() -> None:
+    """However long each takes to end, and whoever asks for rounds meanwhile."""
+    world = quiet("w1", "w2", "w3", "w4")
+    world.want(5, 4)
+    world.run(world.now_ms + 10_000)
+    givers = list(world.workers)
+    before = [len(worker.stops) for worker in givers]
+    world.start("w5")
+    world.run(world.now_ms + 30_000)
+    stops = [each for worker, count in zip(givers, before, strict=True) for each in worker.stops[count:]]
+    assert len(stops) > 3 and sorted(stops) == sorted(world.workers[-1].processes)
+
+
 # -------------------------------------------------------------- planted faults
 
 

@@ -359,3 +359,18 @@ def test_nothing_is_wanted(members: int) -> None:
     group = Group(*(f"m{each}" for each in range(members)))
     group.settle()
     assert group.counts() == [0] * members
+
+
+def test_what_has_not_ended_yet_of_what_was_revoked_is_not_given_back() -> None:
+    """It would end, begin again where it was, and be revoked a second time."""
+    group = Group("a", "b")
+    group.wanted = tasks(6)
+    group.settle()
+    group.holds["n"] = frozenset()
+    first = group.round()
+    slow = first.revoked["b"]
+    group.holds["b"] |= slow
+    second = group.round()
+    assert second.revoked["b"] == slow and second.assigned["n"] == first.revoked["a"]
+    third = group.round()
+    assert third.assigned["n"] == slow and third.delay_ms == 0 and not any(third.revoked.values())
