@@ -9,7 +9,8 @@ comes to it and what goes (`sessioned_words`); whoever leads decides by `increme
 - It tells all that it may be doing: what it has, and what has not ended yet of what it had. So nobody else is given
   that before it has ended; when all that was revoked has, it asks for another round.
 - What comes to it begins only when it has read the config topic as far as the leader had. Who leads and has not read
-  as far as the others assigns nothing, and asks for another round when it has.
+  as far as the others assigns nothing, is in no office, since it does not know what they do, and asks for another round
+  when it has.
 - Everybody asks for a round who reads that the topic wants something else than before; who leads, when a delay is over.
 - Who has lost its lease ends everything at once, where Apache's workers go on for a while: nobody knows here that it is
   the only one to have it any more.
@@ -91,6 +92,7 @@ class SessionedMachine:
         self._revoked = NOTHING  # by the last assignment
         self._given = Assignment(leader="", leader_url="", config_offset=NO_RECORD)  # the last one
         self._decided: _Decided | None = None
+        self._knows_all = False  # `plan` and `workers` are of the whole group
         self._allowed = Allow(generation=0, instances=NOTHING)
         self._stopping = False
         self._over = False
@@ -103,7 +105,12 @@ class SessionedMachine:
 
     @property
     def leads(self) -> bool:
-        """Whether it is the leader, and still may act as such."""
+        """Whether it is the leader, and still may act as such: it knows what all others do."""
+        return self._is_named and self._knows_all
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether the group has it decide; it may have read too little of the config topic to do so."""
         return self.holds_lease and self.leader == self.member_id
 
     @property
@@ -228,25 +235,26 @@ class SessionedMachine:
         if given.error == NO_ERROR:
             self._has = (said.holds - given.revoked) | given.assigned
             self._revoked = given.revoked & said.holds
-        leads = self.leads and self._decided is not None and self._decided.plan.generation == news.generation
-        if leads and self._decided is not None:
+        decided = self._decided
+        self._knows_all = self._is_named and decided is not None and decided.plan.generation == news.generation
+        if self._knows_all and decided is not None:
             self.plan, self.workers, self._settled_for = (
-                self._decided.plan,
-                self._decided.workers,
-                self._decided.wanted,
+                decided.plan,
+                decided.workers,
+                decided.wanted,
             )
         else:
             self._decided = None
             own = dict.fromkeys(self._has, Holder(news.member_id, self.url))
             self.plan = _plan(news.generation, given.config_offset, own, own)
             self.workers = MappingProxyType({news.member_id: self.url})
-        if self.leads and given.error != NO_ERROR:
+        if self._is_named and given.error != NO_ERROR:
             self._again_at_ms = now_ms + BEHIND_MS
-        elif self.leads and given.delay_ms:
+        elif self._is_named and given.delay_ms:
             self._again_at_ms = now_ms + given.delay_ms
 
     def _lose(self, reason: str) -> None:
-        self.holds_lease = self._asked = False
+        self.holds_lease = self._asked = self._knows_all = False
         self.leader = ""
         self.plan, self._decided, self._generation = Plan(generation=self.plan.generation), None, NEVER
         self._has = self._revoked = NOTHING
@@ -272,12 +280,11 @@ class SessionedMachine:
             instances = NOTHING
         elif not self._is_read(facts):
             instances = self._has & self._allowed.instances
-        leads = self.leads and self._decided is not None
         others = (instance for instance, holder in self.plan.holders.items() if holder.member_id != self.member_id)
         # A group that has begun anew counts from 1. What this worker has said before must not look like another's.
         generation = max(self._generation, self._allowed.generation)
-        busy = frozenset(others) if leads else NOTHING
-        self._permit(Allow(generation=generation, instances=instances, leads=leads, busy=busy))
+        busy = frozenset(others) if self.leads else NOTHING
+        self._permit(Allow(generation=generation, instances=instances, leads=self.leads, busy=busy))
 
     def _permit(self, allowed: Allow) -> None:
         if allowed != self._allowed:
@@ -306,7 +313,7 @@ class SessionedMachine:
             self._settled_for = facts.wanted
         changed = self._settled_for is not None and facts.wanted != self._settled_for
         released = bool(self._revoked) and not self._revoked & facts.running
-        behind = self.leads and self._given.error != NO_ERROR
+        behind = self._is_named and self._given.error != NO_ERROR
         due = self._again_at_ms is not None and now_ms >= self._again_at_ms
         if changed or released or due or (behind and _offset(facts) >= self._given.config_offset):
             self._asked = True

@@ -332,6 +332,18 @@ def test_a_leader_that_has_read_less_than_others_assigns_nothing(worker: Driven)
     assert asks(worker.look())
 
 
+def test_a_leader_that_has_read_less_than_others_is_in_no_office(worker: Driven) -> None:
+    """It no longer knows what they do: as a leader it would say that nobody does anything."""
+    worker.led({"m2": of(C, ONE)})
+    answers = worker.lead({"m2": of(C, ONE)}, generation=2, offset=8)
+    worker.receive(encode_assignment(answers["m1"]), "m1", 2)
+    assert ONE not in worker.machine.plan.holders and not worker.machine.leads
+    worker.read = 8
+    assert asks(worker.look())
+    worker.led({"m2": of(C, ONE)}, generation=3, offset=8)
+    assert worker.machine.leads and worker.machine.plan.holders[ONE].member_id == "m2"
+
+
 def test_a_leader_that_stays_behind_asks_again(worker: Driven) -> None:
     answers = worker.lead({"m2": of()}, offset=8)
     worker.receive(encode_assignment(answers["m1"]), "m1", 1)
