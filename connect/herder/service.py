@@ -342,7 +342,7 @@ class Herder:
         if self._is_mixed and not self.seat.is_leader:
             busy = (each.worker_id for each in self.machine.board.every() if each.state is not State.UNASSIGNED)
             known |= {url for url in (self.seat.leader_url, *(f"http://{worker_id}" for worker_id in busy)) if url}
-        return frozenset(known)
+        return frozenset(url.rstrip("/") for url in known)  # Apache's workers end theirs with a slash
 
     # ------------------------------------------------------- what the seat asks
 

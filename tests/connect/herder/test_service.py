@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from tidemill import services
 from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SourceTask
 from tidemill.connect.config import parse_worker
+from tidemill.connect.group.seat import Seat
 from tidemill.connect.herder import service
 from tidemill.connect.herder.commands import (
     Configure,
@@ -610,6 +611,19 @@ async def test_who_follows_by_kafkas_protocol_knows_the_others_by_what_they_have
             status = InstanceStatus(connector=worker_id, task=0, state=state, worker_id=worker_id, generation=1)
             second.herder.machine.board.apply(status)
         assert second.herder.known_urls == {"http://w:1", "http://w:2", "http://java:1"}
+
+
+async def test_who_is_known_to_lead_and_to_do_something_is_one_worker(
+    open_bench: Any, worker_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's workers end their address with a slash, and have none in their statuses."""
+    settings = worker_settings({"tidemill.group.protocol": "sessioned"})
+    async with open_bench(settings) as first, open_bench(settings, "w:2") as second:
+        await second.until(lambda: second.herder.seat.leader_url == first.herder.seat.url)
+        status = InstanceStatus(connector="c", task=0, state=State.RUNNING, worker_id="java:1", generation=1)
+        second.herder.machine.board.apply(status)
+        monkeypatch.setattr(Seat, "leader_url", "http://java:1/")
+        assert second.herder.known_urls == {"http://w:2", "http://java:1"}
 
 
 async def test_plugin_code_off_the_loop() -> None:
