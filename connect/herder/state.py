@@ -22,6 +22,7 @@ from tidemill.connect.stores import (
     InstanceStatus,
     LoggerLevel,
     RestartRequest,
+    State,
     StatusRecord,
     TargetState,
     TargetStateChange,
@@ -127,7 +128,8 @@ class StatusBoard:
 
     Of two statuses of an instance the one of the higher generation counts: what a worker that has lost the instance has
     to say may come late. Where Apache's workers write statuses, too, it is the last one (`in_order`): their generations
-    are the group's, which begins anew when its coordinator has forgotten it.
+    are the group's, which begins anew when its coordinator has forgotten it. But nobody can say of what another has
+    that it is nobody's: a worker that was cut off says so late of what it had.
     """
 
     def __init__(self, *, in_order: bool = False) -> None:
@@ -143,7 +145,7 @@ class StatusBoard:
             case InstanceStatus():
                 self.generation = max(self.generation, record.generation)
                 known = self.instance(record.connector, record.task)
-                if known is None or known.generation <= record.generation or self._in_order:
+                if known is None or self._follows(record, known):
                     self._instances.setdefault(record.connector, {})[record.task] = record
             case InstanceGone(connector=name, task=task):
                 left = self._instances.get(name, {})
@@ -159,6 +161,11 @@ class StatusBoard:
                 self.generation = max(self.generation, record.generation)
             case None:
                 pass
+
+    def _follows(self, record: InstanceStatus, known: InstanceStatus) -> bool:
+        if not self._in_order:
+            return known.generation <= record.generation
+        return record.state is not State.UNASSIGNED or record.worker_id == known.worker_id
 
     def instance(self, connector: str, task: int | None = None) -> InstanceStatus | None:
         """What was last said about the connector itself or, with a task, about that task."""

@@ -1,6 +1,7 @@
 """The config topic folded into wishes, the status topic into a board"""
 
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
@@ -154,6 +155,18 @@ def test_the_last_word_is_the_last_one_where_generations_may_begin_anew() -> Non
         board.apply(record)
     last = board.instance("c", 0)
     assert last is not None and last.state is State.FAILED
+
+
+def test_nobody_says_late_of_what_another_has_that_it_is_nobodys() -> None:
+    """A worker that was cut off, of what one of Apache's has by now: that one does not say again what it has said."""
+    board = StatusBoard(in_order=True)
+    theirs = replace(status(0, generation=3), worker_id="java")
+    for record in (status(0, generation=2), theirs, status(0, State.UNASSIGNED, generation=2)):
+        board.apply(record)
+    assert board.instance("c", 0) == theirs
+    board.apply(replace(theirs, state=State.UNASSIGNED))
+    last = board.instance("c", 0)
+    assert last is not None and last.state is State.UNASSIGNED
 
 
 def test_the_board_knows_topics() -> None:
