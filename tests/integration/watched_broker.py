@@ -2,7 +2,8 @@
 
 A callback every few milliseconds tells by the loop's own clock how long the turn before it took. Time in which a thread
 of the broker was ready to run and the machine ran something else is not the broker's doing and is subtracted: the
-loop's own, and that of every other one, which may have held the interpreter meanwhile. What is waited for otherwise (a
+loop's own, and that of every other one, which may have held the interpreter meanwhile; and so is what a machine that is
+itself a guest was not given of its processors (`steal`, which no thread's account has). What is waited for otherwise (a
 disk, a lock, a thread that has the interpreter and a processor) is not. The accounts are read without letting go of the
 interpreter, or another thread would take it each time. On every line of standard input two figures are printed, both
 since the last: the longest turn, and for how long the machine has kept it from going on in one of them at most.
@@ -11,27 +12,31 @@ since the last: the longest turn, and for how long the machine has kept it from 
 import asyncio
 import contextlib
 import ctypes
+import gc
 import os
 import sys
 
 import uvloop
 
 from tidemill.broker.config import BrokerConfig
+from tidemill.broker.first_routes import load_later
 from tidemill.broker.node import open_broker
 
 TICK_S = 0.005
 TICKS_BETWEEN_LOOKS = 20  # for threads that have begun
 WORTH_A_LOOK_S = 0.02
+HERTZ = os.sysconf("SC_CLK_TCK")
 
 keeping_the_interpreter = ctypes.PyDLL(None, use_errno=True)
 
 
 class Accounts:
-    """What the kernel writes down of each thread of this process."""
+    """What the kernel writes down of each thread of this process, and of the processors."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
-        self._buffer = ctypes.create_string_buffer(100)
+        self._buffer = ctypes.create_string_buffer(16_384)  # of /proc/stat the lines of two hundred processors
+        self._processors = os.open("/proc/stat", os.O_RDONLY)
         self.look()
 
     def look(self) -> None:
@@ -45,11 +50,17 @@ class Accounts:
 
     def waited_s(self) -> dict[str, float]:
         """How long each has been ready without a processor."""
-        return {thread: self._read(file) for thread, file in self._files.items()}
+        found = {thread: self._read(file).split() for thread, file in self._files.items()}
+        return {thread: int(words[1]) / 1e9 for thread, words in found.items() if words}
 
-    def _read(self, file: int) -> float:
+    def stolen_s(self) -> list[float]:
+        """How long each processor was somebody else's, as far as is known here; in steps of a hundredth."""
+        lines = (line.split() for line in self._read(self._processors).splitlines())
+        return [int(words[8]) / HERTZ for words in lines if len(words) > 8 and words[0][3:].isdigit()]
+
+    def _read(self, file: int) -> bytes:
         size = keeping_the_interpreter.pread(file, self._buffer, len(self._buffer), ctypes.c_long(0))
-        return int(self._buffer.raw[:size].split()[1]) / 1e9 if size > 0 else 0.0
+        return self._buffer[: max(0, size)]
 
 
 class Watch:
@@ -61,19 +72,22 @@ class Watch:
         self._longest_s = self._longest_kept_s = 0.0
         self._ticks = 0
         self._due, self._waited_s = loop.time(), self._accounts.waited_s()
+        self._stolen_s = self._accounts.stolen_s()
         self._tick()
 
     def _tick(self) -> None:
         now, waited_s = self._loop.time(), self._accounts.waited_s()
-        late_s, kept_s = now - self._due, self._kept_s(waited_s)
+        stolen_s = self._accounts.stolen_s()
+        lost_s = max((after - before for before, after in zip(self._stolen_s, stolen_s, strict=False)), default=0.0)
+        late_s, kept_s = now - self._due, self._kept_s(waited_s) + lost_s
         self._ticks += 1
         if late_s - kept_s > WORTH_A_LOOK_S or self._ticks % TICKS_BETWEEN_LOOKS == 0:
             self._accounts.look()
             waited_s = self._accounts.waited_s()
-            kept_s = self._kept_s(waited_s)
+            kept_s = self._kept_s(waited_s) + lost_s
         self._longest_s = max(self._longest_s, late_s - kept_s)
         self._longest_kept_s = max(self._longest_kept_s, min(kept_s, late_s))
-        self._due, self._waited_s = self._loop.time() + TICK_S, waited_s
+        self._due, self._waited_s, self._stolen_s = self._loop.time() + TICK_S, waited_s, stolen_s
         self._loop.call_later(TICK_S, self._tick)
 
     def _kept_s(self, waited_s: dict[str, float]) -> float:
@@ -88,9 +102,11 @@ class Watch:
 
 
 async def serve(settings: dict[str, str]) -> None:
-    """Run until standard input ends."""
+    """Run until standard input ends, with all code there and out of the collector's way, as in one that has begun."""
     loop = asyncio.get_running_loop()
     async with open_broker(BrokerConfig.parse(settings)) as broker:
+        await asyncio.to_thread(load_later)
+        gc.freeze()
         print(f"127.0.0.1:{broker.servers[0].port}", flush=True)
         watch = Watch(loop)
         while await loop.run_in_executor(None, sys.stdin.readline):
