@@ -95,6 +95,12 @@ class Files:
         )
         assert set(self.sunk.read_text().splitlines()) == wanted
 
+    def go_through(self, text: str, url: str) -> None:
+        """A line of each file is read into its topic, and from there by the sink."""
+        self.write(text)
+        self.until_read(url)
+        self.until_sunk()
+
 
 def texts(bootstrap: str, topic: str) -> list[str]:
     """The values of a topic of one partition."""
@@ -179,6 +185,85 @@ def spread(url: str, connectors: int, tasks: int, *workers: str) -> None:
     until(holds, lambda: (ids, places(url)))
 
 
+def apaches_worker_leads(folder: Path, files: Files, ours: services.Service) -> str:
+    """Apache's worker was there first; where ours answers."""
+    with apaches_worker(folder / "first", files.bootstrap) as (apache, peer):
+        for name in NAMES:
+            put(apache, f"/connectors/{name}/config", files.config(name))
+        spread(apache, 4, 4, apache)
+        ours.start()
+        url = ours.facts["url"]
+        spread(url, 4, 4, apache, url)
+        spread(apache, 4, 4, apache, url)
+        files.write("one")
+        files.until_read(url)
+        files.until_read(apache)
+
+        # Apache's worker leads: what ours is asked for goes there, and what each runs is restarted where it is.
+        put(url, f"/connectors/{NAMES[0]}/pause")
+        until(lambda: places(url)[f"{NAMES[0]}/0"][0] == "PAUSED", lambda: places(url))
+        put(url, f"/connectors/{NAMES[0]}/resume")
+        put(url, "/connectors/through-ours/config", files.config("through-ours"))
+        put(url, "/connectors/sink/config", files.sink_config())
+        spread(apache, 6, 7, apache, url)
+        restart_tasks(url, files.lines)
+        spread(url, 6, 7, apache, url)
+        files.go_through("two", url)
+        told = get(url, "/tidemill/connectors/sink/history")
+        assert {each["url"].rstrip("/"): "problem" in each for each in told["workers"]} == {
+            url: False,
+            apache: True,
+        }
+
+        os.kill(peer.pid, signal.SIGKILL)
+        peer.process.wait()
+    spread(url, 6, 7, url)
+    files.go_through("three", url)
+    return url
+
+
+def ours_leads(folder: Path, files: Files, url: str) -> None:
+    """Another one of Apache's comes to ours, and dies."""
+    with apaches_worker(folder / "second", files.bootstrap) as (apache, peer):
+        spread(apache, 6, 7, apache, url)
+        put(apache, "/connectors/through-apache/config", files.config("through-apache"))
+        spread(url, 7, 8, apache, url)
+        restart_tasks(apache, files.lines)
+        spread(apache, 7, 8, apache, url)
+        ask("DELETE", apache, "/connectors/through-ours")
+        del files.lines["through-ours"]
+        spread(url, 6, 7, apache, url)
+        files.go_through("four", url)
+
+        os.kill(peer.pid, signal.SIGKILL)
+        peer.process.wait()
+        spread(url, 6, 7, url)
+        files.go_through("five", url)
+
+
+def ours_follows(folder: Path, files: Files, ours: services.Service, url: str) -> None:
+    """A third one of Apache's takes over when ours is killed, which comes back, is killed again, and is stopped."""
+    with apaches_worker(folder / "third", files.bootstrap) as (apache, _):
+        spread(apache, 6, 7, apache, url)
+        ours.kill()
+        spread(apache, 6, 7, apache)
+        files.go_through("six", apache)
+
+        # And back in a worker of ours that follows.
+        url = ours.start().facts["url"]
+        spread(url, 6, 7, apache, url)
+        files.go_through("seven", apache)
+        ours.kill()
+        spread(apache, 6, 7, apache)
+        files.go_through("eight", apache)
+
+        url = ours.start().facts["url"]
+        spread(apache, 6, 7, apache, url)
+        assert ours.stop() == 0
+        spread(apache, 6, 7, apache)
+        files.go_through("nine", apache)
+
+
 @pytest.mark.java
 @pytest.mark.kafka_peer
 def test_both_kinds_share_the_work_and_take_over_from_each_other(tmp_path: Path, tidemill_broker_factory: Any) -> None:
@@ -189,91 +274,9 @@ def test_both_kinds_share_the_work_and_take_over_from_each_other(tmp_path: Path,
     files = Files(tmp_path, bootstrap)
     ours = our_worker("ours", bootstrap, tmp_path)
     try:
-        with apaches_worker(tmp_path / "first", bootstrap) as (apache, peer):
-            for name in NAMES:
-                put(apache, f"/connectors/{name}/config", files.config(name))
-            spread(apache, 4, 4, apache)
-            ours.start()
-            url = ours.facts["url"]
-            spread(url, 4, 4, apache, url)
-            spread(apache, 4, 4, apache, url)
-            files.write("one")
-            files.until_read(url)
-            files.until_read(apache)
-
-            # Apache's worker leads: what ours is asked for goes there, and what each runs is restarted where it is.
-            put(url, f"/connectors/{NAMES[0]}/pause")
-            until(lambda: places(url)[f"{NAMES[0]}/0"][0] == "PAUSED", lambda: places(url))
-            put(url, f"/connectors/{NAMES[0]}/resume")
-            put(url, "/connectors/through-ours/config", files.config("through-ours"))
-            put(url, "/connectors/sink/config", files.sink_config())
-            spread(apache, 6, 7, apache, url)
-            restart_tasks(url, files.lines)
-            spread(url, 6, 7, apache, url)
-            files.write("two")
-            files.until_read(url)
-            files.until_sunk()
-            told = get(url, "/tidemill/connectors/sink/history")
-            assert {each["url"].rstrip("/"): "problem" in each for each in told["workers"]} == {
-                url: False,
-                apache: True,
-            }
-
-            os.kill(peer.pid, signal.SIGKILL)
-            peer.process.wait()
-        spread(url, 6, 7, url)
-        files.write("three")
-        files.until_read(url)
-        files.until_sunk()
-
-        # Ours leads.
-        with apaches_worker(tmp_path / "second", bootstrap) as (apache, peer):
-            spread(apache, 6, 7, apache, url)
-            put(apache, "/connectors/through-apache/config", files.config("through-apache"))
-            spread(url, 7, 8, apache, url)
-            restart_tasks(apache, files.lines)
-            spread(apache, 7, 8, apache, url)
-            ask("DELETE", apache, "/connectors/through-ours")
-            del files.lines["through-ours"]
-            spread(url, 6, 7, apache, url)
-            files.write("four")
-            files.until_read(url)
-            files.until_sunk()
-
-            os.kill(peer.pid, signal.SIGKILL)
-            peer.process.wait()
-            spread(url, 6, 7, url)
-            files.write("five")
-            files.until_read(url)
-            files.until_sunk()
-
-        with apaches_worker(tmp_path / "third", bootstrap) as (apache, _):
-            spread(apache, 6, 7, apache, url)
-            ours.kill()
-            spread(apache, 6, 7, apache)
-            files.write("six")
-            files.until_read(apache)
-            files.until_sunk()
-
-            # And back in a worker of ours that follows.
-            url = ours.start().facts["url"]
-            spread(url, 6, 7, apache, url)
-            files.write("seven")
-            files.until_read(apache)
-            files.until_sunk()
-            ours.kill()
-            spread(apache, 6, 7, apache)
-            files.write("eight")
-            files.until_read(apache)
-            files.until_sunk()
-
-            url = ours.start().facts["url"]
-            spread(apache, 6, 7, apache, url)
-            assert ours.stop() == 0
-            spread(apache, 6, 7, apache)
-            files.write("nine")
-            files.until_read(apache)
-            files.until_sunk()
+        url = apaches_worker_leads(tmp_path, files, ours)
+        ours_leads(tmp_path, files, url)
+        ours_follows(tmp_path, files, ours, url)
     finally:
         ours.stop()
 
