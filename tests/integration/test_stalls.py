@@ -17,6 +17,7 @@ from benchmarks.hostile import ATTACKS, BROKER_SETTINGS, NOTHING, ordinary, prep
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
+ROOT = Path(__file__).parents[2]
 TURN_MS_MAX = 50.0
 P99_MS_MAX = 20.0
 SECONDS = 3.0
@@ -52,10 +53,10 @@ class WatchedBroker:
 
 @contextmanager
 def watched_broker(data: Path, settings: dict[str, str]) -> Iterator[WatchedBroker]:
-    program = Path(__file__).with_name("watched_broker.py")
     values = {"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", **settings}
-    command = [sys.executable, str(program), *(f"{key}={value}" for key, value in values.items())]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    program = [sys.executable, "-m", "tests.integration.watched_broker"]
+    command = [*program, *(f"{key}={value}" for key, value in values.items())]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         yield WatchedBroker(process)
         assert process.stdin is not None

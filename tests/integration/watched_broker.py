@@ -1,4 +1,4 @@
-"""A broker whose event loop is watched: `watched_broker.py KEY=VALUE ...`
+"""A broker whose event loop is watched: `-m tests.integration.watched_broker KEY=VALUE ...`
 
 A callback every few milliseconds tells by the loop's own clock how long the turn before it took. Time in which a thread
 of the broker was ready to run and the machine ran something else is not the broker's doing and is subtracted: the
@@ -18,6 +18,7 @@ import sys
 
 import uvloop
 
+from tests.loop_watch import Processors, keeping_the_interpreter
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.first_routes import load_later
 from tidemill.broker.node import open_broker
@@ -25,18 +26,14 @@ from tidemill.broker.node import open_broker
 TICK_S = 0.005
 TICKS_BETWEEN_LOOKS = 20  # for threads that have begun
 WORTH_A_LOOK_S = 0.02
-HERTZ = os.sysconf("SC_CLK_TCK")
-
-keeping_the_interpreter = ctypes.PyDLL(None, use_errno=True)
 
 
 class Accounts:
-    """What the kernel writes down of each thread of this process, and of the processors."""
+    """What the kernel writes down of each thread of this process."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
-        self._buffer = ctypes.create_string_buffer(16_384)  # of /proc/stat the lines of two hundred processors
-        self._processors = os.open("/proc/stat", os.O_RDONLY)
+        self._buffer = ctypes.create_string_buffer(100)
         self.look()
 
     def look(self) -> None:
@@ -53,11 +50,6 @@ class Accounts:
         found = {thread: self._read(file).split() for thread, file in self._files.items()}
         return {thread: int(words[1]) / 1e9 for thread, words in found.items() if words}
 
-    def stolen_s(self) -> list[float]:
-        """How long each processor was somebody else's, as far as is known here; in steps of a hundredth."""
-        lines = (line.split() for line in self._read(self._processors).splitlines())
-        return [int(words[8]) / HERTZ for words in lines if len(words) > 8 and words[0][3:].isdigit()]
-
     def _read(self, file: int) -> bytes:
         size = keeping_the_interpreter.pread(file, self._buffer, len(self._buffer), ctypes.c_long(0))
         return self._buffer[: max(0, size)]
@@ -68,26 +60,24 @@ class Watch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._accounts = Accounts()
+        self._accounts, self._processors = Accounts(), Processors()
         self._longest_s = self._longest_kept_s = 0.0
         self._ticks = 0
         self._due, self._waited_s = loop.time(), self._accounts.waited_s()
-        self._stolen_s = self._accounts.stolen_s()
         self._tick()
 
     def _tick(self) -> None:
         now, waited_s = self._loop.time(), self._accounts.waited_s()
-        stolen_s = self._accounts.stolen_s()
-        lost_s = max((after - before for before, after in zip(self._stolen_s, stolen_s, strict=False)), default=0.0)
-        late_s, kept_s = now - self._due, self._kept_s(waited_s) + lost_s
+        stolen_s = self._processors.stolen_s()
+        late_s, kept_s = now - self._due, self._kept_s(waited_s) + stolen_s
         self._ticks += 1
         if late_s - kept_s > WORTH_A_LOOK_S or self._ticks % TICKS_BETWEEN_LOOKS == 0:
             self._accounts.look()
             waited_s = self._accounts.waited_s()
-            kept_s = self._kept_s(waited_s) + lost_s
+            kept_s = self._kept_s(waited_s) + stolen_s
         self._longest_s = max(self._longest_s, late_s - kept_s)
         self._longest_kept_s = max(self._longest_kept_s, min(kept_s, late_s))
-        self._due, self._waited_s, self._stolen_s = self._loop.time() + TICK_S, waited_s, stolen_s
+        self._due, self._waited_s = self._loop.time() + TICK_S, waited_s
         self._loop.call_later(TICK_S, self._tick)
 
     def _kept_s(self, waited_s: dict[str, float]) -> float:
