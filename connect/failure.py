@@ -11,7 +11,8 @@ what its plugin raised, the worker of what kept it from starting one. That a pro
     bug             anything else; the trace says where
 
 What a control error says is believed. Of others the type decides, not what it was raised from: a plugin that knows
-better says so with a control error. A group of exceptions is what all of it is.
+better says so with a control error. A group of exceptions is what all of it is. Records that were refused are poison
+unless each of them was refused for a reason that may pass.
 """
 
 import enum
@@ -62,8 +63,11 @@ WAY_IS_CUT: Final = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOW
 def classify(error: BaseException) -> Failure:
     """The class of what was raised."""
     match error:
-        case Poison() | PartialFailure():
+        case Poison():
             return Failure.POISON
+        case PartialFailure(errors=refused):
+            passes = refused and all(classify(each) is Failure.TRANSIENT for each in refused.values())
+            return Failure.TRANSIENT if passes else Failure.POISON
         case NotConnected() | RetryAfter():
             return Failure.TRANSIENT
         case Fatal() | InvalidConfig() | ConfigError() | PermissionError():

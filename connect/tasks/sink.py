@@ -480,14 +480,16 @@ class _Session:
         batch.failing_since = batch.failing_since or now
         retries = self._policy.retries(int((now - batch.failing_since) * 1000))
         again = {}
+        refused = []
         for index, error in sorted(failure.errors.items()):
             if not 0 <= index < len(batch.records):
                 raise IndexError(f"the sink refused record {index} of a batch of {len(batch.records)}") from failure
             if retries and isinstance(error, RetryAfter):
                 again[index] = error
             else:
-                where = type(self._task).__name__
-                self._refuse(batch, _Refused(batch.messages[index], Stage.TASK_PUT, error, where))
+                refused.append(_Refused(batch.messages[index], Stage.TASK_PUT, error, type(self._task).__name__))
+        for each in sorted(refused, key=_may_pass):  # if one fails the task, then one for which waiting is no use
+            self._refuse(batch, each)
         return again
 
     def _hold_back(self, batch: _Batch, again: Mapping[int, RetryAfter]) -> None:
@@ -515,10 +517,14 @@ class _Session:
         tolerated = verdict is not Verdict.FAIL
         self._counters.meter.failed(tolerated=tolerated, logged=tolerated and self._policy.log_enable)
         if not tolerated:
-            raise Poison(
-                f"{stage}: record {offset} of {topic}-{partition} cannot be processed: {error}; "
-                "errors.tolerance=all would leave it out"
-            ) from error
+            told = f"{stage}: record {offset} of {topic}-{partition}"
+            if isinstance(error, RetryAfter):
+                raise RetryAfter(
+                    error.seconds,
+                    f"{told} is refused for now: {error}; errors.retry.timeout says how long it is offered again, "
+                    "errors.tolerance=all would leave it out then",
+                ) from error
+            raise Poison(f"{told} cannot be processed: {error}; errors.tolerance=all would leave it out") from error
         failed = FailedRecord(topic=topic, partition=partition, offset=offset, stage=stage, error=error, where=where)
         if verdict is Verdict.DEAD_LETTER:
             self._dead_letters.send(message, failed)
@@ -682,6 +688,10 @@ def _place_of(message: Message) -> tuple[str, int, int]:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None and partition is not None and offset is not None, "a message without an error has a place"
     return topic, partition, offset
+
+
+def _may_pass(refused: _Refused) -> bool:
+    return isinstance(refused.error, RetryAfter)
 
 
 def _bytes(data: str | bytes | None) -> bytes | None:

@@ -20,6 +20,7 @@ from tidemill.connect.api import (
     SinkTask,
     TaskContext,
 )
+from tidemill.connect.failure import Failure, classify
 from tidemill.connect.sdk import transform
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import dead_letters, sessions, sink
@@ -192,9 +193,21 @@ def test_a_refusal_that_lasts_is_for_the_tolerance(fill: Callable[..., Loop], cl
     target = Target(put=[PartialFailure({0: RetryAfter(0.01, "row is locked")})] * 1000)
     loop = fill(target, topic, {"errors.retry.timeout": "300", "errors.retry.delay.max.ms": "10"})
     until(lambda: loop.ended, "the end")
-    assert isinstance(loop.error, Poison)
-    assert "row is locked" in str(loop.error)
+    assert loop.error is not None and classify(loop.error) is Failure.TRANSIENT, "it may pass"
+    assert "record 0 of" in str(loop.error) and "row is locked" in str(loop.error)
     assert len(target.batches) > 5
+
+
+def test_a_record_that_is_refused_for_good_is_told_before_one_that_is_refused_for_now(
+    fill: Callable[..., Loop], cluster: Cluster, topic: str
+) -> None:
+    """Waiting would not help the batch."""
+    target = Target(put=[PartialFailure({0: RetryAfter(0.01, "row is locked"), 1: ValueError("no such column")})])
+    cluster.produce(topic, (None, "1"), (None, "2"))
+    loop = fill(target, topic)
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, Poison)
+    assert "record 1 of" in str(loop.error) and "no such column" in str(loop.error)
 
 
 def test_an_idle_sink_is_well_again(fill: Callable[..., Loop], cluster: Cluster, topic: str) -> None:
