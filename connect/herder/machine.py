@@ -427,7 +427,7 @@ class HerderMachine:
         if run is None:
             # While its plugin is being asked, the tasks of the topic may be about to be replaced.
             if task.connector not in self._splitting:
-                self._start(task, config, paused=paused, deaths=0)
+                self._start(task, config, paused=paused)
         elif run.phase is Phase.STOPPING:
             pass  # it starts again when it has ended
         elif run.config != config:
@@ -435,7 +435,7 @@ class HerderMachine:
         elif run.phase is Phase.WAITING:
             if run.start_at_ms <= self._now_ms and not run.alive:
                 self.restarts[task] = self.restarts.get(task, 0) + 1
-                self._start(task, config, paused=paused, deaths=run.deaths)
+                self._start(task, config, paused=paused, after=run)
         elif run.alive and run.paused != paused:
             self.runs[task] = replace(run, paused=paused)
             self._actions.append(PauseTask(task=task) if paused else ResumeTask(task=task))
@@ -444,7 +444,7 @@ class HerderMachine:
         if run.alive:
             self._stop(run, CHANGED)
         else:
-            self._start(run.task, config, paused=paused, deaths=0)
+            self._start(run.task, config, paused=paused)
 
     def _unwant(self, task: TaskId) -> None:
         run = self.runs.get(task)
@@ -453,7 +453,8 @@ class HerderMachine:
         elif run is not None:
             self._end(task)
 
-    def _start(self, task: TaskId, config: Config, *, paused: bool, deaths: int) -> None:
+    def _start(self, task: TaskId, config: Config, *, paused: bool, after: TaskRun | None = None) -> None:
+        """Start it, by itself `after` a run that ended without having been asked to."""
         self._incarnation += 1
         self.startups["task-startup-attempts-total"] += 1
         self.problems.pop(task, None)
@@ -465,7 +466,8 @@ class HerderMachine:
             phase=Phase.STARTING,
             alive=True,
             paused=paused,
-            deaths=deaths,
+            deaths=after.deaths if after else 0,
+            tries=after.tries if after else 0,
             since_ms=self._now_ms,
         )
         initial_state = InitialState.PAUSED if paused else InitialState.STARTED
@@ -580,12 +582,13 @@ class HerderMachine:
     def _on_failure(self, run: TaskRun, trace: str, failure: Failure) -> None:
         """It has ended, or is about to: start it again where that is the rule, else leave it to somebody."""
         quiet = run.phase is Phase.RUNNING and self._now_ms - run.since_ms >= self._policy.quiet_ms
-        in_a_row = 1 if quiet else run.deaths + 1
-        if self._policy.tries_again(failure, run.config, in_a_row):
-            self._wait(replace(run, deaths=in_a_row), trace, failure)
+        deaths, tries = (0, 0) if quiet else (run.deaths, run.tries)
+        tries += failure is not Failure.KILLED
+        if self._policy.tries_again(failure, run.config, tries):
+            self._wait(replace(run, deaths=deaths + 1, tries=tries), trace, failure)
             return
         if retriable(failure, run.config):
-            trace = f"{trace.rstrip()}; not tried again, as it failed {in_a_row} times in a row"
+            trace = f"{trace.rstrip()}; not tried again, as it failed {tries} times in a row"
         self._over(*run.task, trace, failure)
         self._enter(run, Phase.FAILED)
         self._say(run.task.connector, run.task.task, State.FAILED, trace, failure)
@@ -603,7 +606,7 @@ class HerderMachine:
         self.problems[task] = Problem(
             message=shortened(headline(trace)), since_ms=self._now_ms, attempts=run.deaths, next_try_ms=at_ms
         )
-        told = self._policy.sentence(failure, run.deaths)
+        told = self._policy.sentence(failure, run.deaths, run.tries)
         self._say(*task, State.RESTARTING, f"{trace.rstrip()}; {told}", failure)
         what = "task killed" if failure is Failure.KILLED else "task failed and tries again"
         self._note(WARNING, what, task=str(task), reason=trace, deaths=run.deaths, restart_in_ms=delay_ms)

@@ -36,7 +36,8 @@ class TaskRun:
     phase: Phase
     alive: bool  # from StartTask until TaskExited
     paused: bool  # what it was last told
-    deaths: int = 0  # ends of its process that nobody asked for, without a quiet spell between
+    deaths: int = 0  # ends that nobody asked for, without a quiet spell between
+    tries: int = 0  # those of them after which it was tried again because the failure may pass
     since_ms: int = 0  # when the phase began
     start_at_ms: int = 0  # WAITING: when to start again
     stopped_because: str = ""  # STOPPING
@@ -54,19 +55,19 @@ class RestartPolicy:
     first_ms: int = 500
     max_ms: int = 60_000
     quiet_ms: int = 60_000  # after so long a run, earlier deaths no longer count
-    transient_max: int = 10  # deaths in a row after which a transient failure is taken for a lasting one
+    transient_max: int = 10  # transient failures in a row after which the next is taken for a lasting one
     problem_interval_ms: int = 10_000  # between two records of the status topic that differ in a task's problem only
 
-    def tries_again(self, failure: Failure, config: Config, deaths: int) -> bool:
-        """Whether a task is started again by itself after the n-th death in a row."""
-        return failure is Failure.KILLED or (retriable(failure, config) and deaths <= self.transient_max)
+    def tries_again(self, failure: Failure, config: Config, tries: int) -> bool:
+        """Whether a task is started again by itself, if that is the n-th try in a row after a transient failure."""
+        return failure is Failure.KILLED or (retriable(failure, config) and tries <= self.transient_max)
 
-    def sentence(self, failure: Failure, deaths: int) -> str:
-        """What is said of the wait after the n-th death in a row."""
+    def sentence(self, failure: Failure, deaths: int, tries: int) -> str:
+        """What is said of the wait after the n-th death in a row, and of which try it is."""
         delay_ms = self.delay_ms(deaths)
         when = f"in {delay_ms / 1000:g} s" if delay_ms else "at once"
         if failure is Failure.TRANSIENT:
-            return f"tried again {when}, {deaths} of {self.transient_max}"
+            return f"tried again {when}, {tries} of {self.transient_max}"
         return f"started again {when} (death {deaths} in a row)"
 
     def delay_ms(self, deaths: int) -> int:

@@ -214,6 +214,29 @@ def test_tries_end_with_the_budget_and_a_quiet_spell_renews_it(world: World) -> 
     assert "1 of 10" in (world.trace("c", 0) or ""), "somebody has looked after it"
 
 
+def test_kills_do_not_use_up_the_tries(world: World) -> None:
+    """Whoever is killed again and again for want of memory has not tried to reach anything."""
+    world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))
+    world.settle()
+    for _ in range(30):
+        world.exit(ONE, -9, "killed by SIGKILL")
+        world.settle()
+    fails(world)
+    world.see_statuses()
+    assert world.trace("c", 0) == "it hung up; tried again in 60 s, 1 of 10", "and waits as long as who keeps dying"
+    world.settle()
+    for tries in range(2, 11):
+        world.exit(ONE, -9, "killed by SIGKILL")
+        world.settle()
+        fails(world)
+        world.see_statuses()
+        assert f"{tries} of 10" in (world.trace("c", 0) or "")
+        world.settle()
+    fails(world)
+    world.settle()
+    assert (world.state("c", 0), world.failure("c", 0)) == (State.FAILED, Failure.TRANSIENT)
+
+
 def test_a_start_that_takes_long_and_fails_is_no_quiet_spell(world: World) -> None:
     """Connections are given up after two minutes: every try would be the first, at once and without an end."""
     world.command(Create(connector="c", config=config("1", **{RESTART_TRANSIENT: "true"})))

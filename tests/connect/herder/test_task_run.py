@@ -17,18 +17,18 @@ def test_the_first_death_costs_no_time_and_no_wait_is_longer_than_the_longest() 
 
 def test_a_killed_task_is_started_again_for_ever_and_a_transient_failure_within_its_budget() -> None:
     policy = RestartPolicy(transient_max=3)
-    for failure, config, deaths in itertools.product(
+    for failure, config, tries in itertools.product(
         Failure, ({}, {RESTART_TRANSIENT: "false"}, WANTED), (1, 3, 4, 99)
     ):
-        expected = failure is Failure.KILLED or (failure is Failure.TRANSIENT and config is WANTED and deaths <= 3)
-        assert policy.tries_again(failure, config, deaths) is expected
+        expected = failure is Failure.KILLED or (failure is Failure.TRANSIENT and config is WANTED and tries <= 3)
+        assert policy.tries_again(failure, config, tries) is expected
 
 
 def test_what_is_said_of_the_wait() -> None:
     policy = RestartPolicy()
-    assert policy.sentence(Failure.TRANSIENT, 1) == "tried again at once, 1 of 10"
-    assert policy.sentence(Failure.TRANSIENT, 5) == "tried again in 4 s, 5 of 10"
-    assert policy.sentence(Failure.KILLED, 3) == "started again in 1 s (death 3 in a row)"
+    assert policy.sentence(Failure.TRANSIENT, 1, 1) == "tried again at once, 1 of 10"
+    assert policy.sentence(Failure.TRANSIENT, 5, 2) == "tried again in 4 s, 2 of 10"
+    assert policy.sentence(Failure.KILLED, 3, 1) == "started again in 1 s (death 3 in a row)"
 
 
 def test_the_setting_is_in_the_table() -> None:
