@@ -27,9 +27,6 @@ LEVELS: Mapping[str, int] = {
 
 ROOT = "root"
 
-BEATS = "apscheduler.executors.default"
-"""It tells of every turn of every job: two lines a second, which are there for who asks for DEBUG."""
-
 
 class LoggerLevels:
     """Reads and sets levels; remembers when each was last set."""
@@ -76,10 +73,6 @@ def _logger(name: str) -> logging.Logger:
     return logging.getLogger() if name == ROOT else logging.getLogger(name)
 
 
-def _no_beat(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
-
-
 def configure_levels(log_format: str = "text", level: str = "info") -> None:
     """Send all log lines to standard error through the standard library's loggers, whose levels can change.
 
@@ -120,4 +113,3 @@ def configure_levels(log_format: str = "text", level: str = "info") -> None:
     )
     logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
     logging.getLogger("tidemill").setLevel(threshold)
-    logging.getLogger(BEATS).addFilter(_no_beat)

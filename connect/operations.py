@@ -640,7 +640,7 @@ def _run_info(run: Run, worker_id: str) -> RunInfo:
         generation=run.generation,
         started=iso(run.started_ms),
         ended=None if run.ended_ms is None else iso(run.ended_ms),
-        ran_ms=None if run.ended_ms is None else run.ended_ms - run.started_ms,
+        ran_ms=None if run.ended_ms is None else max(0, run.ended_ms - run.started_ms),
         failure=None if run.failure is None else run.failure.value,
         reason=run.reason,
         next_try=None if run.next_try_ms is None else iso(run.next_try_ms),

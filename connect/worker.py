@@ -1,7 +1,7 @@
 """A Connect worker, put together
 
-One asyncio process: the REST API, the herder with its three topics, the host of the task processes and one scheduler
-for everything that happens by the clock, started in an order in which each part finds what it needs and stopped in the
+One asyncio process: the REST API, the herder with its three topics, the host of the task processes and alarms for
+everything that happens by the clock, started in an order in which each part finds what it needs and stopped in the
 opposite one. The port is taken first, because the worker's name is its address, and served last: whoever connects
 early waits instead of being refused.
 
@@ -12,15 +12,13 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from ipaddress import ip_address
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.connect.config import WorkerConfig
@@ -55,7 +53,7 @@ log = structlog.get_logger("tidemill.connect.worker")
 CHECK_TIMEOUT_S = 30.0
 """How long a plugin's preflight may take; Terraform's provider gives up on a create after 10 to 60 s."""
 
-TICK_S = 1.0
+TICK_MS = 1_000
 """How often the herder is told the time even if nothing happens."""
 
 CLUSTER_RETRY_S = 2.0
@@ -105,9 +103,7 @@ async def open_worker(
         cluster_id = await _wait_for_cluster(config, clock)
         await _ensure_topics(config)
         async with AsyncExitStack() as stack:
-            scheduler = AsyncIOScheduler(timezone=UTC)
-            scheduler.start()
-            stack.callback(scheduler.shutdown, wait=False)
+            alarm = stack.enter_context(_alarms())
             levels = LoggerLevels(clock)
             lives, life, over = await _begin_life(config, cluster_id, worker_id, clock)
             inherited = () if life is None else (life.descriptor,)
@@ -122,7 +118,7 @@ async def open_worker(
                 plugins=plugins,
                 host=task_host,
                 clock=clock,
-                alarm=_alarm(scheduler),
+                alarm=alarm,
                 set_level=levels.set_level,
                 group=group_settings(config, worker_id),
                 life=life,
@@ -134,9 +130,7 @@ async def open_worker(
                 raise StartRefused("; ".join(sorted({str(error) for error in group.exceptions}))) from group
             for each in over:
                 lives.forget(each)  # the group knows
-            scheduler.add_job(
-                _on_loop(herder.look_around), "interval", seconds=TICK_S, id="herder tick", name="herder tick"
-            )
+            _repeat(alarm, "herder tick", TICK_MS, herder.look_around)
             app = _app(config, plugins, herder, levels, cluster_id, clock)
             await stack.enter_async_context(serving(app, listener))
             yield Worker(
@@ -275,29 +269,36 @@ def _reachable(host: str) -> str:
 # -------------------------------------------------------------------- the clock
 
 
-def _alarm(scheduler: AsyncIOScheduler) -> Alarm:
-    def at(name: str, at_ms: int, callback: Callable[[], None]) -> None:
-        when = datetime.fromtimestamp(at_ms / 1000, UTC)
-        scheduler.add_job(
-            _on_loop(callback),
-            "date",
-            run_date=when,
-            id=name,
-            name=name,
-            replace_existing=True,
-            misfire_grace_time=None,
-        )
+@contextmanager
+def _alarms() -> Iterator[Alarm]:
+    """Alarms by the event loop's clock, which goes on evenly whoever sets that of the machine."""
+    loop = asyncio.get_running_loop()
+    waiting: dict[str, asyncio.TimerHandle] = {}
 
-    return at
+    def alarm(name: str, delay_ms: int, callback: Callable[[], None]) -> None:
+        def ring() -> None:
+            del waiting[name]
+            callback()
+
+        if (before := waiting.get(name)) is not None:
+            before.cancel()
+        waiting[name] = loop.call_later(delay_ms / 1000, ring)
+
+    try:
+        yield alarm
+    finally:
+        for each in waiting.values():
+            each.cancel()
 
 
-def _on_loop(callback: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-    """The callback as the scheduler runs it on the event loop; a plain function it would run on a thread."""
+def _repeat(alarm: Alarm, name: str, interval_ms: int, callback: Callable[[], None]) -> None:
+    """Call it now and again, whatever becomes of one call."""
 
-    async def call() -> None:
+    def again() -> None:
+        alarm(name, interval_ms, again)
         callback()
 
-    return call
+    alarm(name, interval_ms, again)
 
 
 # ------------------------------------------------------------------ the cluster

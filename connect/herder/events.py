@@ -59,9 +59,14 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """The time, told before every event that needs it and whenever `WakeAt` asked for it."""
+    """The time, told before every event that needs it and whenever `WakeAfter` asked for it.
+
+    `now_ms` is the wall clock, which somebody may set, for what people read. `up_ms` never goes back: it counts from
+    anywhere, and says how long something has taken and has to wait.
+    """
 
     now_ms: int
+    up_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,11 +195,11 @@ class WriteStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WakeAt:
-    """Send a `Tick` at this time, because of this task."""
+class WakeAfter:
+    """Send a `Tick` after so long, because of this task."""
 
     task: TaskId
-    at_ms: int
+    delay_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,5 +220,14 @@ class Note:
 
 
 Action: TypeAlias = (
-    SplitConnector | StartTask | StopTask | PauseTask | ResumeTask | WriteTasks | WriteStatus | WakeAt | SetLevel | Note
+    SplitConnector
+    | StartTask
+    | StopTask
+    | PauseTask
+    | ResumeTask
+    | WriteTasks
+    | WriteStatus
+    | WakeAfter
+    | SetLevel
+    | Note
 )

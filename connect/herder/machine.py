@@ -51,7 +51,7 @@ from tidemill.connect.herder.events import (
     StopTask,
     TasksRefused,
     Tick,
-    WakeAt,
+    WakeAfter,
     WriteStatus,
     WriteTasks,
 )
@@ -131,7 +131,8 @@ class HerderMachine:
         self._policy = policy or RestartPolicy()
         self._assigned: Assigned | None = None
         self._first_generation = 0  # of this life
-        self._now_ms = 0
+        self._now_ms = 0  # for people
+        self._up_ms = 0  # for whatever waits or is measured
         self._incarnation = 0
         self._split_at: dict[str, int] = {}  # config offset a connector was last split for
         self._splitting: dict[str, int] = {}  # config offset of the split that is under way
@@ -155,8 +156,8 @@ class HerderMachine:
                 self._correct(record)
             case Assigned():
                 self._on_assigned(event)
-            case Tick(now_ms=now_ms):
-                self._on_tick(now_ms)
+            case Tick(now_ms=now_ms, up_ms=up_ms):
+                self._on_tick(now_ms, up_ms)
             case Split():
                 self._on_split(event)
             case TasksRefused():
@@ -277,10 +278,10 @@ class HerderMachine:
         """Connectors that were deleted while nobody was there to clear their statuses."""
         return {status.connector for status in self.board.every() if self.state.submitted(status.connector) is None}
 
-    def _on_tick(self, now_ms: int) -> None:
-        self._now_ms = max(self._now_ms, now_ms)
+    def _on_tick(self, now_ms: int, up_ms: int) -> None:
+        self._now_ms, self._up_ms = now_ms, max(self._up_ms, up_ms)
         for run in list(self.runs.values()):
-            if run.phase is Phase.WAITING and run.start_at_ms <= self._now_ms:
+            if run.phase is Phase.WAITING and run.start_at_ms <= self._up_ms:
                 self._reconcile(run.task.connector)
             elif run.task in self._problem_said_ms:
                 self._say_problem(run)
@@ -433,7 +434,7 @@ class HerderMachine:
         elif run.config != config:
             self._replace(run, config, paused=paused)
         elif run.phase is Phase.WAITING:
-            if run.start_at_ms <= self._now_ms and not run.alive:
+            if run.start_at_ms <= self._up_ms and not run.alive:
                 self.restarts[task] = self.restarts.get(task, 0) + 1
                 self._start(task, config, paused=paused, after=run)
         elif run.alive and run.paused != paused:
@@ -468,7 +469,7 @@ class HerderMachine:
             paused=paused,
             deaths=after.deaths if after else 0,
             tries=after.tries if after else 0,
-            since_ms=self._now_ms,
+            since_ms=self._up_ms,
         )
         initial_state = InitialState.PAUSED if paused else InitialState.STARTED
         self._actions.append(
@@ -477,7 +478,7 @@ class HerderMachine:
 
     def _stop(self, run: TaskRun, because: str) -> None:
         if run.phase is not Phase.STOPPING:
-            self.runs[run.task] = replace(run, phase=Phase.STOPPING, since_ms=self._now_ms, stopped_because=because)
+            self.runs[run.task] = replace(run, phase=Phase.STOPPING, since_ms=self._up_ms, stopped_because=because)
             if run.phase is not Phase.WAITING:  # that was told when it began to wait
                 self._actions.append(StopTask(task=run.task))
 
@@ -543,7 +544,7 @@ class HerderMachine:
     def _enter(self, run: TaskRun, phase: Phase) -> None:
         if phase is not Phase.RUNNING:
             self._forget_problem(run.task)
-        self.runs[run.task] = replace(run, phase=phase, since_ms=self._now_ms)
+        self.runs[run.task] = replace(run, phase=phase, since_ms=self._up_ms)
 
     def _say_running(self, run: TaskRun) -> None:
         self._say(run.task.connector, run.task.task, State.PAUSED if run.paused else State.RUNNING)
@@ -581,7 +582,7 @@ class HerderMachine:
 
     def _on_failure(self, run: TaskRun, trace: str, failure: Failure) -> None:
         """It has ended, or is about to: start it again where that is the rule, else leave it to somebody."""
-        quiet = run.phase is Phase.RUNNING and self._now_ms - run.since_ms >= self._policy.quiet_ms
+        quiet = run.phase is Phase.RUNNING and self._up_ms - run.since_ms >= self._policy.quiet_ms
         deaths, tries = (0, 0) if quiet else (run.deaths, run.tries)
         tries += failure is not Failure.KILLED
         if self._policy.tries_again(failure, run.config, tries):
@@ -600,7 +601,7 @@ class HerderMachine:
         delay_ms = self._policy.delay_ms(run.deaths)
         at_ms = self._now_ms + delay_ms
         self._over(*task, trace, failure, at_ms)
-        self._enter(replace(run, start_at_ms=at_ms), Phase.WAITING)
+        self._enter(replace(run, start_at_ms=self._up_ms + delay_ms), Phase.WAITING)
         if run.alive:
             self._actions.append(StopTask(task=task))
         self.problems[task] = Problem(
@@ -610,7 +611,7 @@ class HerderMachine:
         self._say(*task, State.RESTARTING, f"{trace.rstrip()}; {told}", failure)
         what = "task killed" if failure is Failure.KILLED else "task failed and tries again"
         self._note(WARNING, what, task=str(task), reason=trace, deaths=run.deaths, restart_in_ms=delay_ms)
-        self._actions.append(WakeAt(task=task, at_ms=at_ms))
+        self._actions.append(WakeAfter(task=task, delay_ms=delay_ms))
 
     def _on_report(self, run: TaskRun, facts: Mapping[str, Json]) -> None:
         known = self.facts.setdefault(run.task, {})
@@ -652,9 +653,10 @@ class HerderMachine:
         said, problem = self._told.instance(*task), self.problems.get(task)
         if _matter(problem) == _matter(None if said is None else said.problem):
             return
-        if self._now_ms - self._problem_said_ms.get(task, 0) < self._policy.problem_interval_ms:
+        said_ms = self._problem_said_ms.get(task)
+        if said_ms is not None and self._up_ms - said_ms < self._policy.problem_interval_ms:
             return  # a tick will come back to it
-        self._problem_said_ms[task] = self._now_ms
+        self._problem_said_ms[task] = self._up_ms
         self._say_running(run)
 
     # --------------------------------------------------------------- restarts

@@ -136,9 +136,9 @@ class Host(Protocol):
 
 
 class Alarm(Protocol):
-    """Calls back once at a time; the same name again moves it."""
+    """Calls back once, after so long; the same name again moves it."""
 
-    def __call__(self, name: str, at_ms: int, callback: Callable[[], None]) -> None: ...
+    def __call__(self, name: str, delay_ms: int, callback: Callable[[], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,7 +441,8 @@ class Herder:
 
     def tick(self) -> None:
         """Tell the machine the time."""
-        self.tell(e.Tick(now_ms=self._around.clock.now_ms()))
+        clock = self._around.clock
+        self.tell(e.Tick(now_ms=clock.now_ms(), up_ms=int(clock.monotonic() * 1000)))
 
     def _on_config_records(self, records: Sequence[LogRecord]) -> None:
         self.tick()
@@ -493,8 +494,8 @@ class Herder:
                 self._statuses.pop(key, None)  # to the end of the queue
                 self._statuses[key] = record
                 self._status_waits.set()
-            case e.WakeAt(task=task, at_ms=at_ms):
-                self._around.alarm(f"restart {task}", at_ms, self.tick)
+            case e.WakeAfter(task=task, delay_ms=delay_ms):
+                self._around.alarm(f"restart {task}", delay_ms, self.tick)
             case e.SetLevel(logger=logger, level=level):
                 self._around.set_level(logger, level)
             case e.Note(message=message, facts=facts, level=level):

@@ -28,7 +28,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
-    """A task on this worker."""
+    """A task on this worker; its times are of the clock that nobody sets."""
 
     task: TaskId
     incarnation: int

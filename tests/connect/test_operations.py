@@ -100,7 +100,7 @@ def open_bench(worker_settings: Settings) -> Callable[..., Any]:
             plugins=Plugins([SOURCE]),
             host=host,
             clock=SystemClock(),
-            alarm=lambda name, at_ms, callback: None,
+            alarm=lambda name, delay_ms, callback: None,
             set_level=lambda logger, level: None,
             group=group_settings(config, "w:1"),
         )
@@ -117,7 +117,7 @@ def test_a_worker_that_has_no_place_yet_does_not_claim_to_know() -> None:
     api = Operations(herder, nothing, nothing, nothing)
     (told,) = api.history("c").workers
     assert told == HistoryOfWorker(url="http://w:1", problem="it has no place in its group yet")
-    machine.step(Tick(now_ms=1_000))
+    machine.step(Tick(now_ms=1_000, up_ms=1_000))
     machine.step(Assigned(generation=1))
     (told,) = api.history("c").workers
     assert told == HistoryOfWorker(url="http://w:1", since="1970-01-01T00:00:01.000Z")

@@ -117,7 +117,7 @@ class SimWorker:
         self._config_read = 0
         self._status_read = [0] * STATUS_PARTITIONS
         self._locked_until = 0  # a write of the config topic is under way up to this offset
-        self.tell(e.Tick(now_ms=now_ms))
+        self.tell(e.Tick(now_ms=now_ms, up_ms=now_ms))
         self.catch_up()
 
     # -------------------------------------------------------------- the topics
@@ -261,7 +261,7 @@ class SimWorker:
     def exit(self, task: TaskId, returncode: int, now_ms: int) -> None:
         """A process is gone."""
         process = self.processes.pop(task)
-        self.tell(e.Tick(now_ms=now_ms))
+        self.tell(e.Tick(now_ms=now_ms, up_ms=now_ms))
         self.tell(TaskExited(task=task, incarnation=process.incarnation, returncode=returncode, reason="ended"))
 
     def leave(self) -> None:
@@ -360,7 +360,7 @@ class World:
         moves: list[Callable[[], None]] = [
             lambda: worker.follow(rng, rng.randrange(1, 4)),
             lambda: worker.follow(rng, rng.randrange(1, 4)),
-            lambda: worker.tell(e.Tick(now_ms=self.now_ms)),
+            lambda: worker.tell(e.Tick(now_ms=self.now_ms, up_ms=self.now_ms)),
         ]
         if worker.splits:
             moves.append(lambda: worker.split(rng.choice(worker.splits)))
@@ -444,7 +444,7 @@ class World:
 
     def _finish(self, worker: SimWorker) -> None:
         worker.catch_up()
-        worker.tell(e.Tick(now_ms=self.now_ms))
+        worker.tell(e.Tick(now_ms=self.now_ms, up_ms=self.now_ms))
         for action in list(worker.splits):
             worker.split(action)
         if worker.writes and not worker.locked:
@@ -495,7 +495,7 @@ def check(world: World, worker: SimWorker) -> None:
     for status in board.every():
         run = None if status.task is None else worker.machine.runs[TaskId(status.connector, status.task)]
         wanted = run is not None and run.config[RESTART_TRANSIENT] == "true" and status.failure is Failure.TRANSIENT
-        if wanted and run is not None and run.deaths < RestartPolicy().transient_max:
+        if wanted and run is not None and run.tries < RestartPolicy().transient_max:
             raise Broken(f"{run} was not tried again")
         if (status.worker_id, status.generation) != (worker.name, worker.generation):
             raise Broken(f"{status} is of somebody else than {worker.name}, generation {worker.generation}")

@@ -9,6 +9,6 @@ from tidemill.connect.herder import events as e
 @pytest.fixture
 def world() -> World:
     world = World()
-    world.tell(e.Tick(now_ms=world.now_ms))
+    world.tell(e.Tick(now_ms=world.now_ms, up_ms=world.now_ms))
     world.tell(e.Assigned(generation=1))
     return world

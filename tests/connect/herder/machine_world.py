@@ -52,6 +52,7 @@ class World:
     notes: list[e.Note] = field(default_factory=list)
     commands: list[tuple[TaskId, int, bool]] = field(default_factory=list)  # task, incarnation, whether to pause
     now_ms: int = 1_000_000
+    set_back_ms: int = 0  # what somebody has set the wall clock back by
     incarnations: dict[TaskId, int] = field(default_factory=dict)
 
     def tell(self, event: e.Event) -> list[e.Action]:
@@ -85,7 +86,7 @@ class World:
                 self.status_log.append(encode_status(record))
             case e.Note():
                 self.notes.append(action)
-            case e.WakeAt() | e.SetLevel():
+            case e.WakeAfter() | e.SetLevel():
                 pass
 
     def append(self, records: Iterable[ConfigRecord]) -> None:
@@ -125,7 +126,7 @@ class World:
     def exit(self, task: TaskId, returncode: int, reason: str = "ended") -> None:
         process = self.processes.pop(task)
         self.tell(
-            e.Tick(now_ms=self.now_ms),
+            e.Tick(now_ms=self.now_ms - self.set_back_ms, up_ms=self.now_ms),
         )
         self.tell(TaskExited(task=task, incarnation=process.incarnation, returncode=returncode, reason=reason))
 
@@ -160,7 +161,7 @@ class World:
                 self.started(fresh[0])
             elif waiting := [run for run in self.machine.runs.values() if run.phase is Phase.WAITING]:
                 self.now_ms = max(self.now_ms, waiting[0].start_at_ms)
-                self.tell(e.Tick(now_ms=self.now_ms))
+                self.tell(e.Tick(now_ms=self.now_ms - self.set_back_ms, up_ms=self.now_ms))
             elif self.statuses_seen == len(self.status_log):
                 return
         raise AssertionError("it never comes to rest")
@@ -192,7 +193,7 @@ ONE, TWO = TaskId("c", 0), TaskId("c", 1)
 
 def fails(world: World, failure: Failure = Failure.TRANSIENT) -> None:
     """The task says why it gives up, and its process ends."""
-    world.tell(e.Tick(now_ms=world.now_ms))
+    world.tell(e.Tick(now_ms=world.now_ms, up_ms=world.now_ms))
     incarnation = world.processes[ONE].incarnation
     world.tell(TaskFailed(task=ONE, incarnation=incarnation, trace="it hung up", failure=failure))
     world.exit(ONE, 1, "ended with code 1 after it failed")

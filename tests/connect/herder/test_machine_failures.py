@@ -34,7 +34,7 @@ from tidemill.connect.task_spec import (
 def report(world: World, problem: Problem | None, *, at_ms: int = 0) -> None:
     if at_ms:
         world.now_ms = at_ms
-        world.tell(e.Tick(now_ms=at_ms))
+        world.tell(e.Tick(now_ms=at_ms, up_ms=at_ms))
     world.tell(TaskReport(task=ONE, incarnation=world.processes[ONE].incarnation, facts={}, problem=problem))
     world.see_statuses()
 
@@ -73,7 +73,7 @@ def test_a_problem_that_comes_and_goes_is_written_now_and_then(world: World) -> 
         at_ms = 2_000_000 + second * 1_000
         report(world, replace(AWAY, since_ms=at_ms) if second % 2 else None, at_ms=at_ms)
     assert len(world.status_log) - written <= 11
-    world.tell(e.Tick(now_ms=2_200_000))
+    world.tell(e.Tick(now_ms=2_200_000, up_ms=2_200_000))
     world.see_statuses()
     last = world.machine.problems.get(ONE)
     assert last is not None and shown(world) == last, "the last one is not forgotten"
@@ -106,8 +106,27 @@ def test_a_killed_task_waits_for_its_next_start(world: World) -> None:
     problem = world.machine.problems[ONE]
     assert problem.message == "killed by SIGKILL" and problem.attempts == 2
     assert problem.next_try_ms == world.machine.runs[ONE].start_at_ms
-    world.tell(e.Tick(now_ms=problem.next_try_ms))
+    world.tell(e.Tick(now_ms=problem.next_try_ms, up_ms=problem.next_try_ms))
     assert ONE not in world.machine.problems
+
+
+@pytest.mark.parametrize("set_back_ms", [3_600_000, -3_600_000])
+def test_pauses_are_as_long_as_they_are_whoever_sets_the_wall_clock(world: World, set_back_ms: int) -> None:
+    create(world, "1")
+    for _ in range(3):
+        world.exit(ONE, -9, "killed by SIGKILL")
+        world.settle()
+    world.exit(ONE, -9, "killed by SIGKILL")
+    wall_ms = world.now_ms - set_back_ms
+    world.tell(e.Tick(now_ms=wall_ms + 1_999, up_ms=world.now_ms + 1_999))
+    assert ONE not in world.processes
+    world.tell(e.Tick(now_ms=wall_ms + 2_000, up_ms=world.now_ms + 2_000))
+    assert ONE in world.processes
+    world.now_ms, world.set_back_ms = world.now_ms + 2_000, set_back_ms
+    world.started(ONE)
+    world.exit(ONE, -9, "killed by SIGKILL")
+    assert world.machine.runs[ONE].deaths == 5, "a clock that was set is no quiet spell"
+    assert world.machine.problems[ONE].next_try_ms == world.now_ms - set_back_ms + 4_000, "people read the wall clock"
 
 
 def test_what_may_pass_by_itself_is_tried_again_where_that_is_wanted(world: World) -> None:
@@ -136,7 +155,7 @@ def test_a_task_that_tries_again_starts_when_its_process_is_gone_and_not_before(
     failed = TaskFailed(task=ONE, incarnation=process.incarnation, trace="away", failure=Failure.TRANSIENT)
     world.tell(failed)
     world.now_ms += 1_000_000
-    world.tell(e.Tick(now_ms=world.now_ms))
+    world.tell(e.Tick(now_ms=world.now_ms, up_ms=world.now_ms))
     assert world.processes == {ONE: process} and world.machine.alive() == [ONE]
     world.exit(ONE, -9, "killed by SIGKILL")
     assert world.processes[ONE].incarnation > process.incarnation
@@ -247,7 +266,7 @@ def test_a_start_that_takes_long_and_fails_is_no_quiet_spell(world: World) -> No
         fails(world)
         assert world.machine.runs[ONE].deaths == deaths
         world.now_ms += 60_000
-        world.tell(e.Tick(now_ms=world.now_ms))
+        world.tell(e.Tick(now_ms=world.now_ms, up_ms=world.now_ms))
     world.now_ms += 127_000
     fails(world)
     world.see_statuses()
@@ -302,7 +321,7 @@ def test_a_failed_task_stays_failed_until_it_is_restarted(world: World) -> None:
     world.exit(ONE, 1)
     world.settle()
     world.now_ms += 10_000_000
-    world.tell(e.Tick(now_ms=world.now_ms))
+    world.tell(e.Tick(now_ms=world.now_ms, up_ms=world.now_ms))
     world.command(SetTarget(connector="c", target=TargetState.PAUSED))
     world.command(SetTarget(connector="c", target=TargetState.STARTED))
     world.settle()

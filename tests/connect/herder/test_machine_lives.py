@@ -33,7 +33,7 @@ class Life:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.world = World()
-        self.world.tell(e.Tick(now_ms=self.world.now_ms))
+        self.world.tell(e.Tick(now_ms=self.world.now_ms, up_ms=self.world.now_ms))
         self.world.tell(e.Assigned(generation=1))
         self.log: list[str] = []
 
@@ -84,7 +84,7 @@ class Life:
 
     def time(self) -> None:
         self.world.now_ms += self.random.choice([1, 400, 2_000, 70_000])
-        self.world.tell(e.Tick(now_ms=self.world.now_ms))
+        self.world.tell(e.Tick(now_ms=self.world.now_ms, up_ms=self.world.now_ms))
 
     def split(self) -> None:
         self.world.split(self.random.choice(self.world.splits))
@@ -212,7 +212,7 @@ def test_a_worker_that_dies_anywhere_is_taken_over(seed: int) -> None:
     for offset, (key, value) in enumerate(old.config_log):
         later.tell(e.ConfigSeen(record=decode_config(key, value), offset=offset))
     later.see_statuses()
-    later.tell(e.Tick(now_ms=later.now_ms))
+    later.tell(e.Tick(now_ms=later.now_ms, up_ms=later.now_ms))
     later.tell(e.Assigned(generation=2))
     later.settle()
     assert set(later.processes) == wanted(later)

@@ -17,9 +17,7 @@ def test_the_first_death_costs_no_time_and_no_wait_is_longer_than_the_longest() 
 
 def test_a_killed_task_is_started_again_for_ever_and_a_transient_failure_within_its_budget() -> None:
     policy = RestartPolicy(transient_max=3)
-    for failure, config, tries in itertools.product(
-        Failure, ({}, {RESTART_TRANSIENT: "false"}, WANTED), (1, 3, 4, 99)
-    ):
+    for failure, config, tries in itertools.product(Failure, ({}, {RESTART_TRANSIENT: "false"}, WANTED), (1, 3, 4, 99)):
         expected = failure is Failure.KILLED or (failure is Failure.TRANSIENT and config is WANTED and tries <= 3)
         assert policy.tries_again(failure, config, tries) is expected
 
