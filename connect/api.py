@@ -25,7 +25,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel
 
@@ -217,6 +217,13 @@ class TaskContext:
     problem: ReportProblem = lambda about, message, *, retry_s=None: None  # what the task waits for, for the status
 
 
+class Computing(NamedTuple):
+    """A thread that computes and gives nothing."""
+
+    thread: int  # as `threading.get_ident` has it
+    took_s: float
+
+
 class SourceTask(ABC):
     """Reads from somewhere; every method is called on one thread, `poll` in a loop."""
 
@@ -227,6 +234,10 @@ class SourceTask(ABC):
     @abstractmethod
     def poll(self) -> Sequence[SourceOutput]:
         """Return what is there, at the latest after about half a second; empty when there is nothing."""
+
+    def computing(self) -> Computing | None:
+        """A thread of the task's own that computes instead of giving records; asked when `poll` returned none."""
+        return None
 
     def committed(self, partition: SourcePartition, offset: SourceOffset) -> None:
         """Hear that everything up to `offset` is acknowledged and the offset itself is stored durably."""

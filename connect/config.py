@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from tidemill.connect import group_keys, inter_worker, process_commands
+from tidemill.connect import group_keys, inter_worker, process_commands, task_limits
 from tidemill.connect.api import ConverterSpec
 from tidemill.connect.client_settings import (
     RENAMED,
@@ -574,16 +574,10 @@ CONNECTOR: Final = (
         _COMMON,
         15,
         "SHORT",
-        "Task memory limit",
-        _key("task.memory.max.bytes", ConfigType.LONG, 0, "Memory a task may use; 0: all there is.", LOW, in_range(0)),
-    ),
-    _row(
-        _COMMON,
-        16,
-        "SHORT",
         "Restart after transient failures",
         _key("tidemill.restart.transient", ConfigType.BOOLEAN, False, "Whether tasks try transient failures again."),
     ),
+    *(_row(_COMMON, 16 + number, "SHORT", name, key) for number, (name, key) in enumerate(task_limits.KEYS)),
     _row(
         _ERRORS,
         1,

@@ -32,6 +32,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from pydantic import BaseModel
 
 from tidemill.connect.api import (
+    Computing,
     EncodedBatch,
     EndOfInput,
     Headers,
@@ -50,6 +51,8 @@ from tidemill.connect.api import (
     Transform,
 )
 from tidemill.connect.held import Setup, held, held_async, setup_of
+from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.thread_time import cpu_s
 
 BUFFERED_MAX = 2_000  # outputs between the generator and the producer: one batch as FileStream hands it over
 BUFFERED_BYTES_MAX = 8 << 20  # of these outputs: a quarter of what a task may have in flight behind them
@@ -57,6 +60,8 @@ RECORD_BYTES = 64  # what a record takes beside its key and value, about
 VALUE_BYTES = 16  # a value that is neither text nor a collection, and what holds one together, about
 DEPTH_MAX = 20  # of nested collections that are looked into
 POLL_S = 0.5
+COMPUTING_S = 3.0  # on a processor without an output, before a generator that computes is told from one that waits
+COMPUTING_SHARE = 0.25  # of the time since its last output; one that asks its system now and then has less
 STOP_S = 2.0  # for a generator to notice that it should end; its thread does not outlive the process
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -434,6 +439,8 @@ class GeneratorSource(SourceTask):
         self._settings = settings
         self._buffer = _Buffer()
         self._thread: threading.Thread | None = None
+        self._clock = SystemClock()
+        self._quiet: tuple[float, float] | None = None  # since when it has given nothing, and its processor time then
 
     def start(self, context: TaskContext) -> None:
         """Take up the stored offsets."""
@@ -448,12 +455,29 @@ class GeneratorSource(SourceTask):
             self._thread.start()
         outputs, failure = self._buffer.take(POLL_S)
         if outputs:
+            self._quiet = None
             return outputs
         if isinstance(failure, RetryAfter):
-            self._thread = None  # a generator that raised is over: the next poll calls the function again
+            self._thread, self._quiet = (
+                None,
+                None,
+            )  # a generator that raised is over: the next poll calls the function again
         if failure is not None:
             raise failure
         return []
+
+    def computing(self) -> Computing | None:
+        """Whether the generator computes; one that waits for its system is at rest."""
+        thread = self._thread
+        if thread is None or thread.ident is None or thread.native_id is None:
+            return None
+        now, used = self._clock.monotonic(), cpu_s(thread.native_id)
+        if self._quiet is None:
+            self._quiet = now, used
+        since, used_before = self._quiet
+        if used - used_before < max(COMPUTING_S, (now - since) * COMPUTING_SHARE):
+            return None
+        return Computing(thread.ident, now - since)
 
     def stop(self) -> None:
         """Ask the generator to end."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidemill.connect.api import (
+        Computing,
         ConverterSpec,
         EncodedBatch,
         EndOfInput,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tidemill.connect.sdk import Pos, check, flush, sink, source, task_split, transform
 
 __all__ = [
+    "Computing",
     "ConverterSpec",
     "EncodedBatch",
     "EndOfInput",

@@ -23,10 +23,11 @@ import orjson
 import structlog
 from google.protobuf.message import DecodeError
 
-from tidemill.connect.api import InvalidConfig, Json
+from tidemill.connect.api import Json
 from tidemill.connect.failure import class_named
-from tidemill.connect.problem import Problem
+from tidemill.connect.problem import Problem, shortened
 from tidemill.connect.remote import plugin_pb2 as pb
+from tidemill.connect.remote import standstill
 from tidemill.connect.remote.frames import FrameError, FrameReader, frame
 from tidemill.connect.remote.guarded import LAST_OUTPUT_S, Guarded, Guardians, lines
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, problem_from_message, spec_to_message
@@ -38,6 +39,7 @@ from tidemill.connect.remote.process_facts import (
     process_table,
     proportional_bytes,
 )
+from tidemill.connect.task_limits import HANG_MAX, MEMORY_MAX, TaskLimits, task_limits
 from tidemill.connect.task_spec import (
     EXIT_LOST_WORKER,
     SettingProblem,
@@ -63,7 +65,6 @@ SAMPLE_INTERVAL_S = 2.0  # between looks at memory and processor time
 LIMIT_INTERVAL_S = 0.25  # between those at a task that may not use all the memory there is
 SHUTDOWN_GRACE_S = 5.0  # Kafka Connect's task.shutdown.graceful.timeout.ms
 LOG_TAIL_LINES = 20  # of the output, quoted when a process ends without a word
-MEMORY_MAX = "task.memory.max.bytes"
 NOT_FACTS = frozenset(
     {"level", "self", "exc_info", "stack_info"}
 )  # of a logged line: they ask the logger for something
@@ -77,23 +78,21 @@ class _Process:
     spec: TaskSpec | None
     order: pb.ToTask
     process: Guarded
+    limits: TaskLimits
     oom_kills_before: int
     attached: asyncio.Event = field(default_factory=asyncio.Event)
     killing: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     pid: int = 0
+    standstill_fd: int = standstill.NONE
     facts: dict[str, Json] = field(default_factory=dict)
     problem: Problem | None = None
+    standing_still: Problem | None = None
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_TAIL_LINES))
     stop_requested: bool = False
     killed_because: str = ""
     explained: bool = False  # it said itself how it ended
     checked: pb.Checked | None = None
-
-    @property
-    def memory_max(self) -> int:
-        """Bytes the task and all it started may use; 0 for all there is."""
-        return 0 if self.spec is None else int(self.spec.config.get(MEMORY_MAX, 0))
 
     async def send(self, message: pb.ToTask) -> None:
         """Send a command; one that comes too late is no error."""
@@ -158,10 +157,8 @@ class TaskHost:
         """Start a process for the task; what becomes of it arrives as events."""
         if spec.task in self._by_task:
             raise ValueError(f"task {spec.task} is still running on this worker")
-        limit = spec.config.get(MEMORY_MAX, "0")
-        if not limit.strip().isdecimal():
-            raise InvalidConfig(MEMORY_MAX, f"{MEMORY_MAX} is a number of bytes, not {limit!r}.", "0 is no limit.")
-        process = await self._spawn(str(spec.task), spec.plugin, pb.ToTask(start=spec_to_message(spec)), spec)
+        limits = task_limits(spec.config)
+        process = await self._spawn(str(spec.task), spec.plugin, pb.ToTask(start=spec_to_message(spec)), spec, limits)
         self._by_task[spec.task] = process
 
     async def stop_task(self, task: TaskId, grace_s: float) -> None:
@@ -211,7 +208,7 @@ class TaskHost:
     ) -> tuple[SettingProblem, ...]:
         """Run a plugin's preflight in a process of its own; what it has against the configuration."""
         order = pb.ToTask(check=pb.Check(plugin=plugin, config=dict(config)))
-        process = await self._spawn(f"preflight of {plugin}", plugin, order, None)
+        process = await self._spawn(f"preflight of {plugin}", plugin, order, None, TaskLimits())
         self._preflights.add(process)
         try:
             if not await _within(process.gone, timeout_s):
@@ -240,11 +237,14 @@ class TaskHost:
         with contextlib.suppress(OSError):
             await self._guardians.ready()
 
-    async def _spawn(self, label: str, plugin: str, order: pb.ToTask, spec: TaskSpec | None) -> _Process:
+    async def _spawn(
+        self, label: str, plugin: str, order: pb.ToTask, spec: TaskSpec | None, limits: TaskLimits
+    ) -> _Process:
         process = _Process(
             label=label,
             spec=spec,
             order=order,
+            limits=limits,
             oom_kills_before=out_of_memory_kills(),
             process=await self._guardians.start(label, plugin, leased=spec is not None),
         )
@@ -324,7 +324,7 @@ class TaskHost:
         report_at = 0.0
         while True:
             running = [each for each in self._by_task.values() if each.attached.is_set()]
-            limited = [each for each in running if each.memory_max]
+            limited = [each for each in running if each.limits.memory_bytes]
             due = self._clock.monotonic() >= report_at
             if due:
                 report_at = self._clock.monotonic() + self._sample_interval_s
@@ -336,7 +336,9 @@ class TaskHost:
                     family = family_facts(table, children, process.pid)  # what has cut all ties to it is below it, too
                     if family is not None:
                         self._look_at(process, family, report=due)
-            limits = any(each.memory_max for each in self._by_task.values())
+                    if due:
+                        self._look_for_standstill(process)
+            limits = any(each.limits.memory_bytes for each in self._by_task.values())
             await asyncio.sleep(min(self._sample_interval_s, LIMIT_INTERVAL_S) if limits else self._sample_interval_s)
 
     def _look_at(self, process: _Process, family: FamilyFacts, *, report: bool) -> None:
@@ -344,11 +346,32 @@ class TaskHost:
         if report and not found.items() <= process.facts.items():  # nothing of most of those that rest
             process.facts.update(found)
             self._report(process)
-        if 0 < process.memory_max < family.rss_bytes:
+        if 0 < process.limits.memory_bytes < family.rss_bytes:
             shared_once = proportional_bytes(family.pids)  # the most of a small task is shared with all others
             used = family.rss_bytes if shared_once is None else shared_once
-            if used > process.memory_max:
-                process.kill(f"it used {used} bytes of memory, more than {MEMORY_MAX}={process.memory_max}")
+            if used > process.limits.memory_bytes:
+                process.kill(f"it used {used} bytes of memory, more than {MEMORY_MAX}={process.limits.memory_bytes}")
+
+    def _look_for_standstill(self, process: _Process) -> None:
+        """Whether anything but code of C runs in it; nobody in there can say it."""
+        found = standstill.look(process.pid, process.standstill_fd)
+        if found is None:
+            if process.standing_still is not None:
+                process.standing_still = None
+                self._report(process)
+            return
+        place, limit_ms = standstill.place(found.text), process.limits.hang_ms
+        if process.standing_still is None:
+            log.warning("task stands still", task=process.label, place=place, exception=found.text)
+            text = f"code of C keeps the interpreter, and nothing else of the task can run; it is at {place}"
+            process.standing_still = Problem(message=shortened(text), since_ms=found.since_ms)
+            self._report(process)
+        stood_ms = self._clock.now_ms() - found.since_ms
+        if limit_ms and stood_ms > limit_ms:
+            process.kill(
+                f"code of C had kept its interpreter for {stood_ms / 1000:.0f} s, more than {HANG_MAX}={limit_ms}, "
+                f"it was at {place}"
+            )
 
     # ------------------------------------------------------------------ stream
 
@@ -375,7 +398,7 @@ class TaskHost:
         if version != PROTOCOL_VERSION:
             process.kill(f"it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")
             return
-        process.pid = first.hello.pid
+        process.pid, process.standstill_fd = first.hello.pid, first.hello.standstill_fd
         await process.send(process.order)
         process.attached.set()
         if process.stop_requested:
@@ -406,6 +429,8 @@ class TaskHost:
                 self._feed.put(TaskPaused(task=task, incarnation=incarnation))
             case "resumed":
                 self._feed.put(TaskResumed(task=task, incarnation=incarnation))
+            case "overdue":
+                process.kill(message.overdue.message)
             case "report":
                 process.facts.update(orjson.loads(message.report.facts_json))
                 process.problem = problem_from_message(message.report)
@@ -415,9 +440,9 @@ class TaskHost:
 
     def _report(self, process: _Process) -> None:
         assert process.spec is not None
-        spec = process.spec
+        spec, problem = process.spec, process.standing_still or process.problem
         self._feed.put(
-            TaskReport(task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts), problem=process.problem)
+            TaskReport(task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts), problem=problem)
         )
 
 

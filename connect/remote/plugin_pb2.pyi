@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromTask(_message.Message):
-    __slots__ = ("hello", "started", "failed", "completed", "paused", "resumed", "report", "checked")
+    __slots__ = ("hello", "started", "failed", "completed", "paused", "resumed", "report", "checked", "overdue")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class FromTask(_message.Message):
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     CHECKED_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     started: Started
     failed: Failed
@@ -24,7 +25,8 @@ class FromTask(_message.Message):
     resumed: Resumed
     report: Report
     checked: Checked
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., paused: _Optional[_Union[Paused, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., checked: _Optional[_Union[Checked, _Mapping]] = ...) -> None: ...
+    overdue: Overdue
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., paused: _Optional[_Union[Paused, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., checked: _Optional[_Union[Checked, _Mapping]] = ..., overdue: _Optional[_Union[Overdue, _Mapping]] = ...) -> None: ...
 
 class ToTask(_message.Message):
     __slots__ = ("start", "check", "stop", "pause", "resume")
@@ -41,12 +43,14 @@ class ToTask(_message.Message):
     def __init__(self, start: _Optional[_Union[TaskSpec, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "pid")
+    __slots__ = ("protocol_version", "pid", "standstill_fd")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    STANDSTILL_FD_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     pid: int
-    def __init__(self, protocol_version: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+    standstill_fd: int
+    def __init__(self, protocol_version: _Optional[int] = ..., pid: _Optional[int] = ..., standstill_fd: _Optional[int] = ...) -> None: ...
 
 class TaskSpec(_message.Message):
     __slots__ = ("connector", "task", "incarnation", "plugin", "kind", "config", "bootstrap_servers", "key_converter", "value_converter", "offsets_topic", "worker_id", "client_config", "producer_config", "consumer_config", "offset_flush_interval_ms", "offset_flush_timeout_ms", "initial_state")
@@ -187,6 +191,12 @@ class Failed(_message.Message):
 class Completed(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Overdue(_message.Message):
+    __slots__ = ("message",)
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    message: str
+    def __init__(self, message: _Optional[str] = ...) -> None: ...
 
 class Paused(_message.Message):
     __slots__ = ()

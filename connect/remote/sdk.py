@@ -27,7 +27,9 @@ from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote.frames import FrameReader, frame
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, report_to_message, spec_from_message
 from tidemill.connect.remote.process_ties import collect_adopted
+from tidemill.connect.remote.standstill import Standstill
 from tidemill.connect.settings import parse_settings, refusals, valid_settings
+from tidemill.connect.task_limits import CALL_MAX, task_limits
 from tidemill.connect.task_spec import EXIT_LOST_WORKER, InitialState, TaskSpec
 from tidemill.connect.tasks.control import News, TaskControl
 from tidemill.core.runtime.clock import SystemClock
@@ -83,7 +85,9 @@ class _Link:
         self._closing = False
         self._ended = threading.Event()
         self.control: TaskControl | None = None
-        self.say(pb.FromTask(hello=pb.Hello(protocol_version=PROTOCOL_VERSION, pid=os.getpid())))
+        self.standstill = Standstill()
+        facts = pb.Hello(protocol_version=PROTOCOL_VERSION, pid=os.getpid(), standstill_fd=self.standstill.descriptor)
+        self.say(pb.FromTask(hello=facts))
 
     def first_order(self) -> pb.ToTask:
         """Wait for what to run; later orders go to `control`."""
@@ -144,7 +148,8 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
     control = TaskControl(lambda news: link.say(_NEWS[news]), paused=spec.initial_state is InitialState.PAUSED)
     link.listen(control)
     ended = threading.Event()
-    reporter = threading.Thread(target=_report, args=(link, control, ended), name="reporter", daemon=True)
+    call_max_s = task_limits(spec.config).call_ms / 1000
+    reporter = threading.Thread(target=_report, args=(link, control, ended, call_max_s), name="reporter", daemon=True)
     reporter.start()
     exit_code = EXIT_DONE
 
@@ -215,11 +220,12 @@ def _trace(error: BaseException) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
 
 
-def _report(link: _Link, control: TaskControl, ended: threading.Event) -> None:
+def _report(link: _Link, control: TaskControl, ended: threading.Event, call_max_s: float) -> None:
     last: tuple[bytes, Problem | None] = (b"{}", None)
     clock = SystemClock()
     looked = clock.monotonic()
     while True:
+        link.standstill.put_off()
         control.wait_for_news(REPORT_INTERVAL_S)
         over = ended.wait(max(0.0, looked + REPORT_INTERVAL_S - clock.monotonic()))
         looked = clock.monotonic()
@@ -228,7 +234,10 @@ def _report(link: _Link, control: TaskControl, ended: threading.Event) -> None:
         if news != last:
             link.say(pb.FromTask(report=report_to_message(*news)))
             last = news
+        if call_max_s and (overdue := control.overdue(call_max_s)):
+            link.say(pb.FromTask(overdue=pb.Overdue(message=f"{overdue}, longer than {CALL_MAX} allows")))
         if over:
+            link.standstill.rest()
             return
 
 

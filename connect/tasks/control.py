@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from tidemill.connect.api import Json
+from tidemill.connect.api import Computing, Json
 from tidemill.connect.problem import Problem, joined, shortened
 from tidemill.core.runtime.clock import Clock, SystemClock
 
@@ -46,13 +46,17 @@ class News(enum.Enum):
 
 
 class _Call(NamedTuple):
-    """A call into the plugin that is under way."""
+    """A call into the plugin that is under way, or what a thread of the plugin's own computes."""
 
     name: str
     of: str
     began: float
     patience_s: float
     thread: int
+
+    @property
+    def subject(self) -> str:
+        return f"{self.name} of {self.of}"
 
 
 class TaskControl:
@@ -66,6 +70,7 @@ class TaskControl:
         self._fading: dict[str, float] = {}  # problems that are over at that time unless they are said again
         self._telling = threading.Lock()
         self._call: _Call | None = None
+        self._aside: _Call | None = None  # beside calls, which return meanwhile
         self._news = threading.Event()  # for the reporter
         self._announce = announce
         self._changed = threading.Condition()
@@ -175,16 +180,27 @@ class TaskControl:
                 del self._problems[about], self._fading[about]
             if self._problems:
                 return joined(self._problems.values())
-        call = self._call
+        call = self._aside or self._call
         if call is None or now - call.began < call.patience_s:
             return None
+        what = (
+            "gives no record, and computes"
+            if call is self._aside
+            else "has not returned: it waits for something, or has much to do"
+        )
         return Problem(
-            message=shortened(
-                f"{call.name}() of {call.of} has not returned: it waits for something, or has much to do; "
-                f"it is at {_place(call.thread)}"
-            ),
+            message=shortened(f"{call.subject} {what}; it is at {_place(call.thread)}"),
             since_ms=self._clock.now_ms() - int((now - call.began) * 1000),
         )
+
+    def overdue(self, limit_s: float) -> str | None:
+        """What is to be said of a call that takes longer than `limit_s`."""
+        call = self._aside or self._call
+        took_s = 0.0 if call is None else self._clock.monotonic() - call.began
+        if call is None or took_s <= limit_s:
+            return None
+        what = "had given no record" if call is self._aside else "had not returned"
+        return f"{call.subject} {what} after {took_s:.0f} s, it was at {_place(call.thread)}"
 
     def call_reporter(self) -> None:
         """Have the reporter look."""
@@ -211,11 +227,19 @@ class TaskControl:
     @contextmanager
     def calling(self, name: str, patience_s: float = PATIENCE_S, *, of: str = "the plugin") -> Iterator[None]:
         """Around a call into the plugin: one that takes longer than `patience_s` is a problem, too."""
-        self._call = _Call(name, of, self._clock.monotonic(), patience_s, threading.get_ident())
+        self._call = _Call(f"{name}()", of, self._clock.monotonic(), patience_s, threading.get_ident())
         try:
             yield
         finally:
             self._call = None
+
+    def computes(self, computing: Computing | None) -> None:
+        """Say that a thread of the plugin computes, while calls into it return; None that none does."""
+        if computing is not None:
+            began = self._clock.monotonic() - computing.took_s
+            self._aside = _Call("the generator", "the plugin", began, PATIENCE_S, computing.thread)
+        elif self._aside is not None:
+            self._aside = None
 
     def announce_start(self) -> None:
         """Say, once, that the plugin runs."""

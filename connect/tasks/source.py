@@ -315,6 +315,7 @@ class _Session:
             self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
             return
         self._control.problem(RETRYING, None)
+        self._control.computes(None if outputs else self._task.computing())
         if not self.prove_by_send:
             self._works()
         if outputs:

@@ -198,3 +198,11 @@ def check_numbers(cfg: NumbersSettings) -> None:
     """Refuse to count to less than nothing."""
     if cfg.count < 0:
         raise InvalidConfig("count", "count is negative.", "Use zero or more.")
+
+
+@source("spinner", version="1")
+def spinner(cfg: NumbersSettings, pos: Pos) -> Iterator[Record]:
+    """Computes for ever instead of reading."""
+    while True:
+        cfg.count += 1
+    yield

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -251,6 +252,42 @@ async def test_memory_that_is_shared_counts_once(running: Any, spec: Make) -> No
     await running.events.wait(TaskReport, lambda event: event.facts.get("waiting") is True)
     await running.host.stop_task(task, 10)
     assert (await running.ended(task)).reason == "ended by itself"
+
+
+async def test_a_task_that_hangs_in_c_is_shown_with_its_place_and_killed_in_the_end(
+    running: Any, spec: Make, tmp_path: Path
+) -> None:
+    """None of its own threads can tell, or obey; the watchdog of `faulthandler` needs no interpreter."""
+    config = {"pid.file": str(tmp_path / "pid"), "task.hang.max.ms": "13000"}
+    with capture_logs() as lines:
+        task = await running.start(job(spec, "hold_the_interpreter", config=config))
+        told = await running.events.wait(TaskReport, lambda event: event.problem is not None)
+        exited = await running.ended(task)
+    assert "code of C keeps the interpreter" in told.problem.message
+    assert re.search(r"it is at task_plugins\.py:\d+ in hold_the_interpreter, called from", told.problem.message)
+    assert re.match(
+        r"killed: code of C had kept its interpreter for 1\d s, more than task\.hang\.max\.ms=13000, "
+        r"it was at task_plugins\.py:\d+ in hold_the_interpreter",
+        exited.reason,
+    )
+    assert exited.killed
+    (line,) = [line for line in lines if line["event"] == "task stands still"]
+    assert 'task_plugins.py", line' in line["exception"]
+
+
+async def test_a_source_that_spins_is_ended_once_it_has_for_too_long(
+    running: Any, spec: Make, bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    config = {"topic": "t", "task.call.max.ms": "1000"}
+    offsets = unique("offsets")
+    task = await running.start(spec("task_plugins:spinner", config, bootstrap=bootstrap, offsets_topic=offsets))
+    exited = await running.ended(task)
+    assert re.match(
+        r"killed: the generator of the plugin had given no record after \d+ s, it was at .*"
+        r"task_plugins\.py:\d+ in spinner, .*, longer than task\.call\.max\.ms allows",
+        exited.reason,
+    )
+    assert exited.killed
 
 
 async def test_endless_output_lines_do_no_harm(running: Any, spec: Make) -> None:

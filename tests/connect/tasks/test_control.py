@@ -3,6 +3,7 @@
 import threading
 import time
 
+from tidemill.connect.api import Computing
 from tidemill.connect.problem import Problem
 from tidemill.connect.tasks.control import News, TaskControl
 from tidemill.core.runtime.clock import ManualClock
@@ -194,3 +195,31 @@ def test_a_call_that_does_not_return_is_told_within_five_seconds() -> None:
         assert subject.quiet_s(2.0) == 2.0, "it is told, and where it is may change"
     with subject.calling("put", 30.0):
         assert subject.quiet_s(2.0) == 5.0, "a poll may follow it at once"
+
+
+def test_a_call_is_overdue_once_it_has_taken_longer_than_it_may() -> None:
+    clock = ManualClock()
+    subject = TaskControl(lambda news: None, clock=clock)
+    assert subject.overdue(60) is None
+    with subject.calling("put", of="the plugin"):
+        clock.advance(60_000)
+        assert subject.overdue(60) is None
+        clock.advance(1_000)
+        overdue = subject.overdue(60)
+        assert overdue is not None
+        assert overdue.startswith("put() of the plugin had not returned after 61 s, it was at ")
+    assert subject.overdue(60) is None
+
+
+def test_a_thread_that_computes_while_calls_return_is_a_problem_and_may_be_overdue() -> None:
+    clock = ManualClock(5_000_000)
+    subject = TaskControl(lambda news: None, clock=clock)
+    subject.computes(Computing(threading.get_ident(), 4.0))
+    with subject.calling("poll"):
+        problem = subject.current_problem()
+        assert problem is not None and problem.since_ms == 5_000_000 - 4_000
+        assert problem.message.startswith("the generator of the plugin gives no record, and computes; it is at ")
+        overdue = subject.overdue(3.0)
+        assert overdue is not None and overdue.startswith("the generator of the plugin had given no record after 4 s")
+    subject.computes(None)
+    assert subject.current_problem() is None and subject.overdue(3.0) is None
