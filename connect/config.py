@@ -213,6 +213,10 @@ WORKER_REFUSED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"org.apache.kafka.connect.storage.SimpleHeaderConverter", *CONVERTERS}),
         "headers pass as they are; remove the setting",
     ),
+    **{
+        f"{role}.converter.plugin.version": (frozenset({""}), "converters are part of the worker; remove the setting")
+        for role in ("key", "value", "header")
+    },
     "response.http.headers.config": (frozenset({""}), _PROXY),
     "rest.advertised.listener": (frozenset({"", "http"}), _PROXY),
     "rest.extension.classes": (frozenset({""}), "extensions of the REST API are Java classes; " + _PROXY),
@@ -491,7 +495,9 @@ CONNECTOR: Final = (
         3,
         "MEDIUM",
         "Connector version",
-        _key("connector.plugin.version", ConfigType.STRING, None, "Version of the plugin.", MEDIUM),
+        _key(
+            "connector.plugin.version", ConfigType.STRING, None, "Version of the plugin, or a range: [1.0,2.0).", MEDIUM
+        ),
     ),
     _row(
         _COMMON,

@@ -3,7 +3,8 @@
 A plugin is an entry point of the group `tidemill.plugins` that loads to a `tidemill.connect.api.Plugin`. People call a
 plugin by what they know: its own name, an alias such as the Java class it replaces, that class without its package, and
 any of them with or without the `Connector` suffix. All of those lead to the same plugin; where two could be meant,
-an exact name wins over an alias and an alias over a shortened one.
+an exact name wins over an alias and an alias over a shortened one. Of a plugin that is there in several versions the one
+that the configuration asks for is meant (`connector.plugin.version`), or else the newest.
 
 An entry point that cannot be loaded (a missing library, a bug at import) is logged with its reason and left out: one
 broken plugin must never take the worker or the other plugins with it. Whoever then asks for what is not there is told
@@ -11,13 +12,14 @@ of those as well.
 """
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
 import structlog
 
 from tidemill.connect.api import Fatal, Plugin, PluginKind
+from tidemill.connect.versions import BadVersion, rank, shown, wanted
 from tidemill.core.extras import install_hint
 
 log = structlog.get_logger("tidemill.connect.loader")
@@ -39,6 +41,10 @@ class UnknownPlugin(Fatal, LookupError):
     """No installed plugin answers to the name."""
 
 
+class NoSuchVersion(UnknownPlugin):
+    """The plugin is there, and not in a version that is asked for."""
+
+
 class Plugins:
     """All usable plugins of this process."""
 
@@ -51,11 +57,11 @@ class Plugins:
         self._plugins = tuple(plugins)
         self._left_out = dict(left_out or {})  # entry points, with the reason
         self._targets = dict(targets or {})
-        self._by_name: dict[str, Plugin] = {}
+        self._names: dict[str, str] = {}  # by every spelling
         for spellings in (_exact, _aliases, _shortened):
             for plugin in self._plugins:
                 for spelling in spellings(plugin):
-                    self._by_name.setdefault(spelling, plugin)
+                    self._names.setdefault(spelling, plugin.name)
 
     @classmethod
     def installed(cls) -> Self:
@@ -71,18 +77,34 @@ class Plugins:
         """Where a process that needs only this plugin can import it from (`module:attribute`); else its name."""
         return self._targets.get(plugin.name, plugin.name)
 
-    def find(self, name: str) -> Plugin:
-        """The plugin people mean by `name`; raises UnknownPlugin, whose message lists what there is."""
-        plugin = self._by_name.get(name) or self._by_name.get(name.removesuffix(SUFFIX))
-        if plugin is None:
-            known = ", ".join(sorted(plugin.name for plugin in self._plugins)) or "none"
+    def find(self, name: str, version: str = "") -> Plugin:
+        """The newest plugin that people mean by `name` and `version`; raises UnknownPlugin, which lists what there is."""
+        versions = self.versions(name)
+        try:
+            among = [plugin for plugin in versions if wanted(version).contains(plugin.version)]
+        except BadVersion as error:
+            raise NoSuchVersion(str(error)) from None
+        if among:
+            return among[-1]
+        there = shown(plugin.version for plugin in versions)
+        raise NoSuchVersion(f"Version {version} of {versions[0].name} is not installed: this worker has {there}")
+
+    def of(self, config: Mapping[str, str | None]) -> Plugin:
+        """The plugin a connector's configuration asks for; raises UnknownPlugin."""
+        return self.find(config.get("connector.class") or "", config.get("connector.plugin.version") or "")
+
+    def versions(self, name: str) -> Sequence[Plugin]:
+        """Every version of the plugin people mean by `name`, the newest last; raises UnknownPlugin."""
+        meant = self._names.get(name) or self._names.get(name.removesuffix(SUFFIX))
+        if meant is None:
+            known = ", ".join(sorted({plugin.name for plugin in self._plugins})) or "none"
             left_out = "".join(f" The plugin {each} was left out: {why}." for each, why in self._left_out.items())
             raise UnknownPlugin(
                 f"Failed to find any class that implements Connector and which name matches {name}, "
                 f"available connectors are: {known}.{left_out} A worker finds what is installed when it starts: "
                 "install it beside every worker of the group, then start the workers again"
             )
-        return plugin
+        return sorted((each for each in self._plugins if each.name == meant), key=lambda each: rank(each.version))
 
 
 @functools.cache

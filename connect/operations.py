@@ -58,7 +58,7 @@ from tidemill.connect.herder.offsets import flat
 from tidemill.connect.herder.placement import CONNECTOR
 from tidemill.connect.herder.service import Herder
 from tidemill.connect.herder.state import Submitted
-from tidemill.connect.loader import Plugins, UnknownPlugin
+from tidemill.connect.loader import NoSuchVersion, Plugins, UnknownPlugin
 from tidemill.connect.problem import Problem, iso, joined, sentence, shortened, to_json
 from tidemill.connect.request_target import NO_LEADER
 from tidemill.connect.settings import parse_settings
@@ -224,7 +224,7 @@ class Operations:
         """What is doubtful in the configuration; worked out once for each version of it."""
         offset, warnings = self._doubts.get(name, (-1, None))
         if offset != submitted.offset:
-            plugin = self._find(submitted.config.get("connector.class", ""))
+            plugin = self._of(submitted.config)
             found = [] if plugin is None else self._validator.warnings(plugin, submitted.config)
             warnings = tuple(warning.text for warning in found) or None
             self._doubts[name] = (submitted.offset, warnings)
@@ -250,7 +250,7 @@ class Operations:
     ) -> ConnectorState:
         state = _state(status, problem, restarts=restarts)
         if status.version is None:  # it was created stopped and has never run
-            plugin = self._find(submitted.config.get("connector.class", ""))
+            plugin = self._of(submitted.config)
             state["version"] = None if plugin is None else plugin.version
         return ConnectorState(**state)
 
@@ -458,9 +458,15 @@ class Operations:
             return infos
         return [*infos, *CONVERTER_PLUGINS, *map(_plugin_info, registry.available())]
 
-    def plugin_config(self, name: str) -> list[ConfigKeyInfo]:
-        """The plugin's own settings."""
-        plugin = self._find(name) or registry.find(name)
+    def plugin_config(self, name: str, version: str = "") -> list[ConfigKeyInfo]:
+        """The plugin's own settings, in the newest version of those that are asked for."""
+        plugin: Plugin | None
+        try:
+            plugin = self._plugins.find(name, version)
+        except NoSuchVersion as error:
+            raise RestError(404, str(error)) from None
+        except UnknownPlugin:
+            plugin = registry.find(name)
         if plugin is None:
             raise RestError(404, f"Unknown plugin {name}.")
         return key_infos(plugin)
@@ -469,7 +475,7 @@ class Operations:
         """PUT /connector-plugins/{p}/config/validate."""
         plugin = self._plugin(config)
         included = str(config["connector.class"])
-        if not _normalised(included).endswith(_normalised(plugin_name)) and self._find(plugin_name) is not plugin:
+        if not _normalised(included).endswith(_normalised(plugin_name)) and self._name(plugin_name) != plugin.name:
             raise RestError(400, f"Included connector type {included} does not match request type {plugin_name}")
         return await self._validator.validate(plugin, config)
 
@@ -479,14 +485,16 @@ class Operations:
             shown = ", ".join(f"{key}={'null' if value is None else value}" for key, value in config.items())
             raise RestError(400, f"Connector config {{{shown}}} contains no connector type")
         try:
-            return self._plugins.find(name)
+            return self._plugins.find(name, config.get("connector.plugin.version") or "")
+        except NoSuchVersion:
+            return self._plugins.find(name)  # the judgement on the configuration says so, beside all else
         except UnknownPlugin as error:
             raise RestError(400, str(error)) from None
 
     def _left_behind(self, name: str) -> Sequence[str]:
         """What stays elsewhere when a connector is deleted, in the plugin's words."""
         submitted = self._herder.machine.state.submitted(name)
-        plugin = None if submitted is None else self._find(submitted.config.get("connector.class", ""))
+        plugin = None if submitted is None else self._of(submitted.config)
         if submitted is None or plugin is None or plugin.left_behind is None:
             return ()
         try:
@@ -494,9 +502,15 @@ class Operations:
         except ValueError:  # pydantic's: it never ran with settings like these
             return ()
 
-    def _find(self, name: str) -> Plugin | None:
+    def _of(self, config: Mapping[str, str]) -> Plugin | None:
         try:
-            return self._plugins.find(name)
+            return self._plugins.of(config)
+        except UnknownPlugin:
+            return None
+
+    def _name(self, name: str) -> str | None:
+        try:
+            return self._plugins.find(name).name
         except UnknownPlugin:
             return None
 

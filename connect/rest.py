@@ -362,9 +362,9 @@ async def list_plugins(
 
 
 @plugins.get("/{plugin}/config")
-async def plugin_config(plugin: PluginName, api: Api) -> Response:
-    """The settings of one plugin."""
-    return JSONResponse([body(each) for each in api.plugin_config(plugin)])
+async def plugin_config(plugin: PluginName, api: Api, version: Annotated[list[str] | None, Query()] = None) -> Response:
+    """The settings of one plugin, in its newest version or in the one that is asked for."""
+    return JSONResponse([body(each) for each in api.plugin_config(plugin, _first(version) or "")])
 
 
 @plugins.put("/{plugin}/config/validate")

@@ -13,10 +13,14 @@ from tidemill.connect.config import CONVERTERS
 from tidemill.connect.converters.registry import OPTIONS
 from tidemill.connect.references import Problem, references
 from tidemill.connect.transforms import stages
+from tidemill.connect.versions import LATEST
 
 HEADER_CONVERTERS = {"org.apache.kafka.connect.storage.SimpleHeaderConverter", "SimpleHeaderConverter", *CONVERTERS}
 
 ROLES = ("key", "value")
+
+VERSION = "plugin.version"
+"""Behind `key.converter.`: which version of a converter is meant."""
 
 
 class CannotRun(Fatal):
@@ -34,6 +38,10 @@ def not_built(config: Mapping[str, str]) -> Iterator[Problem]:
     if config.get("offsets.storage.topic", "").strip():
         text = "An offsets topic of its own is not supported yet: remove the setting."
         yield Problem("offsets.storage.topic", text)
+    for name in (f"{role}.converter.{VERSION}" for role in (*ROLES, "header")):
+        version = config.get(name, "").strip()
+        if version not in ("", LATEST):
+            yield Problem(name, f"{name}={version} is not supported: converters are part of the worker; remove it.")
     header = config.get("header.converter", "").strip()
     if header and header not in HEADER_CONVERTERS:
         text = f"Invalid value {header} for configuration header.converter: Class {header} could not be found."
@@ -54,14 +62,14 @@ def without_effect(config: Mapping[str, str], kinds: Mapping[str, str]) -> Itera
     A role that is not among them takes the worker's converter, and with it the worker's options.
     """
     for role in (each for each in ROLES if each not in kinds):
-        for option in with_prefix(config, f"{role}.converter."):
+        for option in (each for each in with_prefix(config, f"{role}.converter.") if each != VERSION):
             name = f"{role}.converter.{option}"
             text = f"'{name}' has no effect without '{role}.converter': the worker's converter has the worker's options"
             yield Problem(name, text)
     for role, kind in kinds.items():
         prefix = f"{role}.converter."
         for option in with_prefix(config, prefix):
-            if option not in OPTIONS[kind]:
+            if option not in (*OPTIONS[kind], VERSION):
                 known = ", ".join(f"{prefix}{each}" for each in sorted(OPTIONS[kind] - {"converter.type"}))
                 text = f"'{prefix}{option}' has no effect: the {kind} converter knows {known or 'no options'}"
                 yield Problem(prefix + option, text)

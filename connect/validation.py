@@ -45,6 +45,7 @@ from tidemill.connect.settings import HIDDEN, model_problems, setting_names
 from tidemill.connect.task_spec import SettingProblem
 from tidemill.connect.transforms import registry, stages
 from tidemill.connect.unsupported import not_built, without_effect
+from tidemill.connect.versions import BadVersion, shown, wanted
 from tidemill.core.config import REQUIRED, ConfigError, ConfigType, Value, nearest
 
 log = structlog.get_logger("tidemill.connect.validation")
@@ -75,6 +76,7 @@ class Surroundings:
     override_policy: str
     check: Check
     check_timeout_s: float
+    versions: Callable[[Plugin], Sequence[str]] = lambda plugin: (plugin.version,)  # in which it is installed
 
 
 class Validator:
@@ -120,18 +122,22 @@ class Validator:
         yield from _converter_problems(config)
         yield from plugin.refusals(config)
         yield from self._overrides(config)
-        wanted = config.get("connector.plugin.version", "").strip()
-        if wanted and wanted != plugin.version:
-            yield (
-                "connector.plugin.version",
-                f"Version {wanted} of {plugin.name} is not installed: this worker has {plugin.version}",
-            )
+        yield from self._version_problems(plugin, config.get("connector.plugin.version", ""))
         if plugin.kind is PluginKind.SINK:
             yield from _sink_rules(config)
             group = config.get("consumer.override.group.id", f"connect-{config.get('name', '')}")
             if group == self._around.group_id:
                 where = "consumer.override.group.id" if "consumer.override.group.id" in config else "name"
                 yield where, f"Consumer group {group} conflicts with Connect worker group {self._around.group_id}"
+
+    def _version_problems(self, plugin: Plugin, version: str) -> Iterable[tuple[str, str]]:
+        try:
+            if not wanted(version).contains(plugin.version):
+                there = shown(self._around.versions(plugin))
+                text = f"Version {version.strip()} of {plugin.name} is not installed: this worker has {there}"
+                yield "connector.plugin.version", text
+        except BadVersion as error:
+            yield "connector.plugin.version", str(error)
 
     def _overrides(self, config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
         policy = self._around.override_policy

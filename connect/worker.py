@@ -152,6 +152,7 @@ def _app(
             override_policy=config.override_policy,
             check=lambda plugin, settings: herder.check(plugin, settings, CHECK_TIMEOUT_S),
             check_timeout_s=CHECK_TIMEOUT_S + 5.0,  # the host's own deadline gives the better message
+            versions=lambda plugin: [each.version for each in plugins.versions(plugin.name)],
         )
     )
     own_version = version("tidemill")

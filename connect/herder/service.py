@@ -548,7 +548,7 @@ class Herder:
     def spec(self, action: e.StartTask) -> TaskSpec:
         """Everything the task's process has to know."""
         worker, config = self._around.config, self._complete(action)
-        plugin = self._around.plugins.find(config["connector.class"])
+        plugin = self._around.plugins.of(config)
         refuse_unsupported(plugin, config)
         if not worker.topic_creation:
             config = {name: value for name, value in config.items() if not name.startswith("topic.creation.")}
@@ -584,7 +584,7 @@ class Herder:
         trace: str | None = None
         failure = Failure.BUG
         try:
-            plugin = self._around.plugins.find(action.config.get("connector.class", ""))
+            plugin = self._around.plugins.of(action.config)
             version = plugin.version
             refuse_unsupported(plugin, action.config)
             tasks = await off_loop(lambda: split(plugin, action.config, for_java=self._is_mixed), SPLIT_TIMEOUT_S)

@@ -16,6 +16,7 @@ from tidemill.connect.settings import invalid_value, model_problems, parse_setti
 from tidemill.connect.transforms.chain import Chain, Decode, Stage
 from tidemill.connect.transforms.headers import HeaderFrom, InsertHeader
 from tidemill.connect.transforms.registry import BUILT_IN, find
+from tidemill.connect.versions import BadVersion, wanted
 
 LISTS: Final = {PluginKind.TRANSFORMATION: "transforms", PluginKind.PREDICATE: "predicates"}
 OF_ANY: Final = ("type", "plugin.version")
@@ -138,9 +139,12 @@ def _type_problems(part: Part, config: Mapping[str, str]) -> Iterator[Problem]:
             name, invalid_value(given, name, f"Class {given} could not be found. {_instead(given, part.kind)}")
         )
     version = config.get(part.prefix + "plugin.version", "").strip()
-    if part.plugin is not None and version and version != part.plugin.version:
-        text = f"Version {version} of {part.plugin.name} is not installed: this worker has {part.plugin.version}"
-        yield Problem(part.prefix + "plugin.version", text)
+    try:
+        if part.plugin is not None and not wanted(version).contains(part.plugin.version):
+            text = f"Version {version} of {part.plugin.name} is not installed: this worker has {part.plugin.version}"
+            yield Problem(part.prefix + "plugin.version", text)
+    except BadVersion as error:
+        yield Problem(part.prefix + "plugin.version", str(error))
 
 
 def _instead(given: str, kind: PluginKind) -> str:

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from tidemill.connect import loader
 from tidemill.connect.api import Plugin, PluginKind, SourceTask
-from tidemill.connect.loader import Plugins, UnknownPlugin
+from tidemill.connect.loader import NoSuchVersion, Plugins, UnknownPlugin
 
 
 class Settings(BaseModel):
@@ -20,8 +20,8 @@ def task(settings: Settings) -> SourceTask:
     raise AssertionError("never started here")
 
 
-def plugin(name: str, *aliases: str) -> Plugin:
-    return Plugin(name=name, kind=PluginKind.SOURCE, version="1", config=Settings, task=task, aliases=aliases)
+def plugin(name: str, *aliases: str, version: str = "1") -> Plugin:
+    return Plugin(name=name, kind=PluginKind.SOURCE, version=version, config=Settings, task=task, aliases=aliases)
 
 
 LINES = plugin("Lines", "org.example.LinesSourceConnector")
@@ -58,6 +58,20 @@ def test_an_unknown_name_is_refused_with_what_there_is() -> None:
         Plugins([LINES]).find("Nope")
     with pytest.raises(UnknownPlugin, match="none"):
         Plugins([]).find("")
+
+
+def test_of_several_versions_the_one_that_is_asked_for_is_found_or_the_newest() -> None:
+    old, new, newest = (plugin("Lines", "x.Lines", version=each) for each in ("1.9", "1.10", "2.0"))
+    plugins = Plugins([new, newest, old])
+    asked = {"": newest, "latest": newest, "1.9": old, "[1.0,2.0)": new, "(,1.10)": old}
+    for version, found in asked.items():
+        assert plugins.of({"connector.class": "x.LinesConnector", "connector.plugin.version": version}) is found
+    assert [each.version for each in plugins.versions("Lines")] == ["1.9", "1.10", "2.0"]
+    for version in ("3", "[3,)"):
+        with pytest.raises(NoSuchVersion, match=r"of Lines is not installed: this worker has 1\.9, 1\.10, 2\.0$"):
+            plugins.find("Lines", version)
+    with pytest.raises(NoSuchVersion, match="is neither a version nor a range"):
+        plugins.find("Lines", "[3")
 
 
 def test_broken_entry_points_are_left_out() -> None:

@@ -504,6 +504,9 @@ async def test_plugins(api: httpx.AsyncClient) -> None:
         "dependents",
     }
     assert refusal(await api.get("/connector-plugins/Nope/config")) == (404, "Unknown plugin Nope.")
+    assert (await api.get("/connector-plugins/FileStreamSource/config?version=[0,)")).json() == keys
+    status, message = refusal(await api.get("/connector-plugins/FileStreamSource/config?version=99"))
+    assert (status, message.partition(":")[0]) == (404, "Version 99 of FileStreamSource is not installed")
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,13 @@ async def test_choices_are_recommended() -> None:
         ({"offsets.storage.topic": "t"}, "offsets.storage.topic", "not supported yet"),
         ({"database.password": "${file:/x:pw}"}, "database.password", "refers to the config provider 'file'"),
         ({"connector.plugin.version": "7"}, "connector.plugin.version", "Version 7 of Test is not installed"),
+        ({"connector.plugin.version": "[7,"}, "connector.plugin.version", "'[7,' is neither a version nor a range of"),
+        ({"key.converter.plugin.version": "4.1"}, "key.converter.plugin.version", "converters are part of the worker"),
+        (
+            {"header.converter.plugin.version": "4"},
+            "header.converter.plugin.version",
+            "=4 is not supported: converters",
+        ),
         ({"key.converter": "json", "key.converter.schemas.enable": "maybe"}, "key.converter", "neither true nor false"),
     ],
 )

@@ -112,6 +112,11 @@ def test_a_chain_is_made_in_the_order_of_its_aliases() -> None:
             f"Version 4.3.1 of {K}RegexRouter is not installed: this worker has 1.0",
         ),
         (
+            {"transforms.r.plugin.version": "[1.0"},
+            "transforms.r.plugin.version",
+            "'[1.0' is neither a version nor a range of versions: 1.2.3, [1.0,2.0), [1.0,), (,2.0] and latest are",
+        ),
+        (
             {"transforms.r.replacement": "$1"},
             "transforms.r.replacement",
             "Invalid value $1 for configuration transforms.r.replacement: the regular expression has no group 1",
@@ -147,7 +152,7 @@ def test_what_nobody_reads_is_told() -> None:
     config = {
         **ROUTE,
         "transforms.r.regexp": "x",
-        "transforms.r.plugin.version": "1.0",
+        "transforms.r.plugin.version": "[1.0,2.0)",
         "transforms.other.type": "Filter",
         "predicates.p.type": "RecordIsTombstone",
     }
