@@ -3,8 +3,8 @@
 A plugin is an entry point of the group `tidemill.plugins` that loads to a `tidemill.connect.api.Plugin`. People call a
 plugin by what they know: its own name, an alias such as the Java class it replaces, that class without its package, and
 any of them with or without the `Connector` suffix. All of those lead to the same plugin; where two could be meant,
-an exact name wins over an alias and an alias over a shortened one. Of a plugin that is there in several versions the one
-that the configuration asks for is meant (`connector.plugin.version`), or else the newest.
+an exact name wins over an alias and an alias over a shortened one. Of several versions of a plugin it is the one that a
+configuration asks for (`connector.plugin.version`), or else the newest.
 
 An entry point that cannot be loaded (a missing library, a bug at import) is logged with its reason and left out: one
 broken plugin must never take the worker or the other plugins with it. Whoever then asks for what is not there is told
@@ -19,6 +19,7 @@ from typing import Self
 import structlog
 
 from tidemill.connect.api import Fatal, Plugin, PluginKind
+from tidemill.connect.stand_in import StandIn
 from tidemill.connect.versions import BadVersion, rank, shown, wanted
 from tidemill.core.extras import install_hint
 
@@ -75,10 +76,12 @@ class Plugins:
 
     def target(self, plugin: Plugin) -> str:
         """Where a process that needs only this plugin can import it from (`module:attribute`); else its name."""
+        if isinstance(plugin, StandIn):
+            return plugin.target
         return self._targets.get(plugin.name, plugin.name)
 
     def find(self, name: str, version: str = "") -> Plugin:
-        """The newest plugin that people mean by `name` and `version`; raises UnknownPlugin, which lists what there is."""
+        """The newest plugin people mean by a name and a version; raises UnknownPlugin, which lists what there is."""
         versions = self.versions(name)
         try:
             among = [plugin for plugin in versions if wanted(version).contains(plugin.version)]

@@ -61,7 +61,6 @@ from tidemill.connect.herder.state import Submitted
 from tidemill.connect.loader import NoSuchVersion, Plugins, UnknownPlugin
 from tidemill.connect.problem import Problem, iso, joined, sentence, shortened, to_json
 from tidemill.connect.request_target import NO_LEADER
-from tidemill.connect.settings import parse_settings
 from tidemill.connect.stores import InstanceStatus, RestartRequest, State, TargetState
 from tidemill.connect.task_spec import TaskId
 from tidemill.connect.topic_log import RecordTooLarge, TopicLogError
@@ -372,7 +371,11 @@ class Operations:
 
     async def delete(self, name: str) -> None:
         """DELETE /connectors/{name}."""
-        left = self._left_behind(name)
+        submitted = self._herder.machine.state.submitted(name)
+        plugin = None if submitted is None else self._of(submitted.config)
+        left: Sequence[str] = ()
+        if submitted is not None and plugin is not None:
+            left = await self._herder.calls.left_behind(plugin, submitted.config)
         await self._command(Delete(connector=name))
         self._doubts.pop(name, None)
         log.info("connector deleted", connector=name)
@@ -490,17 +493,6 @@ class Operations:
             return self._plugins.find(name)  # the judgement on the configuration says so, beside all else
         except UnknownPlugin as error:
             raise RestError(400, str(error)) from None
-
-    def _left_behind(self, name: str) -> Sequence[str]:
-        """What stays elsewhere when a connector is deleted, in the plugin's words."""
-        submitted = self._herder.machine.state.submitted(name)
-        plugin = None if submitted is None else self._of(submitted.config)
-        if submitted is None or plugin is None or plugin.left_behind is None:
-            return ()
-        try:
-            return plugin.left_behind(parse_settings(plugin, submitted.config))
-        except ValueError:  # pydantic's: it never ran with settings like these
-            return ()
 
     def _of(self, config: Mapping[str, str]) -> Plugin | None:
         try:

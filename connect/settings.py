@@ -60,6 +60,11 @@ def setting_names(model: type[BaseModel]) -> list[str]:
     return [name for names, _ in _fields(model) for name in names]
 
 
+def setting_spellings(model: type[BaseModel]) -> list[list[str]]:
+    """The same, the spellings of one setting together."""
+    return [names for names, _ in _fields(model)]
+
+
 def model_problems(plugin: Plugin, config: Mapping[str, str], prefix: str = "") -> dict[str, list[str]]:
     """What the plugin's model refuses, by setting; the empty name stands for the whole.
 

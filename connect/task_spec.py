@@ -58,6 +58,7 @@ class TaskSpec:
     consumer_config: Mapping[str, str] = field(default_factory=dict)  # further ones of the sink's consumer
     offset_flush_interval_ms: int = 60_000
     offset_flush_timeout_ms: int = 5_000
+    environment: str = ""  # the plugin's, where it has one of its own
     initial_state: InitialState = InitialState.STARTED
 
 
@@ -134,6 +135,15 @@ class TaskExited:
 
 
 TaskEvent: TypeAlias = TaskStarted | TaskFailed | TaskCompleted | TaskPaused | TaskResumed | TaskReport | TaskExited
+
+
+class PluginFailed(Exception):
+    """A plugin that was asked something in a process of its own has failed."""
+
+    def __init__(self, trace: str, failure: Failure) -> None:
+        super().__init__(trace.strip().rpartition("\n")[2])
+        self.trace = trace
+        self.failure = failure
 
 
 class SettingProblem(NamedTuple):

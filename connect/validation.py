@@ -41,7 +41,8 @@ from tidemill.connect.config import (
 from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.entities import ConfigInfo, ConfigInfos, ConfigKeyInfo, ConfigValueInfo
 from tidemill.connect.references import Problem
-from tidemill.connect.settings import HIDDEN, model_problems, setting_names
+from tidemill.connect.settings import HIDDEN, model_problems, setting_names, setting_spellings
+from tidemill.connect.stand_in import PluginDescription, SettingDescription, UnsupportedDescription
 from tidemill.connect.task_spec import SettingProblem
 from tidemill.connect.transforms import registry, stages
 from tidemill.connect.unsupported import not_built, without_effect
@@ -63,6 +64,9 @@ HINTS_MAX = 50
 
 COMPLAINTS_MAX = 1_000
 """Settings in doubt that are logged in the life of a worker; the answers tell of all."""
+
+DESCRIBED = {"type", "required", "default_value", "importance", "documentation", "group", "width", "display_name"}
+"""What a description has of the definition of a setting."""
 
 PRINCIPAL_SETTINGS = {"sasl.jaas.config", "sasl.mechanism", "security.protocol"}
 """What `connector.client.config.override.policy=Principal` lets a connector override."""
@@ -164,6 +168,36 @@ class Validator:
 def key_infos(plugin: Plugin) -> list[ConfigKeyInfo]:
     """The definitions of the plugin's own settings: GET /connector-plugins/{p}/config."""
     return [_definition(name, info, plugin) for name, info in _model_fields(plugin.config)]
+
+
+def describe(plugin: Plugin, target: str) -> PluginDescription:
+    """Everything a worker has to know of a plugin that it does not import."""
+    spellings = setting_spellings(plugin.config)
+    settings = tuple(
+        SettingDescription(
+            names=tuple(spellings[number]),
+            recommended_values=_choices(info),
+            **_definition(name, info, plugin).model_dump(include=DESCRIBED),
+        )
+        for number, (name, info) in enumerate(_model_fields(plugin.config))
+    )
+    return PluginDescription(
+        target=target,
+        name=plugin.name,
+        kind=plugin.kind,
+        version=plugin.version,
+        doc=plugin.doc,
+        aliases=plugin.aliases,
+        ignored=plugin.ignored,
+        unsupported=tuple(
+            UnsupportedDescription(name=each.name, why=each.why, accepted=each.accepted) for each in plugin.unsupported
+        ),
+        java_task=plugin.java_task,
+        splits=plugin.split is not None,
+        leaves_behind=plugin.left_behind is not None,
+        takes_any_setting=plugin.config.model_config.get("extra") == "allow",
+        settings=settings,
+    )
 
 
 # ------------------------------------------------------------------- the sheet
@@ -392,7 +426,7 @@ def _model_entry(plugin: Plugin, name: str, info: FieldInfo, config: Mapping[str
 
 
 def _choices(info: FieldInfo) -> tuple[str, ...]:
-    found: list[str] = []
+    found: list[str] = [str(each) for each in _extra(info).get("recommended_values", ())]
     for annotation in _alternatives(info.annotation):
         if get_origin(annotation) is Literal:
             found += [str(each) for each in get_args(annotation)]

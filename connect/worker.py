@@ -150,7 +150,7 @@ def _app(
         ValidationSurroundings(
             group_id=config.group_id,
             override_policy=config.override_policy,
-            check=lambda plugin, settings: herder.check(plugin, settings, CHECK_TIMEOUT_S),
+            check=lambda plugin, settings: herder.calls.check(plugin, settings, CHECK_TIMEOUT_S),
             check_timeout_s=CHECK_TIMEOUT_S + 5.0,  # the host's own deadline gives the better message
             versions=lambda plugin: [each.version for each in plugins.versions(plugin.name)],
         )

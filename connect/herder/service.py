@@ -10,17 +10,15 @@ the state it will be appended to. It is held for one round trip to the broker, n
 """
 
 import asyncio
-import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self
 
 import structlog
 
-from tidemill.connect.api import InvalidConfig, Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
 from tidemill.connect.config import WorkerConfig, converter
 from tidemill.connect.failure import Failure, classify, trace_of
@@ -37,12 +35,13 @@ from tidemill.connect.herder.machine import HerderMachine
 from tidemill.connect.herder.office import NotInOffice, Office, OfficeSettings
 from tidemill.connect.herder.offsets import OffsetBook
 from tidemill.connect.herder.placement import CONNECTOR, Instance
+from tidemill.connect.herder.plugin_calls import SPLIT_TIMEOUT_S, Asked, PluginCalls
 from tidemill.connect.herder.state import Submitted
 from tidemill.connect.herder.task_run import Phase
 from tidemill.connect.loader import Plugins
 from tidemill.connect.peer_client import PeerClient
 from tidemill.connect.problem import Problem
-from tidemill.connect.settings import valid_settings
+from tidemill.connect.stand_in import environment_of
 from tidemill.connect.stores import (
     InstanceStatus,
     KeyValue,
@@ -55,7 +54,7 @@ from tidemill.connect.stores import (
     encode_status,
 )
 from tidemill.connect.task_spec import (
-    SettingProblem,
+    PluginFailed,
     TaskEvent,
     TaskExited,
     TaskFailed,
@@ -72,9 +71,6 @@ from tidemill.connect.whereabouts import Whereabouts
 from tidemill.core.runtime.clock import Clock
 
 log = structlog.get_logger("tidemill.connect.herder")
-
-SPLIT_TIMEOUT_S = 60.0
-"""How long a plugin may take to say what its tasks are; Connect's REST requests have 90 s in all."""
 
 START_TIMEOUT_S = 60.0
 """How long reading the three topics may take at the start."""
@@ -118,10 +114,8 @@ MAY_RUN = (State.RUNNING, State.PAUSED, State.RESTARTING, State.FAILED)
 RETRY_S = 1.0
 """Pause before a write that the broker did not take is tried again."""
 
-T = TypeVar("T")
 
-
-class Host(Protocol):
+class Host(Asked, Protocol):
     """What the herder needs of a task host; `tidemill.connect.remote.host.TaskHost` is the real one."""
 
     async def start_task(self, spec: TaskSpec) -> None: ...
@@ -130,9 +124,6 @@ class Host(Protocol):
     def resume_task(self, task: TaskId) -> Work: ...
     def events(self) -> AsyncIterator[TaskEvent]: ...
     def lease(self, until_s: float) -> None: ...
-    async def validate(
-        self, plugin: str, config: Mapping[str, str], *, timeout_s: float
-    ) -> tuple[SettingProblem, ...]: ...
 
 
 class Alarm(Protocol):
@@ -167,6 +158,7 @@ class Herder:
             around.worker_id, track_topics=config.topic_tracking, statuses_in_order=self._is_mixed
         )
         self.offsets = OffsetBook()
+        self.calls = PluginCalls(around.host, around.plugins)
         self._around = around
         self.seat = self._new_seat()
         self._group_claim = GroupClaim(
@@ -556,6 +548,7 @@ class Herder:
             task=action.task,
             incarnation=action.incarnation,
             plugin=self._around.plugins.target(plugin),
+            environment=environment_of(plugin),
             kind=plugin.kind,
             config=config,
             bootstrap_servers=worker.bootstrap_servers,
@@ -587,7 +580,9 @@ class Herder:
             plugin = self._around.plugins.of(action.config)
             version = plugin.version
             refuse_unsupported(plugin, action.config)
-            tasks = await off_loop(lambda: split(plugin, action.config, for_java=self._is_mixed), SPLIT_TIMEOUT_S)
+            tasks = await self.calls.tasks(plugin, action.config, for_java=self._is_mixed)
+        except PluginFailed as error:
+            trace, failure = error.trace, error.failure
         except TimeoutError as error:
             trace, failure = f"The plugin did not say within {SPLIT_TIMEOUT_S:g} s what its tasks are.", classify(error)
         except Exception as error:
@@ -711,67 +706,10 @@ class Herder:
             except TopicLogError as error:
                 raise TopicLogError(NOT_CONFIRMED.format(error=error)) from None
 
-    async def check(self, plugin: Plugin, config: Mapping[str, str], timeout_s: float) -> Sequence[SettingProblem]:
-        """Run a plugin's preflight in a process of its own."""
-        return await self._around.host.validate(self._around.plugins.target(plugin), config, timeout_s=timeout_s)
-
 
 def _tasks_refused(action: e.WriteTasks, error: RecordTooLarge | NeverTaken) -> e.TasksRefused:
     trace = f"{error}: a task's configuration must fit into one record; raise max.message.bytes of the config topic"
     return e.TasksRefused(connector=action.connector, config_offset=action.config_offset, trace=trace)
-
-
-def split(plugin: Plugin, config: Mapping[str, str], *, for_java: bool = False) -> tuple[Mapping[str, str], ...]:
-    """Ask the plugin for its tasks: the connector's configuration, each with the plugin's changes.
-
-    Java's workers can run them, too, if they name the class of a task (`for_java`), as theirs do.
-    """
-    settings = valid_settings(plugin, config)
-    tasks_max = int(config.get("tasks.max", "1"))
-    overrides: Sequence[Mapping[str, str]]
-    if plugin.split is not None:
-        overrides = plugin.split(settings, tasks_max)
-    else:
-        # A sink's tasks share the consumer group, so any number of equal ones divides the partitions.
-        overrides = [{}] * (tasks_max if plugin.kind is PluginKind.SINK else 1)
-    enforced = config.get("tasks.max.enforce", "true").strip().lower() != "false"
-    if len(overrides) > tasks_max and enforced:
-        raise InvalidConfig(
-            "tasks.max",
-            f"The connector {config.get('name')} has generated {len(overrides)} tasks, which is more than "
-            f"tasks.max={tasks_max} allows.",
-            "Raise it.",
-        )
-    java = {"task.class": plugin.java_task} if for_java and plugin.java_task else {}
-    return tuple({**config, **override, **java} for override in overrides)
-
-
-async def off_loop(function: Callable[[], T], timeout_s: float) -> T:
-    """Run plugin code on a thread of its own; one that never returns costs a thread and nothing else."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def deliver(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]  # None only where T is None
-
-    def run() -> None:
-        try:
-            outcome: tuple[T | None, BaseException | None] = (function(), None)
-        except Exception as error:
-            outcome = (None, error)
-        except BaseException as error:  # sys.exit(), which the event loop would take for its own end
-            outcome = (None, RuntimeError(f"the plugin ended its thread: {error!r}"))
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, *outcome)
-
-    threading.Thread(target=run, name="plugin call", daemon=True).start()
-    async with asyncio.timeout(timeout_s):
-        return await future
 
 
 def _overrides(config: Mapping[str, str], client: str) -> dict[str, str]:

@@ -77,10 +77,11 @@ class Guardians:
         self._starting = asyncio.Lock()
         self._numbers = itertools.count(1)
 
-    async def start(self, label: str, plugin: str, *, leased: bool = False) -> Guarded:
-        """Ask for a process; one that is leased does not outlive the lease."""
+    async def start(self, label: str, plugin: str, *, leased: bool = False, environment: str = "") -> Guarded:
+        """Ask for a process; one that is leased does not outlive the lease. No environment is the worker's own."""
         guardian = await self.ready()
-        return await guardian.start(next(self._numbers), label, plugin, leased=leased)
+        facts = {"label": label, "plugin": plugin, "leased": leased, "environment": environment}
+        return await guardian.start(next(self._numbers), facts)
 
     def lease(self, until_s: float) -> None:
         """When all that is leased has to be gone, in seconds since boot; a later word moves it."""
@@ -139,7 +140,7 @@ class _Guardian:
         """Tell it when all that is leased has to be gone."""
         self.order({"do": "lease", "until": until_s})
 
-    async def start(self, number: int, label: str, plugin: str, *, leased: bool) -> Guarded:
+    async def start(self, number: int, facts: Mapping[str, object]) -> Guarded:
         """Ask for a process and connect to it."""
         output, output_end = os.pipe()
         stream, stream_end = socket.socketpair()
@@ -151,7 +152,7 @@ class _Guardian:
             _close(files)
             raise
         self._guarded[number] = guarded  # before it is ordered: its end may be told at once
-        self.order({"do": "start", "start": number, "label": label, "plugin": plugin, "leased": leased}, files)
+        self.order({**facts, "do": "start", "start": number}, files)
         if self.gone.is_set():
             guarded.ended(signal.SIGKILL)
         return guarded

@@ -7,12 +7,12 @@ watches. So four promises hold, however anybody dies:
 - The worker's lease is over, which others count on: its tasks are killed, be it alive, stopped or stuck. It tells how
   long the lease runs each time that it is renewed.
 - A task dies: what it had started is killed, and the worker is told the task's own exit code or signal.
-- The guardian is killed: the kernel kills the first nursery, and so nurseries and tasks, each with its parent.
+- The guardian is killed: the kernel kills the roots, and so nurseries and tasks, each with its parent.
   What tasks had started is killed by the worker, which finds it by a mark in its environment.
 
 Killing means the whole tree. A task is a subreaper: what it started is below it however it daemonised, so that it can
 be found and counted. When the task ends, the next subreaper is the guardian. Therefore whatever turns up among the
-guardian's children and is not its first nursery has lost its task, and is killed, child after child until there are
+guardian's children and is no root of nurseries has lost its task, and is killed, child after child until there are
 none left. Nobody has to know whose it was.
 
 It does nothing that could get stuck: no threads, no locks, no network, and next to no imports. A task stuck in C code,
@@ -22,6 +22,7 @@ Linux has all of this. Elsewhere the task's process group is killed, and the tas
 """
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -42,6 +43,11 @@ POLL_IN_TIME_MS = 100  # while something is waited for with a limit
 SWEEP_S = 2.0  # for what has lost its task to be gone; what the kernel does not let go of by then is left behind
 PAUSE_S = 0.001  # between two looks whether it is
 
+IN_ENVIRONMENT = (
+    "import json, sys; sys.path += [each for each in json.loads(sys.argv[2]) if each not in sys.path]; "
+    "from tidemill.connect.remote.nursery import main; main(sys.argv[1])"
+)
+
 
 def main() -> None:
     """Watch until the worker is gone."""
@@ -61,7 +67,7 @@ class Guardian:
         self._lines: dict[int, OrderSocket] = {}  # to nurseries
         self._files: dict[int, tuple[int, ...]] = {}  # of processes that are not forked yet
         self._orders: dict[int, Facts] = {}
-        self._first = 0  # the process of the first nursery
+        self._roots: dict[int, int] = {}  # processes of roots, by their numbers
         self._stuck: set[int] = set()  # killed, and not let go by the kernel
         self._ends: list[n.TellDied] = []
         self._wake, wake = os.pipe()
@@ -111,7 +117,7 @@ class Guardian:
                 self._tell(n.Unwanted(number))
                 continue
             self._orders[number], self._files[number] = facts, files
-            self._tell(n.Wanted(number, facts["plugin"], facts["leased"]))
+            self._tell(n.Wanted(number, facts["plugin"], facts["leased"], facts["environment"]))
 
     def _hear_nursery(self, number: int, line: OrderSocket) -> None:
         lines = line.receive()
@@ -139,21 +145,22 @@ class Guardian:
 
     def _do(self, action: n.Action) -> None:
         match action:
-            case n.StartFirst():
-                self._start_first()
-            case n.ForkNursery(nursery, plugin):
+            case n.StartRoot(nursery, environment):
+                self._start_root(nursery, environment)
+            case n.ForkNursery(nursery, plugin, root):
                 ours, theirs = socket.socketpair()
                 with theirs:
                     self._lines[nursery] = _line(ours)
-                    self._order(n.FIRST, {"do": "nursery", "number": nursery, "plugin": plugin}, (theirs.fileno(),))
+                    self._order(root, {"do": "nursery", "number": nursery, "plugin": plugin}, (theirs.fileno(),))
             case n.Fork(nursery, start):
                 files = self._files.pop(start)
                 self._order(nursery, {**self._orders[start], "do": "fork", "number": start}, files)
                 close_files(files)
             case n.Kill(nursery, number):
                 self._order(nursery, {"do": "kill", "number": number})
-            case n.KillFirst():
-                end(self._first)
+            case n.KillRoot(nursery):
+                if nursery in self._roots:
+                    end(self._roots[nursery])
             case n.Release(nursery):
                 self._drop(nursery)
             case n.TellDied():
@@ -177,14 +184,21 @@ class Guardian:
         line = self._lines.pop(nursery, None)
         if line is not None:
             line.close()
+        self._roots.pop(nursery, None)  # a root without its line ends, or is ended as a stranger
 
-    def _start_first(self) -> None:
+    def _start_root(self, nursery: int, environment: str) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-P", "-u", "-m", "tidemill.connect.remote.nursery", NAME_ROOM]
+            python, *arguments = root_command(environment)
             given = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), LIFELINE_FD)]
-            self._first = os.posix_spawn(sys.executable, command, os.environ, file_actions=given)
-        self._lines[n.FIRST] = _line(ours)
+            try:
+                self._roots[nursery] = os.posix_spawn(python, [python, *arguments], os.environ, file_actions=given)
+            except OSError as error:
+                ours.close()
+                self._do(n.Note(f"{python} cannot be started: {error.strerror}"))
+                self._tell(n.Lost(nursery))
+                return
+        self._lines[nursery] = _line(ours)
 
     # ------------------------------------------------------------------- ends
 
@@ -214,7 +228,7 @@ class Guardian:
         deadline = time.monotonic() + SWEEP_S
         while True:
             self._collect()
-            strangers = set(children()) - self._stuck - {self._first}
+            strangers = set(children()) - self._stuck - set(self._roots.values())
             if not strangers:
                 return
             if time.monotonic() > deadline:
@@ -235,6 +249,18 @@ class Guardian:
                 os.waitpid(-1, 0)  # its children become ours now, and are killed in the next round
             except ChildProcessError:
                 os._exit(EXIT_LOST_PARENT)
+
+
+def root_command(environment: str) -> list[str]:
+    """The program of a root and its arguments.
+
+    In an environment the worker's own packages, tidemill among them, come behind those of the environment. They are
+    told at each start rather than written down in it: a worker that has moved, or was upgraded, brings its new ones.
+    """
+    if environment == n.WORKERS_OWN:
+        return [sys.executable, "-P", "-u", "-m", "tidemill.connect.remote.nursery", NAME_ROOM]
+    python = os.path.join(environment, "bin", "python")
+    return [python, "-P", "-u", "-c", IN_ENVIRONMENT, environment, json.dumps(sys.path), NAME_ROOM]
 
 
 def _line(ours: socket.socket) -> OrderSocket:

@@ -24,7 +24,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from tidemill.connect.api import Json
-from tidemill.connect.failure import class_named
+from tidemill.connect.failure import Failure, class_named
 from tidemill.connect.problem import Problem, shortened
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote import standstill
@@ -42,6 +42,7 @@ from tidemill.connect.remote.process_facts import (
 from tidemill.connect.task_limits import HANG_MAX, MEMORY_MAX, TaskLimits, task_limits
 from tidemill.connect.task_spec import (
     EXIT_LOST_WORKER,
+    PluginFailed,
     SettingProblem,
     TaskCompleted,
     TaskEvent,
@@ -93,6 +94,7 @@ class _Process:
     killed_because: str = ""
     explained: bool = False  # it said itself how it ended
     checked: pb.Checked | None = None
+    answer: pb.Answer | None = None
 
     async def send(self, message: pb.ToTask) -> None:
         """Send a command; one that comes too late is no error."""
@@ -158,7 +160,8 @@ class TaskHost:
         if spec.task in self._by_task:
             raise ValueError(f"task {spec.task} is still running on this worker")
         limits = task_limits(spec.config)
-        process = await self._spawn(str(spec.task), spec.plugin, pb.ToTask(start=spec_to_message(spec)), spec, limits)
+        order = pb.ToTask(start=spec_to_message(spec))
+        process = await self._spawn(str(spec.task), spec.plugin, order, spec.environment, spec, limits)
         self._by_task[spec.task] = process
 
     async def stop_task(self, task: TaskId, grace_s: float) -> None:
@@ -204,26 +207,54 @@ class TaskHost:
         return self._feed.read()
 
     async def validate(
-        self, plugin: str, config: Mapping[str, str], *, timeout_s: float = 30.0
+        self, plugin: str, config: Mapping[str, str], *, timeout_s: float = 30.0, environment: str = ""
     ) -> tuple[SettingProblem, ...]:
         """Run a plugin's preflight in a process of its own; what it has against the configuration."""
         order = pb.ToTask(check=pb.Check(plugin=plugin, config=dict(config)))
-        process = await self._spawn(f"preflight of {plugin}", plugin, order, None, TaskLimits())
-        self._preflights.add(process)
         try:
-            if not await _within(process.gone, timeout_s):
-                return (
-                    SettingProblem(
-                        "",
-                        f"the preflight of {plugin} gave no answer within {timeout_s:g} s: "
-                        "is the system it connects to reachable from this worker?",
-                    ),
-                )
-        finally:
-            process.kill("it ran out of time")
+            process = await self._consult(f"preflight of {plugin}", plugin, order, timeout_s, environment)
+        except TimeoutError:
+            return (
+                SettingProblem(
+                    "",
+                    f"the preflight of {plugin} gave no answer within {timeout_s:g} s: "
+                    "is the system it connects to reachable from this worker?",
+                ),
+            )
         if process.checked is None:
             return (SettingProblem("", f"the preflight of {plugin} ended without an answer: {_reason(process)}"),)
         return tuple(SettingProblem(each.setting, each.message) for each in process.checked.problems)
+
+    async def ask(
+        self,
+        about: str,
+        plugin: str,
+        config: Mapping[str, str],
+        *,
+        timeout_s: float,
+        tasks_max: int = 1,
+        environment: str = "",
+    ) -> Any:
+        """What a plugin answers in a process of its own; raises PluginFailed or TimeoutError."""
+        question = pb.Question(plugin=plugin, config=dict(config), about=about, tasks_max=tasks_max)
+        order = pb.ToTask(question=question)
+        process = await self._consult(f"{about} of {plugin}", plugin, order, timeout_s, environment)
+        if process.answer is None:
+            raise PluginFailed(f"{plugin} ended without an answer: {_reason(process)}", Failure.KILLED)
+        if not process.answer.json:
+            raise PluginFailed(process.answer.trace, class_named(process.answer.failure))
+        return orjson.loads(process.answer.json)
+
+    async def _consult(self, label: str, plugin: str, order: pb.ToTask, timeout_s: float, environment: str) -> _Process:
+        """A process that was given an order and has ended; raises TimeoutError."""
+        process = await self._spawn(label, plugin, order, environment)
+        self._preflights.add(process)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await process.gone.wait()
+        finally:
+            process.kill("it ran out of time")
+        return process
 
     async def _command(self, task: TaskId, message: pb.ToTask) -> None:
         process = self._by_task.get(task)
@@ -238,15 +269,21 @@ class TaskHost:
             await self._guardians.ready()
 
     async def _spawn(
-        self, label: str, plugin: str, order: pb.ToTask, spec: TaskSpec | None, limits: TaskLimits
+        self,
+        label: str,
+        plugin: str,
+        order: pb.ToTask,
+        environment: str,
+        spec: TaskSpec | None = None,
+        limits: TaskLimits | None = None,
     ) -> _Process:
         process = _Process(
             label=label,
             spec=spec,
             order=order,
-            limits=limits,
+            limits=limits or TaskLimits(),
             oom_kills_before=out_of_memory_kills(),
-            process=await self._guardians.start(label, plugin, leased=spec is not None),
+            process=await self._guardians.start(label, plugin, leased=spec is not None, environment=environment),
         )
         self._tasks.create_task(self._supervise(process))
         return process
@@ -408,6 +445,9 @@ class TaskHost:
         kind = message.WhichOneof("message")
         if kind == "checked":
             process.checked = message.checked
+            return
+        if kind == "answer":
+            process.answer = message.answer
             return
         spec = process.spec
         if spec is None:

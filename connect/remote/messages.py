@@ -28,6 +28,7 @@ def spec_to_message(spec: TaskSpec) -> pb.TaskSpec:
         consumer_config=dict(spec.consumer_config),
         offset_flush_interval_ms=spec.offset_flush_interval_ms,
         offset_flush_timeout_ms=spec.offset_flush_timeout_ms,
+        environment=spec.environment,
         initial_state=spec.initial_state.value,
     )
 
@@ -50,6 +51,7 @@ def spec_from_message(message: pb.TaskSpec) -> TaskSpec:
         consumer_config=dict(message.consumer_config),
         offset_flush_interval_ms=message.offset_flush_interval_ms,
         offset_flush_timeout_ms=message.offset_flush_timeout_ms,
+        environment=message.environment,
         initial_state=InitialState(message.initial_state),
     )
 

@@ -1,9 +1,13 @@
 """Which process a task is forked from
 
 The decisions of the guardian, a machine without a world. A nursery is a process that has imported what tasks need and
-does nothing but fork. The first has the runtime of tasks and no plugin. It forks one more for every plugin that is
-wanted, which imports that plugin and forks its tasks: what a plugin does to its process at import it does to its own
-tasks only.
+does nothing but fork. The first, a root, has the runtime of tasks and no plugin. It forks one more for every plugin
+that is wanted, which imports that plugin and forks its tasks: what a plugin does to its process at import it does to
+its own tasks only.
+
+Plugins that were installed into an environment of their own have a root of their own, started with the environment's
+interpreter when the first of its processes is wanted, and let go when none has been for a while. The worker's own root
+stays.
 
 Not every plugin can be imported ahead. One that fails to, that starts a thread (a fork would stop it in the middle of
 anything), that takes too long or takes its nursery down is unfit for a while: its tasks are forked from the first
@@ -20,7 +24,12 @@ from math import inf
 from typing import NamedTuple, TypeAlias
 
 FIRST = 0
-"""The nursery that has no plugin; every other has a negative number, and what the worker asks for a positive one."""
+"""The worker's own root; every other nursery has a negative number, and what the worker asks for a positive one."""
+
+WORKERS_OWN = ""
+"""The environment that the worker itself runs in."""
+
+IDLE_S = 60.0  # before the root of an environment is let go that nothing is wanted of; a new one takes a second
 
 UNFIT_S = 30.0  # before it is tried again to import a plugin ahead
 IMPORT_S = 20.0  # for a plugin to be imported ahead
@@ -47,6 +56,7 @@ class Wanted(NamedTuple):
     start: int
     plugin: str
     leased: bool = False
+    environment: str = WORKERS_OWN
 
 
 class Leased(NamedTuple):
@@ -111,15 +121,19 @@ Event: TypeAlias = Begun | Wanted | Leased | Unwanted | Ready | Unfit | Stale | 
 # -------------------------------------------------------------------- actions
 
 
-class StartFirst(NamedTuple):
-    """Run the program of the first nursery."""
+class StartRoot(NamedTuple):
+    """Run the program of a root with the interpreter of an environment."""
+
+    nursery: int
+    environment: str = WORKERS_OWN
 
 
 class ForkNursery(NamedTuple):
-    """Have the first nursery fork one for a plugin."""
+    """Have a root fork a nursery for a plugin."""
 
     nursery: int
     plugin: str
+    root: int = FIRST
 
 
 class Fork(NamedTuple):
@@ -136,8 +150,10 @@ class Kill(NamedTuple):
     number: int
 
 
-class KillFirst(NamedTuple):
-    """Kill the first nursery, and with it all others."""
+class KillRoot(NamedTuple):
+    """Kill a root, and with it all that it has forked."""
+
+    nursery: int
 
 
 class Release(NamedTuple):
@@ -160,7 +176,7 @@ class Note(NamedTuple):
     text: str
 
 
-Action: TypeAlias = StartFirst | ForkNursery | Fork | Kill | KillFirst | Release | TellDied | Note
+Action: TypeAlias = StartRoot | ForkNursery | Fork | Kill | KillRoot | Release | TellDied | Note
 
 
 # -------------------------------------------------------------------- machine
@@ -173,20 +189,32 @@ class _Phase(Enum):
 
 
 class _Nursery:
-    __slots__ = ("number", "phase", "plugin", "since")
+    __slots__ = ("number", "phase", "place", "root", "since")
 
-    def __init__(self, number: int, plugin: str, since: float) -> None:
+    def __init__(self, number: int, place: "_Place", since: float, root: int | None = None) -> None:
         self.number = number
-        self.plugin = plugin
+        self.place = place
+        self.root = root  # that has forked it; None if it is one itself
         self.phase = _Phase.STARTING
         self.since = since
 
+    @property
+    def is_root(self) -> bool:
+        return self.root is None
+
+
+class _Place(NamedTuple):
+    """Where a process belongs: what its nursery has imported."""
+
+    environment: str
+    plugin: str = ""  # of a root none
+
 
 class _Start:
-    __slots__ = ("kill_confirmed", "killed_at", "leased", "nursery", "plugin", "reason")
+    __slots__ = ("kill_confirmed", "killed_at", "leased", "nursery", "place", "reason")
 
-    def __init__(self, plugin: str, leased: bool) -> None:
-        self.plugin = plugin
+    def __init__(self, place: _Place, leased: bool) -> None:
+        self.place = place
         self.leased = leased
         self.reason = ""  # why it was killed, if the worker does not know
         self.nursery: int | None = None
@@ -199,8 +227,10 @@ class Nurseries:
 
     def __init__(self) -> None:
         self._nurseries: dict[int, _Nursery] = {}
-        self._current: dict[str, int] = {}  # the nursery that forks for a plugin
-        self._unfit_until: dict[str, float] = {}
+        self._roots: dict[str, int] = {}  # by environment
+        self._wanted_at: dict[str, float] = {}  # when something was last there of an environment that has a root
+        self._current: dict[_Place, int] = {}  # the nursery that forks for a plugin
+        self._unfit_until: dict[_Place, float] = {}
         self._starts: dict[int, _Start] = {}
         self._last = FIRST
         self._now = 0.0
@@ -226,9 +256,9 @@ class Nurseries:
     def _step(self, event: Event) -> Iterator[Action]:
         match event:
             case Begun():
-                yield from self._begin()
+                yield from self._begin(WORKERS_OWN)
             case Wanted():
-                self._starts[event.start] = _Start(event.plugin, event.leased)
+                self._starts[event.start] = _Start(_Place(event.environment, event.plugin), event.leased)
                 yield from self._end_lease()
                 if event.start in self._starts:
                     yield from self._place(event.start)
@@ -240,7 +270,8 @@ class Nurseries:
             case Ready():
                 yield from self._ready(event.nursery)
             case Unfit():
-                yield Note(f"plugin {self._plugin(event.nursery)} is not imported ahead: {event.reason}")
+                plugin = self._nurseries[event.nursery].place.plugin if event.nursery in self._nurseries else ""
+                yield Note(f"plugin {plugin} is not imported ahead: {event.reason}")
                 yield from self._give_up(event.nursery)
             case Stale():
                 if event.start in self._starts:
@@ -259,29 +290,35 @@ class Nurseries:
 
     # -------------------------------------------------------------- placement
 
-    def _begin(self) -> Iterator[Action]:
-        if FIRST not in self._nurseries:
-            self._nurseries[FIRST] = _Nursery(FIRST, "", self._now)
-            yield StartFirst()
+    def _begin(self, environment: str) -> Iterator[Action]:
+        if environment in self._roots:
+            return
+        number = FIRST if environment == WORKERS_OWN else self._next()
+        self._roots[environment], self._wanted_at[environment] = number, self._now
+        self._nurseries[number] = _Nursery(number, _Place(environment), self._now)
+        yield StartRoot(number, environment)
+
+    def _next(self) -> int:
+        self._last -= 1
+        return self._last
 
     def _place(self, number: int) -> Iterator[Action]:
         """Have a process forked, now or as soon as there is a nursery for it."""
-        first = self._nurseries.get(FIRST)
-        if first is None:
-            yield from self._begin()
+        place = self._starts[number].place
+        if place.environment not in self._roots:
+            yield from self._begin(place.environment)
             return
-        if first.phase is not _Phase.READY:
+        root = self._roots[place.environment]
+        if self._nurseries[root].phase is not _Phase.READY:
             return
-        start = self._starts[number]
-        if self._unfit_until.get(start.plugin, 0.0) > self._now:
-            yield self._fork(number, FIRST)
+        if self._unfit_until.get(place, 0.0) > self._now:
+            yield self._fork(number, root)
             return
-        nursery = self._nurseries.get(self._current.get(start.plugin, FIRST))
-        if nursery is None or nursery.number == FIRST:
-            self._last -= 1
-            self._current[start.plugin] = self._last
-            self._nurseries[self._last] = _Nursery(self._last, start.plugin, self._now)
-            yield ForkNursery(self._last, start.plugin)
+        nursery = self._nurseries.get(self._current.get(place, FIRST))
+        if nursery is None or nursery.is_root:
+            new = self._current[place] = self._next()
+            self._nurseries[new] = _Nursery(new, place, self._now, root)
+            yield ForkNursery(new, place.plugin, root)
         elif nursery.phase is _Phase.READY:
             yield self._fork(number, nursery.number)
 
@@ -289,9 +326,9 @@ class Nurseries:
         self._starts[number].nursery = nursery
         return Fork(nursery, number)
 
-    def _place_waiting(self, plugin: str | None = None) -> Iterator[Action]:
+    def _place_waiting(self, place: _Place) -> Iterator[Action]:
         for number, start in list(self._starts.items()):
-            if start.nursery is None and plugin in (None, start.plugin):
+            if start.nursery is None and place in (start.place, _Place(start.place.environment)):
                 yield from self._place(number)
 
     def _replace(self, number: int) -> Iterator[Action]:
@@ -306,24 +343,22 @@ class Nurseries:
 
     # -------------------------------------------------------------- nurseries
 
-    def _plugin(self, number: int) -> str:
-        nursery = self._nurseries.get(number)
-        return nursery.plugin if nursery else ""
-
     def _ready(self, number: int) -> Iterator[Action]:
         nursery = self._nurseries.get(number)
         if nursery is None or nursery.phase is not _Phase.STARTING:
             return
         nursery.phase = _Phase.READY
-        yield from self._place_waiting(None if number == FIRST else nursery.plugin)
+        yield from self._place_waiting(nursery.place)
 
     def _retire(self, number: int) -> Iterator[Action]:
         nursery = self._nurseries.get(number)
         if nursery is None:
             return
         nursery.phase = _Phase.RETIRED
-        if self._current.get(nursery.plugin) == number:
-            del self._current[nursery.plugin]
+        if nursery.is_root and self._roots.get(nursery.place.environment) == number:
+            del self._roots[nursery.place.environment]
+        if self._current.get(nursery.place) == number:
+            del self._current[nursery.place]
         yield from self._release_if_idle(number)
 
     def _release_if_idle(self, number: int) -> Iterator[Action]:
@@ -337,11 +372,11 @@ class Nurseries:
     def _give_up(self, number: int) -> Iterator[Action]:
         """A plugin cannot be imported ahead, for now."""
         nursery = self._nurseries.get(number)
-        if nursery is None or number == FIRST:
+        if nursery is None or nursery.is_root:
             return
-        self._unfit_until[nursery.plugin] = self._now + UNFIT_S
+        self._unfit_until[nursery.place] = self._now + UNFIT_S
         yield from self._retire(number)
-        yield from self._place_waiting(nursery.plugin)
+        yield from self._place_waiting(nursery.place)
 
     def _lost(self, number: int) -> Iterator[Action]:
         nursery = self._nurseries.get(number)
@@ -349,13 +384,15 @@ class Nurseries:
             return
         begun, reason = nursery.phase is not _Phase.STARTING, ""
         gone = [start for start, each in self._starts.items() if each.nursery == number]
-        if number == FIRST:
+        if nursery.is_root:
             # Whoever waits for it cannot wait for the next as well, which may end in the same way.
-            gone += [start for start, each in self._starts.items() if each.nursery is None]
-            reason = "" if begun else "the process that tasks are forked from did not start"
+            environment = nursery.place.environment
+            waiting = (start for start, each in self._starts.items() if each.place.environment == environment)
+            gone += [start for start in waiting if self._starts[start].nursery is None]
+            reason = "" if begun else f"the process that tasks are forked from did not start{_where(environment)}"
         for start in gone:
             yield from self._tell(start, KILLED, reason)
-        if begun or number == FIRST:
+        if begun or nursery.is_root:
             yield from self._retire(number)
         else:
             yield from self._give_up(number)
@@ -389,13 +426,23 @@ class Nurseries:
     def _tell(self, number: int, status: int, reason: str = "") -> Iterator[Action]:
         start = self._starts.pop(number)
         yield TellDied(number, status, start.reason or reason)
+        self._wanted_at[start.place.environment] = self._now
         if start.nursery is not None:
             yield from self._release_if_idle(start.nursery)
+
+    def _let_go(self) -> Iterator[Action]:
+        """End the nurseries of environments that nothing is wanted of."""
+        used = {start.place.environment for start in self._starts.values()}
+        for environment in [each for each in self._roots if each != WORKERS_OWN and each not in used]:
+            if self._now - self._wanted_at[environment] >= IDLE_S:
+                of_it = [each.number for each in self._nurseries.values() if each.place.environment == environment]
+                for number in sorted(of_it):  # the root, which was there first, at last
+                    yield from self._retire(number)
 
     def _tick(self) -> Iterator[Action]:
         yield from self._end_lease()
         for nursery in list(self._nurseries.values()):
-            limit_s = FIRST_S if nursery.number == FIRST else IMPORT_S
+            limit_s = FIRST_S if nursery.is_root else IMPORT_S
             if nursery.phase is _Phase.STARTING and self._now - nursery.since > limit_s:
                 yield from self._too_slow(nursery)
         for number, start in list(self._starts.items()):
@@ -406,21 +453,27 @@ class Nurseries:
                 yield from self._tell(number, KILLED, "it was killed and is stuck in the kernel")
             elif not start.kill_confirmed and waited > ANSWER_S:
                 yield from self._end_nursery(start.nursery)
+        yield from self._let_go()
 
     def _too_slow(self, nursery: _Nursery) -> Iterator[Action]:
-        if nursery.number == FIRST:
-            yield KillFirst()  # its end shows
+        if nursery.root is None:
+            yield KillRoot(nursery.number)  # its end shows
             return
-        yield Note(f"plugin {nursery.plugin} is not imported ahead: that takes more than {IMPORT_S:g} s")
-        yield Kill(FIRST, nursery.number)
+        yield Note(f"plugin {nursery.place.plugin} is not imported ahead: that takes more than {IMPORT_S:g} s")
+        yield Kill(nursery.root, nursery.number)
         yield from self._give_up(nursery.number)
 
     def _end_nursery(self, number: int | None) -> Iterator[Action]:
-        if number is None:
+        nursery = None if number is None else self._nurseries.get(number)
+        if nursery is None:
             return
         yield Note("a process that tasks are forked from does not answer and is killed, with its tasks")
-        if number == FIRST:
-            yield KillFirst()
+        if nursery.root is None:
+            yield KillRoot(nursery.number)
         else:
-            yield Kill(FIRST, number)
-            yield from self._lost(number)
+            yield Kill(nursery.root, nursery.number)
+            yield from self._lost(nursery.number)
+
+
+def _where(environment: str) -> str:
+    return "" if environment == WORKERS_OWN else f" in the plugin environment {environment}"

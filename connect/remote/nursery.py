@@ -5,7 +5,7 @@ what it is made of, and begins in milliseconds. That needs two things of this fi
 a client before a fork, for only the thread that forks lives on in the child. And the collector of garbage is kept from
 writing to every object there is (`gc.freeze`).
 
-The first nursery imports the runtime of tasks; forked from it, one for each plugin imports that. It takes orders from
+A root imports the runtime of tasks; forked from it, a nursery for each plugin imports that. It takes orders from
 the guardian, tells it who has died, and decides nothing. A plugin whose files have changed since they were imported is
 not forked: somebody else is to import it anew.
 
@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
+from tidemill.connect.environments import in_use
 from tidemill.connect.remote.orders import Line, OrderSocket, close_files
 from tidemill.connect.remote.process_ties import (
     adopt_orphans,
@@ -49,10 +50,12 @@ class _Stamp(NamedTuple):
     size: int
 
 
-def main() -> NoReturn:
-    """The first nursery."""
+def main(environment: str = "") -> NoReturn:
+    """A root, of an environment or of the worker's own."""
     die_with_parent(os.getppid())
-    rename("tidemill: nursery of tasks")
+    if environment:
+        in_use.hold(environment)  # for as long as this process, or anything forked from it, is there
+    rename(f"tidemill: nursery of tasks{f' in {os.path.basename(environment)}' if environment else ''}")
     share_memory_arenas()
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)

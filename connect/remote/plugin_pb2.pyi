@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromTask(_message.Message):
-    __slots__ = ("hello", "started", "failed", "completed", "paused", "resumed", "report", "checked", "overdue")
+    __slots__ = ("hello", "started", "failed", "completed", "paused", "resumed", "report", "checked", "overdue", "answer")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class FromTask(_message.Message):
     REPORT_FIELD_NUMBER: _ClassVar[int]
     CHECKED_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     started: Started
     failed: Failed
@@ -26,21 +27,24 @@ class FromTask(_message.Message):
     report: Report
     checked: Checked
     overdue: Overdue
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., paused: _Optional[_Union[Paused, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., checked: _Optional[_Union[Checked, _Mapping]] = ..., overdue: _Optional[_Union[Overdue, _Mapping]] = ...) -> None: ...
+    answer: Answer
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., paused: _Optional[_Union[Paused, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., checked: _Optional[_Union[Checked, _Mapping]] = ..., overdue: _Optional[_Union[Overdue, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ...) -> None: ...
 
 class ToTask(_message.Message):
-    __slots__ = ("start", "check", "stop", "pause", "resume")
+    __slots__ = ("start", "check", "stop", "pause", "resume", "question")
     START_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     start: TaskSpec
     check: Check
     stop: Stop
     pause: Pause
     resume: Resume
-    def __init__(self, start: _Optional[_Union[TaskSpec, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    question: Question
+    def __init__(self, start: _Optional[_Union[TaskSpec, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., question: _Optional[_Union[Question, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "pid", "standstill_fd")
@@ -53,7 +57,7 @@ class Hello(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., pid: _Optional[int] = ..., standstill_fd: _Optional[int] = ...) -> None: ...
 
 class TaskSpec(_message.Message):
-    __slots__ = ("connector", "task", "incarnation", "plugin", "kind", "config", "bootstrap_servers", "key_converter", "value_converter", "offsets_topic", "worker_id", "client_config", "producer_config", "consumer_config", "offset_flush_interval_ms", "offset_flush_timeout_ms", "initial_state")
+    __slots__ = ("connector", "task", "incarnation", "plugin", "kind", "config", "bootstrap_servers", "key_converter", "value_converter", "offsets_topic", "worker_id", "client_config", "producer_config", "consumer_config", "offset_flush_interval_ms", "offset_flush_timeout_ms", "initial_state", "environment")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +103,7 @@ class TaskSpec(_message.Message):
     OFFSET_FLUSH_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FLUSH_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     INITIAL_STATE_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     connector: str
     task: int
     incarnation: int
@@ -116,7 +121,8 @@ class TaskSpec(_message.Message):
     offset_flush_interval_ms: int
     offset_flush_timeout_ms: int
     initial_state: str
-    def __init__(self, connector: _Optional[str] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., plugin: _Optional[str] = ..., kind: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., bootstrap_servers: _Optional[str] = ..., key_converter: _Optional[_Union[Converter, _Mapping]] = ..., value_converter: _Optional[_Union[Converter, _Mapping]] = ..., offsets_topic: _Optional[str] = ..., worker_id: _Optional[str] = ..., client_config: _Optional[_Mapping[str, str]] = ..., producer_config: _Optional[_Mapping[str, str]] = ..., consumer_config: _Optional[_Mapping[str, str]] = ..., offset_flush_interval_ms: _Optional[int] = ..., offset_flush_timeout_ms: _Optional[int] = ..., initial_state: _Optional[str] = ...) -> None: ...
+    environment: str
+    def __init__(self, connector: _Optional[str] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., plugin: _Optional[str] = ..., kind: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., bootstrap_servers: _Optional[str] = ..., key_converter: _Optional[_Union[Converter, _Mapping]] = ..., value_converter: _Optional[_Union[Converter, _Mapping]] = ..., offsets_topic: _Optional[str] = ..., worker_id: _Optional[str] = ..., client_config: _Optional[_Mapping[str, str]] = ..., producer_config: _Optional[_Mapping[str, str]] = ..., consumer_config: _Optional[_Mapping[str, str]] = ..., offset_flush_interval_ms: _Optional[int] = ..., offset_flush_timeout_ms: _Optional[int] = ..., initial_state: _Optional[str] = ..., environment: _Optional[str] = ...) -> None: ...
 
 class Converter(_message.Message):
     __slots__ = ("kind", "options")
@@ -161,6 +167,35 @@ class Problem(_message.Message):
     setting: str
     message: str
     def __init__(self, setting: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Question(_message.Message):
+    __slots__ = ("plugin", "config", "about", "tasks_max")
+    class ConfigEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PLUGIN_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    ABOUT_FIELD_NUMBER: _ClassVar[int]
+    TASKS_MAX_FIELD_NUMBER: _ClassVar[int]
+    plugin: str
+    config: _containers.ScalarMap[str, str]
+    about: str
+    tasks_max: int
+    def __init__(self, plugin: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., about: _Optional[str] = ..., tasks_max: _Optional[int] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("json", "trace", "failure")
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    json: bytes
+    trace: str
+    failure: str
+    def __init__(self, json: _Optional[bytes] = ..., trace: _Optional[str] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("grace_ms",)

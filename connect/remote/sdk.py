@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import orjson
 import structlog
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Json, Plugin, PluginKind
 from tidemill.connect.failure import classify, trace_of
@@ -28,7 +28,7 @@ from tidemill.connect.remote.frames import FrameReader, frame
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, report_to_message, spec_from_message
 from tidemill.connect.remote.process_ties import collect_adopted
 from tidemill.connect.remote.standstill import Standstill
-from tidemill.connect.settings import parse_settings, refusals, valid_settings
+from tidemill.connect.settings import model_problems, parse_settings, valid_settings
 from tidemill.connect.task_limits import CALL_MAX, task_limits
 from tidemill.connect.task_spec import EXIT_LOST_WORKER, InitialState, TaskSpec
 from tidemill.connect.tasks.control import News, TaskControl
@@ -70,8 +70,10 @@ def run(stream: socket.socket) -> int:
             return _run_task(link, spec_from_message(order.start))
         case "check":
             return _run_check(link, order.check)
+        case "question":
+            return _run_question(link, order.question)
         case other:
-            log.error("the worker's first order was neither start nor check", order=other)
+            log.error("the worker's first order was neither to start nor a question", order=other)
             return EXIT_FAILED
 
 
@@ -267,22 +269,44 @@ def _is_json(name: str, fact: Json) -> bool:
 def _run_check(link: _Link, order: pb.Check) -> int:
     problems: list[pb.Problem] = []
     try:
-        plugin = find_plugin(order.plugin)
-        settings = parse_settings(plugin, dict(order.config))
-        if plugin.check is not None:
-            problems += objections(plugin.check, settings)
-    except ValidationError as error:
-        problems += [pb.Problem(setting=name, message=message) for name, message in refusals(error)]
+        plugin, config = find_plugin(order.plugin), dict(order.config)
+        found = model_problems(plugin, config)
+        problems += [pb.Problem(setting=name, message=text) for name, texts in found.items() for text in texts]
+        if plugin.check is not None and not found:
+            problems += objections(plugin.check, parse_settings(plugin, config))
     except InvalidConfig as error:
         problems.append(pb.Problem(setting=error.field_name, message=str(error)))
     except Exception as error:
         log.exception("the preflight failed", plugin=order.plugin)
         problems.append(pb.Problem(message=f"{type(error).__name__}: {error}"))
-    link.say(pb.FromTask(checked=pb.Checked(problems=problems)))
-    control = TaskControl(lambda news: None)
-    link.listen(control)
+    return _answered(link, pb.FromTask(checked=pb.Checked(problems=problems)))
+
+
+def _answered(link: _Link, answer: pb.FromTask) -> int:
+    link.say(answer)
+    link.listen(TaskControl(lambda news: None))
     link.farewell()
     return EXIT_DONE
+
+
+def _run_question(link: _Link, order: pb.Question) -> int:
+    answer = pb.Answer()
+    try:
+        plugin = find_plugin(order.plugin)
+        settings = valid_settings(plugin, dict(order.config))
+        answer.json = orjson.dumps(_ask(plugin, settings, order))
+    except (Exception, SystemExit) as error:
+        answer.trace, answer.failure = _trace(error), classify(error).value
+    return _answered(link, pb.FromTask(answer=answer))
+
+
+def _ask(plugin: Plugin, settings: BaseModel, order: pb.Question) -> list[Json]:
+    match order.about:
+        case "split" if plugin.split is not None:
+            return [dict(each) for each in plugin.split(settings, order.tasks_max)]
+        case "left_behind" if plugin.left_behind is not None:
+            return list(plugin.left_behind(settings))
+    raise Fatal(f"{plugin.name} has nothing to say about {order.about}")
 
 
 def objections(check: Callable[[BaseModel], None], settings: BaseModel) -> list[pb.Problem]:

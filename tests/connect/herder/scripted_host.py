@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from tidemill.connect.task_spec import SettingProblem, TaskEvent, TaskExited, TaskId, TaskSpec, TaskStarted
 
@@ -17,6 +18,7 @@ class ScriptedHost:
         self.hold_stops = asyncio.Event()
         self.hold_stops.set()
         self.leases: list[float] = []
+        self.answer: Any = []  # to what a plugin elsewhere is asked, or what is raised instead
         self._events: asyncio.Queue[TaskEvent] = asyncio.Queue()
 
     async def start_task(self, spec: TaskSpec) -> None:
@@ -41,7 +43,24 @@ class ScriptedHost:
         self.calls.append(f"resume {task}")
         raise RuntimeError("a host with a bug")
 
-    async def validate(self, plugin: str, config: Mapping[str, str], *, timeout_s: float) -> tuple[SettingProblem, ...]:
+    async def ask(
+        self,
+        about: str,
+        plugin: str,
+        config: Mapping[str, str],
+        *,
+        timeout_s: float,
+        tasks_max: int = 1,
+        environment: str,
+    ) -> Any:
+        self.calls.append(f"{about} of {plugin} in {environment}")
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def validate(
+        self, plugin: str, config: Mapping[str, str], *, timeout_s: float, environment: str
+    ) -> tuple[SettingProblem, ...]:
         return (SettingProblem("file", f"{plugin} does not like it"),)
 
     def lease(self, until_s: float) -> None:

@@ -32,7 +32,8 @@ from tidemill.connect.herder.commands import (
     SetTarget,
 )
 from tidemill.connect.herder.events import StartTask
-from tidemill.connect.herder.service import Herder, Surroundings, off_loop, split
+from tidemill.connect.herder.plugin_calls import off_loop, split
+from tidemill.connect.herder.service import Herder, Surroundings
 from tidemill.connect.herder.state import Submitted
 from tidemill.connect.herder.terms import TERM_HEADER, Term
 from tidemill.connect.loader import Plugins

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tests.spark_sink.conftest import Topics, poll
 from tests.spark_sink.debezium_events import Shop
 from tidemill.connect.api import ConverterSpec, Fatal, InvalidConfig, TaskContext
-from tidemill.connect.herder.service import split
+from tidemill.connect.herder.plugin_calls import split
 from tidemill.connect.plugins import spark
 from tidemill.connect.plugins.spark import SparkSinkSettings, SparkSinkTask, check, job_settings, properties_text
 from tidemill.connect.settings import parse_settings

@@ -94,7 +94,7 @@ async def test_an_end_that_is_told_at_once_is_not_lost(guardians: Guardians, mon
 
     guardian = await guardians.ready()
     monkeypatch.setattr(guarded_module.asyncio, "open_connection", slowly)
-    starting = asyncio.create_task(guardian.start(1, "check", PLUGIN, leased=False))
+    starting = asyncio.create_task(guardian.start(1, {"label": "check", "plugin": PLUGIN, "leased": False}))
     await asyncio.sleep(0)
     guardian.order({"do": "kill", "start": 1})  # as it would be refused
     guarded = await starting

@@ -34,6 +34,7 @@ SPECS = st.builds(
     consumer_config=MAPS,
     offset_flush_interval_ms=st.integers(1, 1 << 40),
     offset_flush_timeout_ms=st.integers(1, 1 << 40),
+    environment=TEXT,
     initial_state=st.sampled_from(InitialState),
 )
 

@@ -29,7 +29,7 @@ class World:
 def world() -> World:
     """The first nursery is there."""
     found = World()
-    assert found.tell(n.Begun()) == [n.StartFirst()]
+    assert found.tell(n.Begun()) == [n.StartRoot(n.FIRST)]
     assert found.tell(n.Ready(n.FIRST)) == []
     return found
 
@@ -45,7 +45,7 @@ def forking(world: World) -> World:
 
 def test_whoever_comes_early_waits() -> None:
     world = World()
-    assert world.tell(n.Wanted(1, A)) == [n.StartFirst()]
+    assert world.tell(n.Wanted(1, A)) == [n.StartRoot(n.FIRST)]
     assert world.tell(n.Wanted(2, B)) == []
     assert not world.machine.idle
     assert world.tell(n.Ready(n.FIRST)) == [n.ForkNursery(-1, A), n.ForkNursery(-2, B)]
@@ -182,7 +182,7 @@ def test_all_that_a_lost_nursery_has_forked_has_ended(forking: World) -> None:
 def test_without_the_first_nursery_there_will_be_another(forking: World) -> None:
     assert forking.tell(n.Lost(n.FIRST)) == [n.Release(n.FIRST)]
     assert forking.tell(n.Lost(-1)) == [n.TellDied(1, n.KILLED), n.TellDied(2, n.KILLED), n.Release(-1)]
-    assert forking.tell(n.Wanted(3, A)) == [n.StartFirst()]
+    assert forking.tell(n.Wanted(3, A)) == [n.StartRoot(n.FIRST)]
 
 
 def test_a_first_nursery_that_cannot_start_is_not_tried_for_ever() -> None:
@@ -190,10 +190,10 @@ def test_a_first_nursery_that_cannot_start_is_not_tried_for_ever() -> None:
     world.tell(n.Wanted(1, A))
     told, *_ = world.tell(n.Lost(n.FIRST))
     assert isinstance(told, n.TellDied) and "did not start" in told.reason
-    assert world.tell(n.Wanted(2, A)) == [n.StartFirst()]
+    assert world.tell(n.Wanted(2, A)) == [n.StartRoot(n.FIRST)]
     assert world.wait(n.IMPORT_S + 1) == [], "nobody can do without it, so it has as long as a task has to call back"
     assert n.FIRST_S < ATTACH_TIMEOUT_S
-    assert world.wait(n.FIRST_S - n.IMPORT_S) == [n.KillFirst()]
+    assert world.wait(n.FIRST_S - n.IMPORT_S) == [n.KillRoot(n.FIRST)]
 
 
 def test_one_that_is_slow_to_answer_is_not_killed_with_all_its_tasks(forking: World) -> None:
@@ -201,6 +201,63 @@ def test_one_that_is_slow_to_answer_is_not_killed_with_all_its_tasks(forking: Wo
     forking.tell(n.Unwanted(1))
     assert forking.wait(3.5) == []
     assert n.DEATH_S < n.ANSWER_S < KILL_TIMEOUT_S - 1
+
+
+E, F = "/plugins/a-1", "/plugins/a-2"
+
+
+def test_every_environment_has_a_root_of_its_own_from_when_it_is_wanted(world: World) -> None:
+    assert world.tell(n.Wanted(1, A, environment=E)) == [n.StartRoot(-1, E)]
+    assert world.tell(n.Wanted(2, A)) == [n.ForkNursery(-2, A)], "the worker's own is another"
+    assert world.tell(n.Wanted(3, A, environment=F)) == [n.StartRoot(-3, F)]
+    assert world.tell(n.Ready(-1)) == [n.ForkNursery(-4, A, -1)]
+    assert world.tell(n.Ready(-4)) == [n.Fork(-4, 1)]
+    assert world.tell(n.Ready(-3)) == [n.ForkNursery(-5, A, -3)]
+    assert world.tell(n.Ready(-5)) == [n.Fork(-5, 3)]
+    assert world.tell(n.Ready(-2)) == [n.Fork(-2, 2)]
+    assert world.tell(n.Wanted(4, A, environment=F)) == [n.Fork(-5, 4)]
+    assert world.tell(n.Unwanted(4)) == [n.Kill(-5, 4)]
+
+
+@pytest.fixture
+def elsewhere(world: World) -> World:
+    """The environment E has a root, -1, and a nursery of plugin A, -2, which has forked 1."""
+    world.tell(n.Wanted(1, A, environment=E))
+    world.tell(n.Ready(-1))
+    assert world.tell(n.Ready(-2)) == [n.Fork(-2, 1)]
+    return world
+
+
+def test_an_environment_that_nobody_uses_is_let_go_after_a_while(elsewhere: World) -> None:
+    assert elsewhere.wait(10 * n.IDLE_S) == [], "it is used"
+    elsewhere.tell(n.Died(1, 0))
+    assert elsewhere.wait(n.IDLE_S - 1) == []
+    elsewhere.tell(n.Wanted(2, A, environment=E))
+    elsewhere.tell(n.Died(2, 0))
+    assert elsewhere.wait(n.IDLE_S - 1) == [], "it was used again"
+    assert elsewhere.wait(2) == [n.Release(-2), n.Release(-1)], "what the root has forked goes before it"
+    assert elsewhere.wait(10 * n.IDLE_S) == [], "the worker's own stays"
+    assert elsewhere.tell(n.Wanted(3, A, environment=E)) == [n.StartRoot(-3, E)]
+
+
+def test_an_environment_whose_root_does_not_start_takes_its_own_tasks_only(world: World) -> None:
+    world.tell(n.Wanted(1, A, environment=E))
+    world.tell(n.Wanted(2, A, environment=F))
+    told, released = world.tell(n.Lost(-1))
+    assert isinstance(told, n.TellDied) and told.start == 1
+    assert told.reason.endswith(f"did not start in the plugin environment {E}")
+    assert released == n.Release(-1)
+    assert world.tell(n.Ready(-2)) == [n.ForkNursery(-3, A, -2)]
+    assert world.wait(n.IMPORT_S + 1)[-1] == n.Fork(-2, 2), "unfit: its tasks come from the environment's root"
+    assert world.tell(n.Wanted(3, A)) == [n.ForkNursery(-4, A)], "which says nothing of the same plugin elsewhere"
+
+
+def test_a_root_of_an_environment_that_hangs_is_killed_alone(elsewhere: World) -> None:
+    elsewhere.tell(n.Wanted(2, B, environment=E))
+    elsewhere.tell(n.Unfit(-3, "threads"))
+    elsewhere.tell(n.Unwanted(2))
+    assert n.KillRoot(-1) in elsewhere.wait(n.ANSWER_S + 1)
+    assert elsewhere.tell(n.Lost(-1)) == [n.TellDied(2, n.KILLED), n.Release(-1)]
 
 
 def test_every_process_asked_for_ends_once_whatever_comes() -> None:
@@ -258,4 +315,4 @@ def _some_event(chance: Any, wanted: Any, forked: dict[int, int], alive: set[int
         case 5:
             return n.Tick()
         case _:
-            return n.Wanted(next(wanted), chance.choice([A, B]))
+            return n.Wanted(next(wanted), chance.choice([A, B]), environment=chance.choice(["", "", E]))

@@ -1,0 +1,1 @@
+"""Plugins in virtual environments of their own, versions side by side"""
