@@ -11,8 +11,13 @@ round, and when its worker has ended it, joins again and no longer has it, it is
 - What is new is given at once, to whoever has least; connectors and tasks are counted apart.
 - What a worker had that has gone waits for `delay_max_ms` (`scheduled.rebalance.max.delay.ms`): a worker that is
   restarted comes back, has nothing, and so gets as much as it had. Meanwhile nothing is moved. What is lost while
-  others wait goes with them, but after `GRACE_MS` at least. Where nobody has gone an assignment was lost on its way,
-  and is made again at once.
+  others wait goes with them, but not before its worker has surely ended it. Where nobody has gone an assignment was
+  lost on its way, and is made again at once.
+- A worker that has gone has surely ended everything `GRACE_MS` later: its lease was over before its session. Where the
+  round took so long that it may have been removed for joining late, or where the group has begun anew, its lease may
+  just have been renewed: then it is a lease longer. Until then all that it had may run (`Changes.may_run`), also what
+  is wanted no longer: whoever waits for its end has to know, and if it is wanted again it is given to nobody.
+- Who cannot be read (`unread`) keeps what it is known to have and gets nothing.
 - Without that the load is made even: who has more than its share gives up so much of it. Two such rounds in a row would
   be one that the first has caused, so before the second there is a pause, of 40 ms and then 40 times as long up to the
   same limit (KAFKA-12495), until a round finds the load even.
@@ -20,7 +25,7 @@ round, and when its worker has ended it, joins again and no longer has it, it is
 What a leader remembers counts only if it has made the assignment that was in force until this round: else somebody else
 has led meanwhile, or a round came to nothing. Then it goes by what the workers say, and by the status topic: what is
 said there to run, and nobody has, may be ending with a worker that is gone. Apache's leader gives that away at once;
-here it waits for `GRACE_MS`, and so it does where there is to be no delay.
+here it waits until it has surely ended, and so it does where there is to be no delay.
 
 Pure: the same rounds give the same assignments.
 """
@@ -47,8 +52,8 @@ GRACE_MS: Final = 5_000
 class Round:
     """What the leader knows when it has to decide; `now_ms` is of a clock that never goes back.
 
-    `completed` is the generation of the assignment that was in force before, as this leader has heard. `said_to_run` is
-    what the status topic says to run, whoever does it.
+    `completed` is the generation of the assignment that was in force before, as this leader has heard. `round_ms` is
+    how long ago the group was surely at rest. `said_to_run` is what the status topic says to run, whoever does it.
     """
 
     generation: int
@@ -56,33 +61,39 @@ class Round:
     holds: Mapping[str, frozenset[Instance]]  # what each member has, by its own words
     wanted: frozenset[Instance]
     now_ms: int
+    round_ms: int
     said_to_run: frozenset[Instance] = NOTHING
+    unread: frozenset[str] = frozenset()  # members whose words were not understood
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """What comes to each member and goes from it, what it has then, and after how long there has to be another round.
 
-    A delay of 0 means no other round.
+    A delay of 0 means no other round. What `may_run` is done by nobody who is there, but perhaps by one that has gone.
     """
 
     assigned: Mapping[str, frozenset[Instance]]
     revoked: Mapping[str, frozenset[Instance]]
     owned: Mapping[str, frozenset[Instance]]
     delay_ms: int
+    may_run: frozenset[Instance] = NOTHING
 
 
 class Assignor:
     """What a leader remembers between rounds, and how it decides."""
 
-    def __init__(self, delay_max_ms: int) -> None:
+    def __init__(self, delay_max_ms: int, *, lease_ms: int, rebalance_timeout_ms: int) -> None:
         self._delay_max_ms = delay_max_ms
+        self._lease_ms = lease_ms
+        self._rebalance_timeout_ms = rebalance_timeout_ms
         self._generation = NEVER  # of the last assignment that it made
         self._known = NOTHING  # what somebody was to have by that assignment, and what waited
         self._revoked: Mapping[str, frozenset[Instance]] = {}
         self._members = frozenset[str]()  # of that round
         self._until_ms: int | None = None  # what has lost its worker waits, and nothing is moved
         self._waiting = NOTHING
+        self._ending: dict[Instance, int] = {}  # of workers that have gone: until when it may run
         self._has_moved = False  # the last round that was free to made the load even
         self._pauses = 0  # between such rounds in a row
 
@@ -91,25 +102,59 @@ class Assignor:
         active = frozenset[Instance]().union(*now.holds.values())
         remembers = self._generation == now.completed == now.generation - 1
         missing = now.wanted - active
-        lost = missing & (self._expected(now) if remembers else now.said_to_run)
+        gone = (self._expected(now) if remembers else now.said_to_run) - active
+        self._notice_ends(gone, active, now, remembers=remembers)
+        lost = missing & (gone | self._ending.keys())
         stays = now.wanted - _doubles(now.holds.values())
         ending = self._revoked if remembers else {}
         owned = {member_id: (held & stays) - ending.get(member_id, NOTHING) for member_id, held in now.holds.items()}
         waiting = self._wait(lost, now, remembers=remembers)
+        takers = {member_id: held for member_id, held in owned.items() if member_id not in now.unread}
         if self._until_ms is None:
-            owned = self._even_out(now, owned)
+            kept = frozenset[Instance]().union(*(owned[member_id] for member_id in now.unread))
+            owned |= self._even_out(takers, now.wanted - kept, now)
+            takers = {member_id: owned[member_id] for member_id in takers}
         revoked = {member_id: held - owned[member_id] for member_id, held in now.holds.items()}
-        owned = _filled(owned, missing - waiting)
+        owned |= _filled(takers, missing - waiting)
         assigned = {member_id: owned[member_id] - held for member_id, held in now.holds.items()}
         assert not frozenset[Instance]().union(*assigned.values()) & active, "what somebody has is given to nobody"
         self._generation, self._members = now.generation, frozenset(now.holds)
         self._known, self._revoked = waiting.union(*owned.values()), revoked
-        delay_ms = 0 if self._until_ms is None else self._until_ms - now.now_ms
-        return Changes(assigned=assigned, revoked=revoked, owned=owned, delay_ms=delay_ms)
+        return Changes(
+            assigned=assigned,
+            revoked=revoked,
+            owned=owned,
+            delay_ms=self._delay_ms(now),
+            may_run=waiting | self._ending.keys(),
+        )
+
+    def _delay_ms(self, now: Round) -> int:
+        """When what waits may be given; and when what nobody wants has ended, for whoever waits for that."""
+        unwanted = [until_ms for instance, until_ms in self._ending.items() if instance not in now.wanted]
+        times = [*([] if self._until_ms is None else [self._until_ms]), *([max(unwanted)] if unwanted else [])]
+        return min(times, default=now.now_ms) - now.now_ms
 
     def _expected(self, now: Round) -> frozenset[Instance]:
         """What was somebody's, or was revoked from somebody who has gone and may not have ended it."""
         return self._known.union(*(held for member_id, held in self._revoked.items() if member_id not in now.holds))
+
+    def _notice_ends(
+        self, gone: frozenset[Instance], active: frozenset[Instance], now: Round, *, remembers: bool
+    ) -> None:
+        """Keep until when those may do something who have gone."""
+        over = frozenset(each for each, until_ms in self._ending.items() if now.now_ms >= until_ms)
+        self._ending = {each: at for each, at in self._ending.items() if each not in over and each not in active}
+        if remembers and self._members <= now.holds.keys():
+            return
+        until_ms = now.now_ms + self._grace_ms(now)
+        new = gone - (self._waiting | over if remembers else NOTHING)
+        self._ending = {**dict.fromkeys(new, until_ms), **self._ending}
+
+    def _grace_ms(self, now: Round) -> int:
+        # A group of the first generation may be one that its coordinator has forgotten, with all who were in it.
+        anew = now.generation <= max(1, self._generation)
+        sure = now.round_ms < self._rebalance_timeout_ms and not anew
+        return GRACE_MS + (0 if sure else self._lease_ms)
 
     def _wait(self, lost: frozenset[Instance], now: Round, *, remembers: bool) -> frozenset[Instance]:
         """What of the lost waits for its worker; sets until when, also if it is a pause that goes on."""
@@ -119,17 +164,19 @@ class Assignor:
             self._waiting = NOTHING
         if not lost and not self._has_moved:
             self._until_ms = None
-        somebody_went = not self._members <= now.holds.keys()
-        if lost - self._waiting and (somebody_went or not remembers):
+        ends_ms = max((self._ending[each] for each in lost if each in self._ending), default=None)
+        if ends_ms is not None and lost - self._waiting:
             begins = remembers and self._until_ms is None
-            wait_ms = max(self._delay_max_ms, GRACE_MS) if begins else GRACE_MS
-            self._until_ms = max(self._until_ms or 0, now.now_ms + wait_ms)
-        self._waiting = NOTHING if self._until_ms is None else lost
+            self._until_ms = max(self._until_ms or 0, ends_ms, now.now_ms + self._delay_max_ms if begins else 0)
+        # What is lost though nobody has gone is not waited for in a pause either.
+        self._waiting = NOTHING if self._until_ms is None else lost & (self._ending.keys() | self._waiting)
         return self._waiting
 
-    def _even_out(self, now: Round, owned: dict[str, frozenset[Instance]]) -> dict[str, frozenset[Instance]]:
+    def _even_out(
+        self, owned: dict[str, frozenset[Instance]], wanted: frozenset[Instance], now: Round
+    ) -> dict[str, frozenset[Instance]]:
         """What each member keeps, if it is time to give something up."""
-        kept = _evened(owned, now.wanted)
+        kept = _evened(owned, wanted)
         if kept == owned:
             self._has_moved, self._pauses = False, 0
             return owned

@@ -172,7 +172,12 @@ class Seat:
     def _new_machine(self) -> GroupMachine | SessionedMachine:
         settings = self._settings
         if settings.protocol == SESSIONED:
-            return SessionedMachine(settings.url, Assignor(settings.return_ms))
+            assignor = Assignor(
+                settings.return_ms,
+                lease_ms=settings.session_timeout_ms,
+                rebalance_timeout_ms=settings.rebalance_timeout_ms,
+            )
+            return SessionedMachine(settings.url, assignor)
         gone = frozenset(life.member_id for life in self._dead if life.member_id)
         placement = Placement(settings.of_placement())
         return GroupMachine(

@@ -56,7 +56,7 @@ from tidemill.connect.group.sessioned_words import (
     encode_state,
 )
 from tidemill.connect.group.words import BadWords
-from tidemill.connect.herder.placement import Holder, Instance, Plan
+from tidemill.connect.herder.placement import SOMEBODY, Holder, Instance, Plan
 from tidemill.core.client import membership as m
 
 BEHIND_MS: Final = 500
@@ -156,7 +156,7 @@ class SessionedMachine:
 
     def _lead(self, lead: Lead, facts: Facts, now_ms: int) -> None:
         decide = lead.decide
-        states = {row.member_id: self._state(row) for row in decide.members}
+        states, unread = self._states(decide)
         read = max(_offset(facts), *(state.config_offset for state in states.values()))
         if _offset(facts) < read:
             self._decided = None
@@ -171,7 +171,9 @@ class SessionedMachine:
                     holds=holds,
                     wanted=self._sayable(facts.wanted),
                     now_ms=now_ms,
+                    round_ms=decide.round_ms,
                     said_to_run=lead.said_to_run,
+                    unread=unread,
                 )
             )
             self._decided = self._as_decided(decide, states, facts, changes)
@@ -186,14 +188,19 @@ class SessionedMachine:
             self._actions.append(Trouble(member_id=self.member_id, reason=reason))
         return wanted - long
 
-    def _state(self, row: m.JoinedMember) -> WorkerState:
-        """What a member said; one that cannot be understood keeps what it had, as far as that is known."""
-        try:
-            return decode_state(row.metadata)
-        except BadWords as error:
-            self._actions.append(Trouble(member_id=row.member_id, reason=str(error)))
-            has = Assignment(leader="", leader_url="", config_offset=-1, assigned=self.plan.of(row.member_id))
-            return WorkerState(url=self.workers.get(row.member_id, ""), config_offset=NO_RECORD, assignment=has)
+    def _states(self, decide: m.Decide) -> tuple[dict[str, WorkerState], frozenset[str]]:
+        """What the members said; who cannot be understood has what it had, as far as that is known, and is named."""
+        states, unread = {}, set[str]()
+        for row in decide.members:
+            try:
+                states[row.member_id] = decode_state(row.metadata)
+            except BadWords as error:
+                self._actions.append(Trouble(member_id=row.member_id, reason=str(error)))
+                unread.add(row.member_id)
+                had = Assignment(leader="", leader_url="", config_offset=-1, assigned=self.plan.of(row.member_id))
+                url = self.workers.get(row.member_id, "")
+                states[row.member_id] = WorkerState(url=url, config_offset=NO_RECORD, assignment=had)
+        return states, frozenset(unread)
 
     def _as_decided(
         self, decide: m.Decide, states: Mapping[str, WorkerState], facts: Facts, changes: Changes
@@ -201,7 +208,8 @@ class SessionedMachine:
         holders = {member_id: Holder(member_id, state.url) for member_id, state in states.items()}
         assigned = {each: holders[member_id] for member_id, owned in changes.owned.items() for each in owned}
         held = {each: holders[member_id] for member_id, state in states.items() for each in state.holds}
-        plan = _plan(decide.generation, _offset(facts), assigned, held | assigned)
+        may_run = dict.fromkeys(changes.may_run, SOMEBODY)
+        plan = _plan(decide.generation, _offset(facts), assigned, may_run | held | assigned)
         workers = MappingProxyType({member_id: state.url for member_id, state in states.items()})
         return _Decided(plan=plan, workers=workers, wanted=facts.wanted)
 

@@ -47,8 +47,9 @@ class Holder(NamedTuple):
     url: str
 
 
-_SOMEBODY = Holder("", "")
-"""Who was given something in a round that the leader knows nothing of."""
+SOMEBODY = Holder("", "")
+"""Who may be doing something and is not known: it was given that in a round that the leader knows nothing of, or has
+gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +201,8 @@ class Placement:
             unknown = now.said_to_run - known
         unknown -= held
         if unknown:
-            self._gone_ms.pop(_SOMEBODY.member_id, None)  # waited for from now on
-        holders = {**self.plan.holders, **dict.fromkeys(unknown, _SOMEBODY)}
+            self._gone_ms.pop(SOMEBODY.member_id, None)  # waited for from now on
+        holders = {**self.plan.holders, **dict.fromkeys(unknown, SOMEBODY)}
         self.plan = replace(self.plan, holders=MappingProxyType(holders))
 
     def _was_of_nobody(self, now: Round, present: Mapping[str, WorkerSays]) -> bool:
@@ -235,7 +236,7 @@ class Placement:
         holders = {}
         held = _held(present)
         for instance, holder in self.plan.holders.items():
-            if holder == _SOMEBODY and instance in held:
+            if holder == SOMEBODY and instance in held:
                 continue
             worker = present.get(holder.member_id)
             if worker is None or worker.leaving or instance in worker.holds:

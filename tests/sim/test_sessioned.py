@@ -39,7 +39,11 @@ class Sessioned(Worker):
 
 
 def sound() -> Any:
-    return Assignor(DELAY_MS)
+    return made(Assignor)
+
+
+def made(kind: type[Assignor], delay_max_ms: int = DELAY_MS) -> Assignor:
+    return kind(delay_max_ms, lease_ms=MEMBERS.session_timeout_ms, rebalance_timeout_ms=MEMBERS.rebalance_timeout_ms)
 
 
 def run(seed: int, make: Callable[[], Any] = sound, worker: type[Sessioned] = Sessioned) -> World:
@@ -62,6 +66,11 @@ def run(seed: int, make: Callable[[], Any] = sound, worker: type[Sessioned] = Se
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_wanted_runs_once(seed: int) -> None:
     run(seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_wanted_runs_once_where_nobody_is_waited_for(seed: int) -> None:
+    run(seed, lambda: made(Assignor, 0))
 
 
 def quiet(*urls: str, make: Callable[[], Any] = sound) -> World:
@@ -194,7 +203,7 @@ def breaks(seed: int, make: Callable[[], Any] = sound, worker: type[Sessioned] =
 
 
 def test_a_planted_fault_of_the_assignor_is_seen() -> None:
-    assert any(breaks(seed, make=lambda: Blind(DELAY_MS)) for seed in range(100))
+    assert any(breaks(seed, make=lambda: made(Blind)) for seed in range(100))
 
 
 @pytest.mark.parametrize("worker", [WithForgetful, WithHasty, Stubborn, Trusting])

@@ -10,6 +10,8 @@ from tidemill.connect.group.incremental import GRACE_MS, NEVER, Assignor, Change
 from tidemill.connect.herder.placement import CONNECTOR, Instance
 
 DELAY_MS = 300_000
+LEASE_MS = 10_000
+REBALANCE_TIMEOUT_MS = 60_000
 
 
 def tasks(count: int, connector: str = "c") -> frozenset[Instance]:
@@ -20,16 +22,17 @@ class Group:
     """Members that do as they are told, under a leader that stays."""
 
     def __init__(self, *members: str, delay_max_ms: int = DELAY_MS) -> None:
-        self.assignor = Assignor(delay_max_ms)
+        self.assignor = Assignor(delay_max_ms, lease_ms=LEASE_MS, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS)
         self.holds: dict[str, frozenset[Instance]] = dict.fromkeys(members, frozenset())
         self.wanted = frozenset[Instance]()
-        self.generation = 0
+        self.generation = 10
         self.completed = NEVER
         self.now_ms = 1_000
         self.said_to_run = frozenset[Instance]()
+        self.unread = frozenset[str]()
         self.moved = 0  # instances that were revoked though they are wanted
 
-    def round(self, later_ms: int = 0, *, is_heard: bool = True) -> Changes:
+    def round(self, later_ms: int = 0, *, is_heard: bool = True, round_ms: int = 0) -> Changes:
         self.now_ms += later_ms
         self.generation += 1
         changes = self.assignor.decide(
@@ -39,6 +42,8 @@ class Group:
                 holds=dict(self.holds),
                 wanted=self.wanted,
                 now_ms=self.now_ms,
+                round_ms=round_ms,
+                unread=self.unread,
                 said_to_run=self.said_to_run,
             )
         )
@@ -56,7 +61,7 @@ class Group:
         held = frozenset().union(*self.holds.values())
         given = [each for assigned in changes.assigned.values() for each in assigned]
         assert len(given) == len(set(given)) and not held & set(given)
-        assert set(given) <= self.wanted
+        assert set(given) <= self.wanted and not set(given) & changes.may_run
         for member_id, revoked in changes.revoked.items():
             assert revoked <= self.holds[member_id]
             assert changes.owned[member_id] == (self.holds[member_id] - revoked) | changes.assigned[member_id]
@@ -213,6 +218,21 @@ def test_an_assignment_that_did_not_arrive_is_made_again() -> None:
     assert changes.delay_ms == 0 and frozenset().union(*changes.assigned.values()) == group.wanted
 
 
+def test_one_that_did_not_arrive_does_not_wait_for_a_pause_between_moves() -> None:
+    group = Group("a")
+    group.wanted = tasks(60)
+    group.settle()
+    for number in range(4):
+        group.holds[f"n{number}"] = frozenset()
+        pause_ms = group.round().delay_ms
+        if 0 < number < 3:
+            group.round(pause_ms)
+    assert pause_ms == 64_000
+    lost, group.holds["a"] = group.holds["a"], frozenset()
+    changes = group.round()
+    assert frozenset().union(*changes.assigned.values()) == lost and changes.delay_ms == pause_ms
+
+
 def test_a_leader_that_has_missed_a_round_goes_by_what_the_workers_say() -> None:
     """Somebody else may have led it, so that who is gone is not known to have had anything."""
     group = Group("a", "b")
@@ -227,7 +247,7 @@ def test_a_leader_that_has_missed_a_round_goes_by_what_the_workers_say() -> None
 def test_a_leader_that_remembers_nothing_waits_for_the_end_of_what_is_said_to_run() -> None:
     group = Group("a")
     group.wanted = tasks(4)
-    group.said_to_run = tasks(2) | tasks(1, "deleted")
+    group.said_to_run = tasks(2)
     changes = group.round()
     assert changes.assigned["a"] == tasks(4) - tasks(2) and changes.delay_ms == GRACE_MS
     group.generation += 1  # a round that came to nothing
@@ -299,6 +319,72 @@ def test_nobody_pauses_without_a_delay() -> None:
     for number in range(3):
         group.holds[f"n{number}"] = frozenset()
         assert any(group.round().revoked.values())
+
+
+def test_one_that_may_have_been_too_late_for_the_round_has_its_lease_to_end() -> None:
+    """It was removed for that, perhaps a moment after it had been told that it is a member."""
+    group = Group("a", "b", delay_max_ms=0)
+    group.wanted = tasks(4)
+    group.settle()
+    group.leave("b")
+    assert group.round(round_ms=REBALANCE_TIMEOUT_MS).delay_ms == GRACE_MS + LEASE_MS
+    assert group.round(GRACE_MS).delay_ms == LEASE_MS
+    assert group.round(LEASE_MS).delay_ms == 0 and group.holds["a"] == group.wanted
+
+
+def test_where_a_group_begins_anew_somebody_may_not_have_heard_of_it() -> None:
+    group = Group("a", "b", delay_max_ms=0)
+    group.generation = 0
+    group.wanted = tasks(4)
+    group.said_to_run = tasks(1)
+    assert group.round().delay_ms == GRACE_MS + LEASE_MS
+    group = Group("a", "b", delay_max_ms=0)
+    group.wanted = tasks(4)
+    group.settle()
+    group.leave("b")
+    group.generation, group.said_to_run = 1, tasks(4)
+    assert group.round().delay_ms == GRACE_MS + LEASE_MS
+
+
+def test_who_cannot_be_read_keeps_what_it_had_and_gets_nothing() -> None:
+    group = Group("a", "b", "d")
+    group.wanted = tasks(3)
+    group.settle()
+    group.unread = frozenset({"b"})
+    kept = group.holds["b"]
+    group.wanted = tasks(9)
+    group.settle()
+    assert group.holds["b"] == kept and group.counts() == [1, 4, 4]
+    group.wanted = tasks(9) - kept
+    group.settle()
+    assert not group.holds["b"] and group.counts() == [0, 4, 4]
+
+
+def test_what_is_wanted_no_longer_may_still_be_done_by_one_that_is_gone() -> None:
+    """Whoever changes its offsets, or wants it again, has to wait for that."""
+    group = Group("a", "b", delay_max_ms=0)
+    group.wanted = tasks(4)
+    group.settle()
+    lost = group.holds["b"]
+    group.leave("b")
+    group.wanted = frozenset()
+    changes = group.round()
+    assert changes.may_run == lost and changes.delay_ms == GRACE_MS
+    group.wanted = tasks(4)
+    changes = group.round(1_000)
+    assert group.holds["a"] == tasks(4) - lost and changes.delay_ms == GRACE_MS - 1_000
+    group.wanted = tasks(4) - lost
+    assert group.round(1_000).may_run == lost
+    changes = group.round(GRACE_MS - 2_000)
+    assert not changes.may_run and changes.delay_ms == 0
+
+
+def test_a_leader_that_remembers_nothing_says_of_what_is_stopped_that_it_may_run() -> None:
+    group = Group("a")
+    group.said_to_run = tasks(2)
+    changes = group.round()
+    assert changes.may_run == tasks(2) and changes.delay_ms == GRACE_MS
+    assert group.round(GRACE_MS).may_run == frozenset()
 
 
 names = st.sampled_from(["a", "b", "c", "d", "e"])

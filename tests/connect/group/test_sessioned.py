@@ -6,7 +6,7 @@ from typing import TypeVar
 import pytest
 
 from tidemill.connect.group import machine as g
-from tidemill.connect.group.incremental import Assignor
+from tidemill.connect.group.incremental import GRACE_MS, Assignor
 from tidemill.connect.group.sessioned import BEHIND_MS, SessionedMachine
 from tidemill.connect.group.sessioned_words import (
     CONFIG_MISMATCH,
@@ -17,7 +17,7 @@ from tidemill.connect.group.sessioned_words import (
     encode_assignment,
     encode_state,
 )
-from tidemill.connect.herder.placement import CONNECTOR, Holder, Instance
+from tidemill.connect.herder.placement import CONNECTOR, SOMEBODY, Holder, Instance
 from tidemill.core.client import membership as m
 
 C = Instance("c", CONNECTOR)
@@ -36,7 +36,7 @@ class Driven:
     """A machine, and how things stand around it."""
 
     def __init__(self) -> None:
-        self.machine = SessionedMachine("http://w1", Assignor(DELAY_MS))
+        self.machine = SessionedMachine("http://w1", Assignor(DELAY_MS, lease_ms=10_000, rebalance_timeout_ms=60_000))
         self.wanted = of(C, ONE, TWO)
         self.read = 5
         self.running = of()
@@ -372,6 +372,27 @@ def test_a_member_that_is_not_understood_keeps_what_it_had(worker: Driven) -> No
     rows = [m.JoinedMember(member_id="m1", metadata=worker.words), m.JoinedMember(member_id="m2", metadata=b"{}")]
     answers = worker.decide(rows, 2)
     assert not answers["m1"].assigned and not answers["m2"].assigned
+    worker.wanted |= of(THREE)
+    answers = worker.decide(rows, 3)
+    assert answers["m1"].assigned == of(THREE) and answers["m2"].assigned == of()
+
+
+def test_a_leader_knows_what_one_that_has_gone_may_be_doing(worker: Driven) -> None:
+    """Whoever wants to change the offsets of what was stopped meanwhile has to hear of it."""
+    worker.led({"m2": of(ONE)}, 2)
+    worker.running = of(C, TWO)
+    worker.wanted = of(C)
+    worker.look()
+    actions = worker.led({}, 3)
+    assert worker.machine.plan.holders[ONE] == SOMEBODY and ONE not in worker.machine.plan.assigned
+    assert only(actions, g.Allow).busy == of(ONE)
+    worker.running = of(C)
+    assert asks(worker.look())
+    worker.led({}, 4)
+    assert set(worker.machine.plan.holders) == of(C, ONE)
+    assert asks(worker.look(GRACE_MS)), "when it has ended there is a round that says so"
+    actions = worker.led({}, 5)
+    assert set(worker.machine.plan.holders) == of(C) and only(actions, g.Allow).busy == of()
 
 
 def test_a_name_that_the_protocol_cannot_say_is_no_ones_and_told(worker: Driven) -> None:
