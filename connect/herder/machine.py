@@ -211,7 +211,9 @@ class HerderMachine:
         if assigned is None:
             return
         status = record if isinstance(record, InstanceStatus) else None
-        if status is not None and (self._is_mine(status) or status.generation > assigned.generation):
+        if status is None or self.board.takes_away(status):
+            pass  # a tombstone, or what cannot be so
+        elif self._is_mine(status) or status.generation > assigned.generation:
             return
         exists = self._exists(connector, task)
         told = self._told.instance(connector, task) if assigned.owns(connector, task) else None

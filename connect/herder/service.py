@@ -622,7 +622,9 @@ class Herder:
             await self._status_waits.wait()
             self._status_waits.clear()
             while self._statuses:
-                batch = dict(self._statuses)
+                batch = self._batch()
+                if not batch:
+                    continue
                 try:
                     await self._status_log.append([encode_status(record) for record in batch.values()])
                 except RecordTooLarge as error:
@@ -638,6 +640,13 @@ class Herder:
                     if self._statuses.get(key) is record:
                         del self._statuses[key]
             self._notice_idle()
+
+    def _batch(self) -> dict[bytes, StatusRecord]:
+        """What is to be written, less what another has taken over while it waited: Apache's say nothing twice."""
+        taken = [key for key, record in self._statuses.items() if self.machine.board.takes_away(record)]
+        for key in taken:
+            del self._statuses[key]
+        return dict(self._statuses)
 
     def _make_smaller(self, refused: RecordTooLarge, batch: Mapping[bytes, StatusRecord]) -> None:
         """Keep a status that the topic does not take from standing in the way of all others."""

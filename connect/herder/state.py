@@ -165,7 +165,14 @@ class StatusBoard:
     def _follows(self, record: InstanceStatus, known: InstanceStatus) -> bool:
         if not self._in_order:
             return known.generation <= record.generation
-        return record.state is not State.UNASSIGNED or record.worker_id == known.worker_id
+        return not self.takes_away(record)
+
+    def takes_away(self, record: StatusRecord) -> bool:
+        """Whether this says, where the last word counts, of what another has that it is nobody's."""
+        if not self._in_order or not isinstance(record, InstanceStatus) or record.state is not State.UNASSIGNED:
+            return False
+        known = self.instance(record.connector, record.task)
+        return known is not None and known.worker_id != record.worker_id
 
     def instance(self, connector: str, task: int | None = None) -> InstanceStatus | None:
         """What was last said about the connector itself or, with a task, about that task."""

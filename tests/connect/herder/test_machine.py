@@ -265,6 +265,20 @@ def test_whose_word_is_put_right(world: World, worker_id: str, generation: int, 
     assert (len(world.status_log) > written) is corrected
 
 
+@pytest.mark.parametrize("state", [State.UNASSIGNED, State.RUNNING])
+def test_a_late_word_that_it_is_nobodys_is_put_right_in_a_group_with_apaches_workers(state: State) -> None:
+    """Their generations begin anew with the group, and so one above may be of long ago."""
+    world = World(machine=HerderMachine("w:1", statuses_in_order=True))
+    world.tell(e.Assigned(generation=1))
+    create(world, "1")
+    late = InstanceStatus(connector="c", task=0, state=state, worker_id="w:2", generation=9)
+    world.status_log.append(encode_status(late))
+    world.settle()
+    last = decode_status(*world.status_log[-1])
+    assert isinstance(last, InstanceStatus)
+    assert (last.worker_id, last.state) == (("w:1" if state is State.UNASSIGNED else "w:2"), State.RUNNING)
+
+
 def test_only_who_leads_clears_what_nobody_does() -> None:
     gone = told("w:0", 7)
     for leads, busy, cleared in ((True, False, True), (True, True, False), (False, False, False)):

@@ -20,6 +20,7 @@ from tidemill import services
 from tidemill.connect.api import InvalidConfig, Plugin, PluginKind, SourceTask
 from tidemill.connect.config import parse_worker
 from tidemill.connect.group.seat import Seat
+from tidemill.connect.herder import events as e
 from tidemill.connect.herder import service
 from tidemill.connect.herder.commands import (
     Configure,
@@ -47,11 +48,13 @@ from tidemill.connect.stores import (
     TargetState,
     TaskConfig,
     TasksCommit,
+    decode_status,
     encode_config,
     encode_offset_key,
+    encode_status,
 )
 from tidemill.connect.task_spec import InitialState, TaskExited, TaskFailed, TaskId, TaskStarted
-from tidemill.connect.topic_log import TopicLogError, ensure_topics
+from tidemill.connect.topic_log import LogRecord, TopicLog, TopicLogError, ensure_topics
 from tidemill.connect.worker import group_settings
 from tidemill.core.runtime.clock import ManualClock
 
@@ -194,6 +197,26 @@ async def test_a_killed_task_starts_again_at_its_time(open_bench: Any) -> None:
         callback()
         await bench.until(lambda: bench.state(0) is State.RUNNING)
         assert bench.host.running[ONE].incarnation > first + 1
+
+
+async def test_what_another_has_by_now_is_not_said_to_be_nobodys(open_bench: Any, worker_settings: Settings) -> None:
+    """In a group with Apache's workers, which say nothing twice; a worker that was cut off ends what it had late."""
+    settings = worker_settings({"tidemill.group.protocol": "sessioned"})
+    records: list[LogRecord] = []
+    async with open_bench(settings) as bench:
+        await bench.herder.command(Create(connector="c", config=config()))
+        await bench.until(lambda: bench.state(0) is State.RUNNING)
+        client, topic = parse_worker(settings).client, settings["status.storage.topic"]
+        async with TopicLog(topic, client, records.extend, start_timeout_s=20, append_timeout_s=20) as status_log:
+            theirs = InstanceStatus(connector="c", task=0, state=State.RUNNING, worker_id="java:8083", generation=99)
+            await status_log.append([encode_status(theirs)])
+            await bench.until(lambda: bench.herder.machine.board.instance("c", 0) == theirs)
+            bench.herder.tell(e.Assigned(generation=1, connectors=frozenset(), tasks=frozenset()))
+            await bench.until(lambda: not bench.herder.machine.alive())
+            await bench.until(lambda: bench.state() is State.UNASSIGNED)
+            await asyncio.sleep(0.5)  # a wrong word would come now
+            told = [decode_status(record.key, record.value) for record in records]
+    assert [each for each in told if isinstance(each, InstanceStatus) and each.task == 0][-1] == theirs
 
 
 async def test_a_process_that_cannot_be_made_is_a_failed_task(open_bench: Any) -> None:
