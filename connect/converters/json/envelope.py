@@ -32,6 +32,9 @@ SCHEMAS_CACHE_SIZE = 1000
 _NULL_PREFIX = b'{"schema":null,"payload":'
 _PAYLOAD = b',"payload":'
 
+TOO_DEEP = "nested too deeply"
+"""The error of a record, not of whoever reads or writes it."""
+
 Writer: TypeAlias = tuple[bytes, Codec]
 Reader: TypeAlias = tuple[Schema | None, Codec | None]
 
@@ -79,6 +82,12 @@ class JsonConverter:
             return None
         if schema is None and not self._schemas_enable:
             return _dump_plain(value)
+        try:
+            return self._encode(value, schema)
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
+
+    def _encode(self, value: Json, schema: Schema | None) -> bytes:
         prefix, codec = self._writer(value, schema)
         if codec is None:
             return prefix + _dump_plain(value) + b"}"
@@ -129,6 +138,12 @@ class JsonConverter:
             return None, None
         if not self._schemas_enable:
             return _load(data), None
+        try:
+            return self._decode(data)
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
+
+    def _decode(self, data: bytes) -> tuple[Json, Schema | None]:
         split = data.find(_PAYLOAD)
         # The first match may lie inside the schema (a field's doc); then the prefix is simply not known.
         reader = self._readers.get(data[: split + len(_PAYLOAD)]) if split > 0 else None
@@ -150,6 +165,8 @@ class JsonConverter:
             return json.loads(data, parse_float=Decimal, parse_int=_whole), None
         except ValueError as error:
             raise ValueError(f"not JSON: {error}") from None
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
 
     def _decode_whole(self, data: bytes, envelope: Any) -> tuple[Json, Schema | None]:
         if not isinstance(envelope, dict) or envelope.keys() != {"schema", "payload"}:
@@ -164,7 +181,10 @@ class JsonConverter:
         return _read(reader, envelope["payload"])
 
     def _remember(self, data: bytes, schema: Json, reader: Reader) -> None:
-        prefix = b'{"schema":' + orjson.dumps(schema) + _PAYLOAD
+        try:
+            prefix = b'{"schema":' + orjson.dumps(schema) + _PAYLOAD
+        except TypeError:
+            return  # it is nested more deeply than orjson writes
         if not data.startswith(prefix) or data.find(_PAYLOAD) + len(_PAYLOAD) != len(prefix):
             return  # written with other spacing or order: read whole every time
         if len(self._readers) >= self._cache_size:

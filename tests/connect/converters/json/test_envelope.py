@@ -1,5 +1,6 @@
 """The JSON converter against bytes that Kafka Connect's own JsonConverter (Apache Kafka 4.3.1) wrote"""
 
+import contextlib
 import datetime as dt
 import json
 from collections.abc import Mapping
@@ -331,3 +332,39 @@ def test_what_is_read_exactly_is_written_again_with_all_its_digits(data: bytes) 
     assert exact.decode_exactly(None) == (None, None)
     with pytest.raises(ValueError, match="not JSON"):
         exact.decode_exactly(b"{")
+
+
+def nested(depth: int, inner: Any = 1) -> Any:
+    value = inner
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("schemas_enable", [False, True])
+@pytest.mark.parametrize("depth", [300, 900, 1_000, 5_000])
+def test_what_is_nested_too_deeply_is_the_fault_of_its_record(depth: int, schemas_enable: bool) -> None:
+    """Whatever gives up first, an error of another kind would end the task, whose policy leaves bad records out."""
+    converter = JsonConverter(schemas_enable=schemas_enable)
+    for value in (nested(depth), nested(depth, {1: 2})):
+        with pytest.raises(ValueError, match=r"(?i)nested too deeply|recursion limit"):
+            converter.encode(value, None)
+    plain = b"[" * depth + b"1.5" + b"]" * depth
+    for each in (plain, b'{"schema":null,"payload":' + plain + b"}"):
+        for numeric in (False, True):
+            with contextlib.suppress(ValueError):
+                JsonConverter(schemas_enable=schemas_enable, decimal_numeric=numeric).decode_exactly(each)
+
+
+@pytest.mark.parametrize("depth", [100, 300, 900, 1_000, 5_000])
+def test_a_schema_that_is_nested_too_deeply_is_the_fault_of_its_record(depth: int) -> None:
+    schema = b'{"type":"array","items":' * depth + b'{"type":"int32"}' + b"}" * depth
+    data = b'{"schema":' + schema + b',"payload":' + b"[" * depth + b"7" + b"]" * depth + b"}"
+    converter = JsonConverter()
+    for _ in range(2):  # read whole, then by what is remembered of it
+        if depth <= 300:
+            value, read = converter.decode(data)
+            assert read is not None and read.items is not None and value == nested(depth, 7)
+        else:
+            with pytest.raises(ValueError, match=r"nested too deeply|depth limit"):
+                converter.decode(data)
