@@ -5,8 +5,9 @@ by the runtime, which become columns for each run of records of one partition.
 """
 
 import json
+import math
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -86,13 +87,27 @@ class _Row(NamedTuple):
     value: bytes | None
 
 
-def puts(records: Sequence[Record], begin: int = 0) -> Iterator[tuple[int, pb.Put]]:
-    """Requests that hand records over, those at `begin` and after it in order, each with the index of its first."""
+def puts(
+    records: Sequence[Record], begin: int = 0, unsayable: Callable[[int, ValueError], None] | None = None
+) -> Iterator[tuple[int, pb.Put]]:
+    """Requests that hand records over, those at `begin` and after it in order, each with the index of its first.
+
+    Of a record that cannot be written `unsayable` is told, and it is in none of them.
+    """
     rows: list[_Row] = []
     size = 0
     for index in range(begin, len(records)):
         record = records[index]
-        row = _Row(record, octets(record.key), octets(record.value))
+        try:
+            row = _Row(record, octets(record.key), octets(record.value))
+        except ValueError as error:
+            if unsayable is None:
+                raise
+            unsayable(index, error)
+            if rows:
+                yield begin, pb.Put(batches=_columns(rows))
+            begin, size, rows = index + 1, 0, []
+            continue
         more = _size(row)
         if rows and size + more > PUT_BYTES_MAX:
             yield begin, pb.Put(batches=_columns(rows))
@@ -131,6 +146,8 @@ def _told_headers(records: Sequence[Record]) -> Iterator[pb.Headers]:
 def octets(value: Json) -> bytes | None:
     """A key or value as a plugin is given it: bytes and text as they are, everything else as JSON.
 
+    Raises ValueError for what JSON cannot say, or not that deeply nested. What is no number, or infinite, is null.
+
     >>> octets("a"), octets({"n": 1}), octets(None)
     (b'a', b'{"n":1}', None)
     """
@@ -140,8 +157,27 @@ def octets(value: Json) -> bytes | None:
         return value.encode("utf-8", "replace")
     try:
         return orjson.dumps(value, default=_json, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # a number beyond 64 bits
-        return json.dumps(value, default=_json, ensure_ascii=False).encode("utf-8", "replace")
+    except TypeError:  # a number beyond 64 bits, or deeper than orjson goes
+        pass
+    try:
+        text = json.dumps(_finite(value), default=_json, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be written as JSON") from None
+    except TypeError as error:
+        raise ValueError(f"it cannot be written as JSON: {error}") from None
+    return text.encode("utf-8", "replace")
+
+
+def _finite(value: Json) -> Json:
+    """The value with null for what JSON has no number for, as orjson writes it."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case dict():
+            return {name: _finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value
 
 
 def _json(value: object) -> str:

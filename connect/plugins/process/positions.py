@@ -37,11 +37,11 @@ def _read(text: str, what: str) -> Mapping[str, object]:
         raise ValueError(f"a {what} is no JSON ({error}): {text[:200]!r}") from error
     if not isinstance(found, dict):
         raise ValueError(f"a {what} is a JSON object, not {text[:200]}")
-    if any(isinstance(value, float) for value in found.values()):
-        _refuse_rounded(text, what)
     for name, value in found.items():
         if isinstance(value, (dict, list)):
-            raise ValueError(f"a {what} is flat: {name!r} is {orjson.dumps(value)[:200].decode()}")
+            raise ValueError(f"a {what} is flat: {name!r} is {'an object' if isinstance(value, dict) else 'a list'}")
+    if any(isinstance(value, float) for value in found.values()):
+        _refuse_rounded(text, what)
     return found
 
 

@@ -67,7 +67,7 @@ class ProcessSink(SinkTask):
         if offered is not records:
             begin, refused = 0, {}
         try:
-            for index, request in puts(records, begin):
+            for index, request in puts(records, begin, unsayable=refused.__setitem__):
                 begin = index
                 refused |= self._refusals(begin, request)
         except RetryAfter:

@@ -1,6 +1,7 @@
 """Columns of the protocol, and what the runtime has"""
 
 import json
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -144,6 +145,44 @@ def test_from_the_middle_on() -> None:
     records = [Record(topic="t", value=str(n)) for n in range(3)]
     assert [(begin, list(request.batches[0].values)) for begin, request in puts(records, 1)] == [(1, [b"1", b"2"])]
     assert list(puts(records, 3)) == []
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_what_cannot_be_written_is_named_and_in_no_request() -> None:
+    records = [Record(topic="t", value=each) for each in (1, nested(5_000), 2, 3, nested(5_000), nested(5_000), 4)]
+    found: dict[int, ValueError] = {}
+    requests = list(puts(records, unsayable=found.__setitem__))
+    assert [(begin, list(request.batches[0].values)) for begin, request in requests] == [
+        (0, [b"1"]),
+        (2, [b"2", b"3"]),
+        (6, [b"4"]),
+    ]
+    assert sorted(found) == [1, 4, 5] and str(found[1]) == "it is nested too deeply to be written as JSON"
+    with pytest.raises(ValueError, match="nested too deeply"):
+        list(puts(records))
+
+
+@pytest.mark.parametrize("beside", [1, 1 << 70], ids=["small", "large"])
+def test_what_is_no_number_is_null_whatever_is_beside_it(beside: int) -> None:
+    value = {"n": beside, "x": [math.nan, math.inf, -math.inf, 0.5], "y": (math.nan,), "é": Decimal("NaN")}
+    text = octets(value)
+    assert text is not None
+    assert text == f'{{"n":{beside},"x":[null,null,null,0.5],"y":[null],"é":"NaN"}}'.encode()
+
+
+def test_names_that_are_no_text_are_the_records_fault() -> None:
+    with pytest.raises(ValueError, match="it cannot be written as JSON: keys must be"):
+        octets({b"a": 1})
+
+
+def test_what_is_nested_deeply_is_written() -> None:
+    assert octets(nested(300)) == b"[" * 300 + b"1" + b"]" * 300
 
 
 def test_values_that_are_no_bytes() -> None:
