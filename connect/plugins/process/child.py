@@ -5,8 +5,9 @@ slowly, blocks nobody. Its standard error is read on a thread of its own, for as
 whose prints nobody reads stops in the middle of one.
 
 It is over when its process is, whoever else may still hold its pipes. It is the leader of a session, so that whatever
-it starts ends with it, but for what leaves the session; and all of them have the mark of the worker's
-guardian in their environment, which ends them when the task itself is killed.
+it starts ends with it. What has left the session is known by a mark of its own in the environment, and ends as well;
+only what has emptied that, too, gets away. And all of them have the mark of the worker's guardian in their environment,
+which ends them when the task itself is killed.
 """
 
 import contextlib
@@ -16,7 +17,9 @@ import signal
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from tidemill.connect.plugins.process.output_lines import OutputLines
 
@@ -24,6 +27,11 @@ READ_BYTES = 1 << 18
 WRITE_BYTES = 1 << 16  # a pipe's room
 LAST_OUTPUT_S = 0.5  # for what was printed before an end to be read
 ENDING_S = 1.0  # for a process that has closed its output to end, too
+
+
+MARK = "TIDEMILL_PLUGIN_RUN"
+SWEEPS = 10  # through all processes: what begets faster than it is killed is let be
+PAUSE_S = 0.005  # between them
 
 
 class CannotStart(Exception):
@@ -36,6 +44,8 @@ class Child:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], heed: Callable[[str], object]) -> None:
         self._heed = heed
         self._lines = OutputLines()
+        run = uuid.uuid4().hex
+        self._mark = f"{MARK}={run}"
         try:
             self._process = subprocess.Popen(
                 command,
@@ -44,7 +54,7 @@ class Child:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
-                env=dict(environment),
+                env={**environment, MARK: run},
             )
         except FileNotFoundError:
             raise CannotStart(
@@ -113,6 +123,7 @@ class Child:
         """Leave nothing behind: neither the program nor what it had started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        self._end_escaped()
         self.close_input()
         self.ended_within(ENDING_S)  # all but always at once; one that has changed its user cannot be killed
         self._reader.join(LAST_OUTPUT_S)
@@ -124,6 +135,17 @@ class Child:
             self._process.stdout.close()
         if self._process.stderr is not None and not self._reader.is_alive():
             self._process.stderr.close()
+
+    def _end_escaped(self) -> None:
+        """Kill what it has started that is in another session."""
+        for _ in range(SWEEPS):
+            escaped = [pid for pid in _started_with(self._mark) if pid != self.pid]
+            for pid in escaped:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not escaped:
+                return
+            time.sleep(PAUSE_S)
 
     def last_words(self) -> str:
         """The end of what it has printed, once that is read."""
@@ -160,3 +182,13 @@ class Child:
         for line in lines:
             with contextlib.suppress(OSError, ValueError):  # nobody reads the task's output any more
                 self._heed(line)
+
+
+def _started_with(mark: str) -> Iterator[int]:
+    """Processes that have the mark in their environment, where /proc tells; those that are dead have none."""
+    wanted = mark.encode()
+    with contextlib.suppress(OSError):  # there is no /proc
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError):  # gone meanwhile, or somebody else's
+                if name.isdigit() and wanted in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                    yield int(name)

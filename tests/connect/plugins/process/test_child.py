@@ -72,10 +72,33 @@ def test_it_leaves_nothing_behind(tmp_path: Path) -> None:
     made.end()  # which may be said twice
 
 
-def test_what_has_left_its_session_holds_no_thread_and_no_pipe() -> None:
+def test_what_has_left_its_session_ends_with_it() -> None:
+    """Also where nobody would end it later: a plugin is asked to divide its work in the worker's own process."""
+    made, lines = child("sh", "-c", "setsid sh -c 'sleep 600 & echo $! >&2; exec sleep 600' & exec cat")
+    other, _ = child("sleep", "600")
+    while not lines:
+        time.sleep(0.01)
+    made.end()
+    began = time.monotonic()
+    while runs(int(lines[0])):
+        assert time.monotonic() - began < 10
+        time.sleep(0.01)
+    assert runs(other.pid), "that is of another run"
+    other.end()
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process that is not dead."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_has_left_its_session_and_emptied_its_environment_holds_no_thread_and_no_pipe() -> None:
     """A daemon that it has started has its standard error, which nobody reads any more."""
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    made, lines = child("sh", "-c", "setsid sleep 30 & echo $! >&2; exec cat")
+    made, lines = child("sh", "-c", "setsid env -i sleep 30 & echo $! >&2; exec cat")
     while not lines:
         time.sleep(0.01)
     made.end()
