@@ -59,6 +59,24 @@ def test_what_was_inherited_does_not_count(monkeypatch: pytest.MonkeyPatch) -> N
     assert os.environ[VARIABLE] == "[[]]"
 
 
+def test_two_workers_of_one_process_do_in_it_what_both_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they start is told of its own worker; whoever ends first takes nothing away from the other."""
+    monkeypatch.setenv(VARIABLE, "[[]]")
+    first, second = announced((("node",), ("a", "b"))), announced((("node", "x.js"), ("a",), ("c",)))
+    first.__enter__()
+    told = second.__enter__()
+    assert json.loads(told[VARIABLE]) == [["node", "x.js"], ["a"], ["c"]]
+    assert json.loads(os.environ[VARIABLE]) == [["a", "b"], ["node", "x.js"]]
+    first.__exit__(None, None, None)
+    assert os.environ[VARIABLE] == told[VARIABLE]
+    with announced(((),)):
+        assert os.environ[VARIABLE] == told[VARIABLE]
+    with announced(()):
+        assert os.environ[VARIABLE] == "[]"
+    second.__exit__(None, None, None)
+    assert os.environ[VARIABLE] == "[[]]"
+
+
 def test_it_is_told_for_as_long_as_the_worker_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with announced((("a b", "c"), ())) as told:
