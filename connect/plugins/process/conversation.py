@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from google.protobuf.message import DecodeError
 
 from tidemill.connect.plugins.process import record_protocol_pb2 as pb
+from tidemill.connect.plugins.process.field_count import FIELDS_MAX, has_too_many
 from tidemill.connect.plugins.process.frames import FrameError, FrameReader, frame, shown
 
 PROTOCOL_VERSION = 1
@@ -79,6 +80,8 @@ class Conversation:
             raise Misspoken(str(error)) from error
 
     def _understood(self, data: bytes) -> pb.FromPlugin:
+        if has_too_many(data, pb.FromPlugin):
+            raise Misspoken(f"a message of {len(data)} bytes with more than {FIELDS_MAX} fields")
         try:
             message = pb.FromPlugin.FromString(data)
         except DecodeError as error:
