@@ -36,6 +36,7 @@ from tidemill.connect.remote.process_ties import (
     rename,
     share_memory_arenas,
     threads,
+    yield_to_others,
 )
 
 LIFELINE_FD = 0
@@ -239,6 +240,7 @@ def _stamp(path: str) -> _Stamp | None:
 def _be_task(label: str, output: int, stream: int) -> int:
     os.setsid()
     adopt_orphans()
+    yield_to_others()
     rename(f"tidemill: task {label}")
     for each in (1, 2):
         os.dup2(output, each)

@@ -20,6 +20,13 @@ M_ARENA_MAX = -8
 SIGKILL = 9
 SWEEPS = 10  # through all processes: what is not found gone by then cannot be killed, or begets faster than we kill
 PAUSE_S = 0.005  # between them
+NICE = 5
+"""Of a task, on top of its worker's: a third of the weight. A worker then answers in time beside ten that spin, and a
+task that has the machine for itself has all of it."""
+
+OOM_SCORE = 500
+"""Of a task, for the kernel's choice when the machine runs out of memory: it, before a worker or a broker."""
+
 PF_EXITING = 0x4  # of the kernel's flags of a process
 GONE = (b"Z", b"X")  # states of what holds nothing any more
 
@@ -214,6 +221,24 @@ def rename(name: str) -> None:
     room = end - begin
     if 0 < room < 1 << 20:
         ctypes.memmove(begin, data[: room - 1].ljust(room, b"\0"), room)
+
+
+def yield_to_others() -> None:
+    """Have whoever started this process, and other programs, go first where there is too little of something.
+
+    Where each session is a group of its own for the scheduler, niceness counts within that only, and the group has its
+    own. What is started from here inherits all of it.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        _write("/proc/self/autogroup", os.nice(NICE))
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/oom_score_adj", "rb") as file:
+        if int(file.read()) < OOM_SCORE:
+            _write("/proc/self/oom_score_adj", OOM_SCORE)
+
+
+def _write(path: str, number: int) -> None:
+    with open(path, "wb") as file:
+        file.write(b"%d" % number)
 
 
 def share_memory_arenas() -> None:

@@ -110,6 +110,19 @@ async def test_a_task_that_ended_in_order_is_not_called_killed_because_it_was_to
     assert (exited.returncode, exited.reason) == (0, "ended by itself")
 
 
+async def test_the_worker_goes_first_where_there_is_too_little_of_something(
+    running: Any, spec: Make, tmp_path: Path
+) -> None:
+    """Of processors and, when the kernel has to end somebody, of memory; also before what a task has started."""
+    await running.start(job(spec, "family", config={"pid.file": str(tmp_path / "pids")}))
+    family = await pids(tmp_path / "pids")
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in family} == {min(19, mine + 5)}
+    assert {int(Path(f"/proc/{pid}/oom_score_adj").read_text(encoding="ascii")) for pid in family} == {500}
+    watching = [each.pid for each in psutil.Process(family[0]).parents()[:3]]
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in watching} == {mine}, "they have to kill it"
+
+
 async def test_a_task_takes_its_family_with_it(running: Any, spec: Make, tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
     task = await running.start(job(spec, "family", config={"pid.file": str(pid_file)}))
