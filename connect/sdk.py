@@ -52,7 +52,7 @@ from tidemill.connect.api import (
 )
 from tidemill.connect.held import Setup, held, held_async, setup_of
 from tidemill.core.runtime.clock import SystemClock
-from tidemill.core.runtime.thread_time import cpu_s
+from tidemill.core.runtime.thread_time import busy_s
 
 BUFFERED_MAX = 2_000  # outputs between the generator and the producer: one batch as FileStream hands it over
 BUFFERED_BYTES_MAX = 8 << 20  # of these outputs: a quarter of what a task may have in flight behind them
@@ -60,7 +60,7 @@ RECORD_BYTES = 64  # what a record takes beside its key and value, about
 VALUE_BYTES = 16  # a value that is neither text nor a collection, and what holds one together, about
 DEPTH_MAX = 20  # of nested collections that are looked into
 POLL_S = 0.5
-COMPUTING_S = 3.0  # on a processor without an output, before a generator that computes is told from one that waits
+COMPUTING_S = 3.0  # at work without an output, before a generator that computes is told from one that waits
 COMPUTING_SHARE = 0.25  # of the time since its last output; one that asks its system now and then has less
 STOP_S = 2.0  # for a generator to notice that it should end; its thread does not outlive the process
 
@@ -440,7 +440,9 @@ class GeneratorSource(SourceTask):
         self._buffer = _Buffer()
         self._thread: threading.Thread | None = None
         self._clock = SystemClock()
-        self._quiet: tuple[float, float] | None = None  # since when it has given nothing, and its processor time then
+        self._quiet: tuple[float, float] | None = (
+            None  # since when it has given nothing, and how long it had been at work then
+        )
 
     def start(self, context: TaskContext) -> None:
         """Take up the stored offsets."""
@@ -471,7 +473,7 @@ class GeneratorSource(SourceTask):
         thread = self._thread
         if thread is None or thread.ident is None or thread.native_id is None:
             return None
-        now, used = self._clock.monotonic(), cpu_s(thread.native_id)
+        now, used = self._clock.monotonic(), busy_s(thread.native_id)
         if self._quiet is None:
             self._quiet = now, used
         since, used_before = self._quiet
