@@ -166,6 +166,15 @@ WORKER: Final = ConfigTable(
         ),
         _key("request.timeout.ms", ConfigType.INT, 40_000, "How long to wait for the Kafka cluster", LOW, in_range(1)),
         *group_keys.KEYS,
+        _key(
+            "tidemill.task.cgroup",
+            ConfigType.STRING,
+            "auto",
+            "Where tasks get control groups: `auto`, below the worker's own if it is alone in there; a folder of "
+            "cgroup v2; or `none`",
+            LOW,
+            not_empty,
+        ),
         _key("topic.creation.enable", ConfigType.BOOLEAN, True, "Whether sources may create topics by their own rules"),
         _key("topic.tracking.enable", ConfigType.BOOLEAN, True, "Whether topics a connector used are recorded"),
         _key("topic.tracking.allow.reset", ConfigType.BOOLEAN, True, "Whether that record may be emptied by REST"),
@@ -293,6 +302,7 @@ class WorkerConfig:
     rebalance_timeout_ms: int
     return_ms: int
     group_protocol: str
+    task_cgroup: str
     topic_creation: bool
     topic_tracking: bool
     topic_tracking_reset: bool
@@ -421,6 +431,7 @@ def _worker_config(
         rebalance_timeout_ms=number("rebalance.timeout.ms"),
         return_ms=number("scheduled.rebalance.max.delay.ms"),
         group_protocol=text("tidemill.group.protocol"),
+        task_cgroup=text("tidemill.task.cgroup"),
         topic_creation=bool(values["topic.creation.enable"]),
         topic_tracking=bool(values["topic.tracking.enable"]),
         topic_tracking_reset=bool(values["topic.tracking.allow.reset"]),

@@ -108,6 +108,14 @@ class GroupWorker(Entity):
     tasks: int
 
 
+class WorkerInfo(_Sparse):
+    """GET /tidemill/worker: what is so of this worker alone."""
+
+    url: str
+    cgroup: str | None = None  # the part of cgroup v2 in which its tasks have groups of their own
+    no_cgroup: str | None = None  # why they have none
+
+
 class GroupInfo(_Sparse):
     """GET /tidemill/group: the workers that share the work, as this one knows them. Times are ISO 8601, UTC."""
 

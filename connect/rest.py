@@ -27,7 +27,16 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from tidemill.connect.entities import ConnectorOffsets, Entity, ErrorMessage, Health, Message, ServerInfo, body
+from tidemill.connect.entities import (
+    ConnectorOffsets,
+    Entity,
+    ErrorMessage,
+    Health,
+    Message,
+    ServerInfo,
+    WorkerInfo,
+    body,
+)
 from tidemill.connect.loggers import LEVELS, LoggerLevels
 from tidemill.connect.operations import OfficeLost, Operations, RestError, Written
 from tidemill.connect.stores import TargetState
@@ -424,6 +433,13 @@ async def group(api: Api) -> Response:
     return _answer(api.group())
 
 
+@worker.get("/tidemill/worker")
+async def this_worker(request: Request) -> Response:
+    """This worker alone: whether the kernel limits its tasks. Not in Apache's API."""
+    info: WorkerInfo | None = request.app.state.worker_info
+    return _answer(info or WorkerInfo(url=""))
+
+
 @worker.get("/admin/loggers")
 async def list_loggers(request: Request) -> Response:
     """Every logger and its level."""
@@ -485,6 +501,7 @@ class Parts:
     metrics: Callable[[], str]
     session_key: Callable[[], bytes | None] = lambda: None  # of the group, None until it is known
     verification: Sequence[str] = ("HmacSHA256",)  # algorithms that other workers may sign with
+    worker_info: WorkerInfo | None = None
 
 
 def create_app(parts: Parts, more: Sequence[APIRouter] = ()) -> Asgi:

@@ -7,6 +7,7 @@ What is written here is read twice, when a connector is judged and when a task i
 from a topic that somebody else has written.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +16,17 @@ from tidemill.connect.api import InvalidConfig
 from tidemill.core.config import ConfigKey, ConfigType, Importance, Validator, Value, in_range
 
 MEMORY_MAX: Final = "task.memory.max.bytes"
+CPU_MAX: Final = "task.cpu.max.cores"
 CALL_MAX: Final = "task.call.max.ms"
 HANG_MAX: Final = "task.hang.max.ms"
+
+DELEGATE: Final = (
+    "give the worker a part of cgroup v2 of its own (systemd: Delegate=cpu memory; or tidemill.task.cgroup)"
+)
+"""What can be done where the kernel does not keep a limit."""
+
+LEAST_CORES: Final = 0.01
+"""The kernel's least share: a millisecond of a tenth of a second."""
 
 LEAST_MS: Final = 15_000
 """Of the times: a standstill is known after twelve seconds, and looked for every two."""
@@ -28,12 +38,28 @@ def _never_or_long(value: Value) -> str | None:
     return f"Value must be 0, for no limit, or at least {LEAST_MS}"
 
 
-def _key(name: str, default: int, doc: str, valid: Validator) -> ConfigKey:
-    return ConfigKey(name=name, type=ConfigType.LONG, default=default, doc=doc, importance=Importance.LOW, valid=valid)
+def _share(value: Value) -> str | None:
+    if isinstance(value, float) and (value == 0 or LEAST_CORES <= value < math.inf):
+        return None
+    return f"Value must be 0, for all there are, or at least {LEAST_CORES}"
+
+
+def _key(name: str, default: float, doc: str, valid: Validator) -> ConfigKey:
+    kind = ConfigType.DOUBLE if isinstance(default, float) else ConfigType.LONG
+    return ConfigKey(name=name, type=kind, default=default, doc=doc, importance=Importance.LOW, valid=valid)
 
 
 KEYS: Final = (
     ("Task memory limit", _key(MEMORY_MAX, 0, "Memory a task may use; 0: all there is.", in_range(0))),
+    (
+        "Task processor limit",
+        _key(
+            CPU_MAX,
+            0.0,
+            "Processors a task may use, such as 0.5; 0: all. Refused where tasks have no control groups.",
+            _share,
+        ),
+    ),
     (
         "Longest call into a plugin",
         _key(
@@ -62,6 +88,7 @@ class TaskLimits:
     """The limits of one task; 0 is no limit."""
 
     memory_bytes: int = 0
+    cpu_cores: float = 0.0
     call_ms: int = 0
     hang_ms: int = 0
 
@@ -70,9 +97,23 @@ def task_limits(config: Mapping[str, str]) -> TaskLimits:
     """Read them; raises InvalidConfig."""
     return TaskLimits(
         memory_bytes=_number(config, MEMORY_MAX, "bytes"),
+        cpu_cores=_cores(config),
         call_ms=_number(config, CALL_MAX, "milliseconds"),
         hang_ms=_number(config, HANG_MAX, "milliseconds"),
     )
+
+
+def _cores(config: Mapping[str, str]) -> float:
+    text = config.get(CPU_MAX, "0").strip()
+    try:
+        cores = float(text)
+    except ValueError:
+        cores = math.nan
+    if _share(cores) is not None:
+        raise InvalidConfig(
+            CPU_MAX, f"{CPU_MAX} is a number of processors, such as 0.5, not {text!r}.", "0 is no limit."
+        )
+    return cores
 
 
 def _number(config: Mapping[str, str], name: str, of: str) -> int:

@@ -43,6 +43,7 @@ from tidemill.connect.entities import ConfigInfo, ConfigInfos, ConfigKeyInfo, Co
 from tidemill.connect.references import Problem
 from tidemill.connect.settings import HIDDEN, model_problems, setting_names, setting_spellings
 from tidemill.connect.stand_in import PluginDescription, SettingDescription, UnsupportedDescription
+from tidemill.connect.task_limits import CPU_MAX, DELEGATE
 from tidemill.connect.task_spec import SettingProblem
 from tidemill.connect.transforms import registry, stages
 from tidemill.connect.unsupported import not_built, without_effect
@@ -81,6 +82,7 @@ class Surroundings:
     check: Check
     check_timeout_s: float
     versions: Callable[[Plugin], Sequence[str]] = lambda plugin: (plugin.version,)  # in which it is installed
+    no_cgroups: str = ""  # why tasks cannot be limited by the kernel; empty where they can
 
 
 class Validator:
@@ -127,12 +129,20 @@ class Validator:
         yield from plugin.refusals(config)
         yield from self._overrides(config)
         yield from self._version_problems(plugin, config.get("connector.plugin.version", ""))
+        yield from self._limits(config)
         if plugin.kind is PluginKind.SINK:
             yield from _sink_rules(config)
             group = config.get("consumer.override.group.id", f"connect-{config.get('name', '')}")
             if group == self._around.group_id:
                 where = "consumer.override.group.id" if "consumer.override.group.id" in config else "name"
                 yield where, f"Consumer group {group} conflicts with Connect worker group {self._around.group_id}"
+
+    def _limits(self, config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+        if self._around.no_cgroups and config.get(CPU_MAX, "0").strip() not in ("0", "0.0"):
+            yield (
+                CPU_MAX,
+                f"{CPU_MAX} cannot be kept by this worker: {self._around.no_cgroups}. Remove it, or {DELEGATE}",
+            )
 
     def _version_problems(self, plugin: Plugin, version: str) -> Iterable[tuple[str, str]]:
         try:

@@ -22,7 +22,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.connect.config import WorkerConfig
-from tidemill.connect.entities import API_VERSION, ServerInfo
+from tidemill.connect.entities import API_VERSION, ServerInfo, WorkerInfo
 from tidemill.connect.forwarding import Forwarding
 from tidemill.connect.group.lives import Life, LifeFacts, Lives, is_running
 from tidemill.connect.group.seat import GroupRefused, GroupSettings
@@ -35,6 +35,7 @@ from tidemill.connect.loggers import LoggerLevels
 from tidemill.connect.metrics import WorkerMetrics
 from tidemill.connect.operations import Operations
 from tidemill.connect.process_commands import announced
+from tidemill.connect.remote.cgroups import AUTO, NONE, Cgroups, NoCgroups, cgroups
 from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.remote.process_ties import end_marked
 from tidemill.connect.rest import Asgi, Parts, create_app
@@ -111,7 +112,10 @@ async def open_worker(
             environ = {**os.environ, **({} if life is None else life.environ), **runnable}
             if life is not None:
                 stack.callback(life.close)
-            task_host = await stack.enter_async_context(TaskHost(clock=clock, inherited=inherited, environ=environ))
+            taken, no_cgroups = _take_cgroups(config, stack)
+            task_host = await stack.enter_async_context(
+                TaskHost(clock=clock, inherited=inherited, environ=environ, cgroups=taken)
+            )
             surroundings = Surroundings(
                 config=config,
                 worker_id=worker_id,
@@ -131,7 +135,10 @@ async def open_worker(
             for each in over:
                 lives.forget(each)  # the group knows
             _repeat(alarm, "herder tick", TICK_MS, herder.look_around)
-            app = _app(config, plugins, herder, levels, cluster_id, clock)
+            info = WorkerInfo(
+                url=herder.seat.url, cgroup=None if taken is None else str(taken.root), no_cgroup=no_cgroups
+            )
+            app = _app(config, plugins, herder, levels, cluster_id, clock, info)
             await stack.enter_async_context(serving(app, listener))
             yield Worker(
                 host=host,
@@ -144,7 +151,13 @@ async def open_worker(
 
 
 def _app(
-    config: WorkerConfig, plugins: Plugins, herder: Herder, levels: LoggerLevels, cluster_id: str, clock: Clock
+    config: WorkerConfig,
+    plugins: Plugins,
+    herder: Herder,
+    levels: LoggerLevels,
+    cluster_id: str,
+    clock: Clock,
+    info: WorkerInfo,
 ) -> Asgi:
     validator = Validator(
         ValidationSurroundings(
@@ -153,6 +166,7 @@ def _app(
             check=lambda plugin, settings: herder.calls.check(plugin, settings, CHECK_TIMEOUT_S),
             check_timeout_s=CHECK_TIMEOUT_S + 5.0,  # the host's own deadline gives the better message
             versions=lambda plugin: [each.version for each in plugins.versions(plugin.name)],
+            no_cgroups=info.no_cgroup or "",
         )
     )
     own_version = version("tidemill")
@@ -165,6 +179,7 @@ def _app(
             metrics=WorkerMetrics(herder.machine, plugins, herder.seat).text,
             session_key=lambda: herder.session_key,
             verification=config.inter_worker.verification,
+            worker_info=info,
         ),
         [internal, routes(GroupHistory(herder.peers, lambda: herder.known_urls))],
     )
@@ -177,6 +192,21 @@ def _app(
         peers=herder.peers,
         clock=clock,
     )
+
+
+def _take_cgroups(config: WorkerConfig, stack: AsyncExitStack) -> tuple[Cgroups | None, str | None]:
+    """Control groups for tasks, or why there are none."""
+    try:
+        taken = stack.enter_context(cgroups(config.task_cgroup))
+    except NoCgroups as error:
+        if config.task_cgroup not in (AUTO, NONE):
+            raise StartRefused(f"tidemill.task.cgroup: {error}") from error
+        log.info(
+            "tasks have no control groups: memory limits are watched, limits of processors refused", reason=str(error)
+        )
+        return None, str(error)
+    log.info("tasks have control groups", folder=str(taken.root))
+    return taken, None
 
 
 # -------------------------------------------------------------------- the group

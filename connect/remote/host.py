@@ -23,11 +23,12 @@ import orjson
 import structlog
 from google.protobuf.message import DecodeError
 
-from tidemill.connect.api import Json
+from tidemill.connect.api import InvalidConfig, Json
 from tidemill.connect.failure import Failure, class_named
 from tidemill.connect.problem import Problem, shortened
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote import standstill
+from tidemill.connect.remote.cgroups import Cgroups, TaskCgroup
 from tidemill.connect.remote.frames import FrameError, FrameReader, frame
 from tidemill.connect.remote.guarded import LAST_OUTPUT_S, Guarded, Guardians, lines
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, problem_from_message, spec_to_message
@@ -39,7 +40,7 @@ from tidemill.connect.remote.process_facts import (
     process_table,
     proportional_bytes,
 )
-from tidemill.connect.task_limits import HANG_MAX, MEMORY_MAX, TaskLimits, task_limits
+from tidemill.connect.task_limits import CPU_MAX, DELEGATE, HANG_MAX, MEMORY_MAX, TaskLimits, task_limits
 from tidemill.connect.task_spec import (
     EXIT_LOST_WORKER,
     PluginFailed,
@@ -66,6 +67,7 @@ SAMPLE_INTERVAL_S = 2.0  # between looks at memory and processor time
 LIMIT_INTERVAL_S = 0.25  # between those at a task that may not use all the memory there is
 SHUTDOWN_GRACE_S = 5.0  # Kafka Connect's task.shutdown.graceful.timeout.ms
 LOG_TAIL_LINES = 20  # of the output, quoted when a process ends without a word
+LESS_MEMORY = "raise the limit, or have the task hold less at a time"
 NOT_FACTS = frozenset(
     {"level", "self", "exc_info", "stack_info"}
 )  # of a logged line: they ask the logger for something
@@ -81,6 +83,7 @@ class _Process:
     process: Guarded
     limits: TaskLimits
     oom_kills_before: int
+    cgroup: TaskCgroup | None = None
     attached: asyncio.Event = field(default_factory=asyncio.Event)
     killing: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -124,8 +127,10 @@ class TaskHost:
         sample_interval_s: float = SAMPLE_INTERVAL_S,
         environ: Mapping[str, str] | None = None,
         inherited: Sequence[int] = (),
+        cgroups: Cgroups | None = None,
     ) -> None:
         self._inherited = tuple(inherited)  # open files that whatever is started here keeps open
+        self._cgroups = cgroups
         self._clock = clock or SystemClock()
         self._sample_interval_s = sample_interval_s
         self._environ = dict(os.environ if environ is None else environ)
@@ -160,6 +165,10 @@ class TaskHost:
         if spec.task in self._by_task:
             raise ValueError(f"task {spec.task} is still running on this worker")
         limits = task_limits(spec.config)
+        if limits.cpu_cores and self._cgroups is None:
+            raise InvalidConfig(
+                CPU_MAX, f"{CPU_MAX} cannot be kept by worker {spec.worker_id}.", f"Remove it, or {DELEGATE}."
+            )
         order = pb.ToTask(start=spec_to_message(spec))
         process = await self._spawn(str(spec.task), spec.plugin, order, spec.environment, spec, limits)
         self._by_task[spec.task] = process
@@ -288,6 +297,19 @@ class TaskHost:
         self._tasks.create_task(self._supervise(process))
         return process
 
+    async def _confine(self, process: _Process) -> None:
+        """Put it into a group of its own, before it does anything; raises OSError if it cannot do without."""
+        if self._cgroups is None:
+            return
+        try:
+            process.cgroup = self._cgroups.new()
+            process.cgroup.limit(process.limits)
+            await asyncio.to_thread(process.cgroup.add, process.pid)  # the kernel may take milliseconds
+        except OSError as error:
+            if process.limits.memory_bytes or process.limits.cpu_cores:
+                raise
+            log.warning("task without a control group", task=process.label, reason=str(error))
+
     async def _supervise(self, process: _Process) -> None:
         """One process from hand-over to exit; whatever goes wrong here, it does not outlive its supervision."""
         try:
@@ -322,10 +344,12 @@ class TaskHost:
 
     def _forget(self, process: _Process) -> None:
         self._preflights.discard(process)
+        reason = _reason(process)
+        if process.cgroup is not None and self._cgroups is not None:
+            self._cgroups.give_up(process.cgroup)
         if process.spec is not None:
             del self._by_task[process.spec.task]
             returncode = process.process.returncode
-            reason = _reason(process)
             log.debug("task process ended", task=process.label, reason=reason)  # the herder knows what it means
             self._feed.put(
                 TaskExited(
@@ -361,7 +385,7 @@ class TaskHost:
         report_at = 0.0
         while True:
             running = [each for each in self._by_task.values() if each.attached.is_set()]
-            limited = [each for each in running if each.limits.memory_bytes]
+            limited = [each for each in running if _is_watched(each)]
             due = self._clock.monotonic() >= report_at
             if due:
                 report_at = self._clock.monotonic() + self._sample_interval_s
@@ -375,19 +399,22 @@ class TaskHost:
                         self._look_at(process, family, report=due)
                     if due:
                         self._look_for_standstill(process)
-            limits = any(each.limits.memory_bytes for each in self._by_task.values())
+            limits = any(_is_watched(each) for each in self._by_task.values())
             await asyncio.sleep(min(self._sample_interval_s, LIMIT_INTERVAL_S) if limits else self._sample_interval_s)
 
     def _look_at(self, process: _Process, family: FamilyFacts, *, report: bool) -> None:
         found = {"process-rss-bytes": family.rss_bytes, "process-cpu-seconds": round(family.cpu_s, 2)}
+        if report and process.cgroup is not None and process.limits.cpu_cores:
+            found["process-cpu-throttled-seconds"] = round(process.cgroup.throttled_s, 2)
         if report and not found.items() <= process.facts.items():  # nothing of most of those that rest
             process.facts.update(found)
             self._report(process)
-        if 0 < process.limits.memory_bytes < family.rss_bytes:
+        if _is_watched(process) and process.limits.memory_bytes < family.rss_bytes:
             shared_once = proportional_bytes(family.pids)  # the most of a small task is shared with all others
             used = family.rss_bytes if shared_once is None else shared_once
             if used > process.limits.memory_bytes:
-                process.kill(f"it used {used} bytes of memory, more than {MEMORY_MAX}={process.limits.memory_bytes}")
+                limit = f"{MEMORY_MAX}={process.limits.memory_bytes}"
+                process.kill(f"it used {used} bytes of memory, more than {limit}: {LESS_MEMORY}")
 
     def _look_for_standstill(self, process: _Process) -> None:
         """Whether anything but code of C runs in it; nobody in there can say it."""
@@ -436,6 +463,11 @@ class TaskHost:
             process.kill(f"it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")
             return
         process.pid, process.standstill_fd = first.hello.pid, first.hello.standstill_fd
+        try:
+            await self._confine(process)
+        except OSError as error:
+            process.kill(f"it could not be put into a control group, which keeps its limits: {error.strerror}")
+            return
         await process.send(process.order)
         process.attached.set()
         if process.stop_requested:
@@ -540,6 +572,11 @@ def parse_line(line: str) -> tuple[int, str, dict[str, Any]]:
     return logging.INFO, line, {}
 
 
+def _is_watched(process: _Process) -> bool:
+    """Whether nobody but this worker keeps it below its limit of memory."""
+    return process.limits.memory_bytes > 0 and process.cgroup is None
+
+
 async def _within(event: asyncio.Event, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
@@ -560,13 +597,16 @@ def _reason(process: _Process) -> str:
         return "ended by itself"  # be it at the moment it was to be killed: its work was done
     if process.killed_because:
         return f"killed: {process.killed_because}"
+    if process.cgroup is not None and process.cgroup.was_too_large:
+        return f"killed: it used more memory than {MEMORY_MAX}={process.limits.memory_bytes}: {LESS_MEMORY}"
     if child.reason:
         return child.reason
     if code == EXIT_LOST_WORKER:
         return "ended because it had lost its worker"
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        if -code == signal.SIGKILL and out_of_memory_kills() > process.oom_kills_before:
+        chosen = process.cgroup is not None and process.cgroup.was_chosen  # else nobody knows whom the kernel has
+        if -code == signal.SIGKILL and (chosen or out_of_memory_kills() > process.oom_kills_before):
             return f"killed by {name}: the machine ran out of memory"
         return f"killed by {name}"
     if process.explained:

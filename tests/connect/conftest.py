@@ -1,6 +1,7 @@
 """A Kafka cluster, task processes and their events for the Connect tests"""
 
 import asyncio
+import contextlib
 import itertools
 import os
 import time
@@ -10,8 +11,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.connect.remote.own_cgroup import own_cgroup
 from tidemill.connect.api import ConverterSpec, PluginKind
 from tidemill.connect.config import parse_worker
+from tidemill.connect.remote.cgroups import Cgroups, cgroups
 from tidemill.connect.remote.host import TaskHost
 from tidemill.connect.task_spec import TaskEvent, TaskExited, TaskFailed, TaskId, TaskSpec
 from tidemill.connect.worker import Worker, open_worker
@@ -100,9 +103,26 @@ class Running:
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
     """A task host whose processes find the test plugins, and the test's own; every task is stopped at the end."""
+    async with _running(tmp_path) as host:
+        yield host
+
+
+@pytest.fixture
+async def running_in_groups(tmp_path: Path) -> AsyncIterator[Running]:
+    """The same with control groups, where the machine has them."""
+    with own_cgroup() as part, cgroups(str(part)) as taken:
+        async with _running(tmp_path, taken) as host:
+            yield host
+
+
+@contextlib.asynccontextmanager
+async def _running(tmp_path: Path, taken: Cgroups | None = None) -> AsyncIterator[Running]:
     events = Events()
     environ = {**os.environ, "PYTHONPATH": python_path(PLUGINS, tmp_path)}
-    async with asyncio.TaskGroup() as tasks, TaskHost(environ=environ, sample_interval_s=0.2) as host:
+    async with (
+        asyncio.TaskGroup() as tasks,
+        TaskHost(environ=environ, sample_interval_s=0.2, cgroups=taken) as host,
+    ):
         tasks.create_task(events.collect(host))
         yield Running(host, events)
 

@@ -13,6 +13,13 @@ def test_what_is_not_set_is_no_limit_but_for_a_task_that_hangs() -> None:
 def test_what_is_set_is_read() -> None:
     config = {"task.memory.max.bytes": "1000", "task.call.max.ms": " 60000 ", "task.hang.max.ms": "0"}
     assert task_limits(config) == TaskLimits(memory_bytes=1000, call_ms=60_000)
+    assert task_limits({"task.cpu.max.cores": " 1.5 ", "task.hang.max.ms": "0"}) == TaskLimits(cpu_cores=1.5)
+
+
+@pytest.mark.parametrize("text", ["half", "-1", "", "nan", "inf", "0.001"])
+def test_what_is_no_share_of_processors_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"task\.cpu\.max\.cores is a number of processors, such as 0\.5, not"):
+        task_limits({"task.cpu.max.cores": text})
 
 
 @pytest.mark.parametrize("text", ["1 GB", "-1", "", "1.5"])

@@ -374,3 +374,23 @@ async def test_thousands_of_unknown_settings_cost_what_they_weigh(monkeypatch: p
             infos = await validator.validate(plugin(), config | unknown)
             assert infos.warning_count == 500 and infos.error_count == 0
     assert len(looked_up) <= 20 * 50 and len(lines) <= 1_000
+
+
+async def test_a_limit_of_processors_is_refused_where_nobody_would_keep_it() -> None:
+    async def judged(no_cgroups: str, cores: str) -> list[str]:
+        around = Surroundings(
+            group_id="workers", override_policy="All", check=content, check_timeout_s=1, no_cgroups=no_cgroups
+        )
+        infos = await Validator(around).validate(plugin(), {**GOOD, "task.cpu.max.cores": cores})
+        return [error for info in infos.configs for error in info.value.errors]
+
+    (refusal,) = await judged("the worker is not alone", "0.5")
+    assert refusal.startswith(
+        "task.cpu.max.cores cannot be kept by this worker: the worker is not alone. Remove it, or"
+    )
+    assert "Delegate=cpu memory" in refusal
+    assert await judged("the worker is not alone", "0") == []
+    assert await judged("", "0.5") == []
+    assert await judged("", "-1") == [
+        "Invalid value -1 for configuration task.cpu.max.cores: Value must be 0, for all there are, or at least 0.01"
+    ]

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from structlog.testing import capture_logs
 
 from tidemill import services
 from tidemill.connect import forwarding
@@ -76,6 +77,29 @@ async def test_the_advertised_address_is_the_workers_name(worker_settings: Setti
     async with open_worker(parse_worker(settings)) as worker:
         assert worker.worker_id == "connect-1:80"
         assert (await get(worker, "/health"))["status"] == "healthy"
+
+
+async def test_a_worker_tells_whether_its_tasks_have_control_groups(worker_settings: Settings) -> None:
+    settings = worker_settings({"tidemill.task.cgroup": "none"})
+    config = {"name": "c", "connector.class": "FileStreamSource", "topic": "t", "task.cpu.max.cores": "0.5"}
+    with capture_logs() as lines:
+        async with open_worker(parse_worker(settings)) as worker:
+            assert await get(worker, "/tidemill/worker") == {
+                "url": worker.url,
+                "no_cgroup": "tidemill.task.cgroup=none",
+            }
+            async with httpx.AsyncClient(base_url=worker.url, timeout=30) as client:
+                answer = await client.post("/connectors", json={"name": "c", "config": config})
+    assert answer.status_code == 400
+    assert "task.cpu.max.cores cannot be kept by this worker: tidemill.task.cgroup=none." in answer.json()["message"]
+    assert [line["reason"] for line in lines if "control groups" in line["event"]] == ["tidemill.task.cgroup=none"]
+
+
+async def test_a_folder_that_is_no_control_group_is_refused(worker_settings: Settings, tmp_path: Path) -> None:
+    settings = worker_settings({"tidemill.task.cgroup": str(tmp_path)})
+    with pytest.raises(StartRefused, match=r"tidemill\.task\.cgroup: .* is no control group of cgroup v2"):
+        async with open_worker(parse_worker(settings)):
+            pass
 
 
 async def test_a_taken_port_is_refused(worker_settings: Settings) -> None:

@@ -49,6 +49,10 @@ class Job(JobTask):
         self._note(os.getpid())
         ctypes.PyDLL(None).sleep(600)
 
+    def spin(self, context: TaskContext) -> None:
+        while True:
+            pass
+
     def deaf(self, context: TaskContext) -> None:
         """Blocks every signal that can be blocked."""
         signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))

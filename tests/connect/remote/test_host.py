@@ -258,6 +258,35 @@ async def test_a_task_that_uses_too_much_memory_is_killed(running: Any, spec: Ma
     assert exited.killed, "it is started again, as whatever is killed"
 
 
+@pytest.mark.parametrize("mode", ["hoard", "hoard_in_a_child", "hoard_in_many"])
+async def test_a_control_group_that_is_too_large_is_told_as_such(running_in_groups: Any, spec: Make, mode: str) -> None:
+    running = running_in_groups
+    task = await running.start(job(spec, mode, config={"task.memory.max.bytes": str(200 << 20)}))
+    exited = await running.ended(task)
+    assert exited.reason == (
+        "killed: it used more memory than task.memory.max.bytes=209715200: raise the limit, or have the task hold less "
+        "at a time"
+    )
+    assert exited.killed
+
+
+async def test_a_task_has_no_more_of_the_processors_than_it_may(running_in_groups: Any, spec: Make) -> None:
+    running = running_in_groups
+    task = await running.start(job(spec, "spin", config={"task.cpu.max.cores": "0.2"}))
+    told = await running.events.wait(
+        TaskReport, lambda event: event.facts.get("process-cpu-throttled-seconds", 0) > 1, timeout_s=60
+    )
+    assert told.facts["process-cpu-seconds"] < 2
+    await running.host.stop_task(task, 0.1)
+    assert "did not stop" in (await running.ended(task)).reason
+
+
+async def test_a_limit_that_nobody_would_keep_is_refused(running: Any, spec: Make) -> None:
+    with pytest.raises(InvalidConfig, match=r"task\.cpu\.max\.cores cannot be kept by worker .* Delegate="):
+        await running.start(job(spec, "wait", config={"task.cpu.max.cores": "0.5"}))
+    await running.host.stop_task(await running.start(job(spec, "wait", config={"task.cpu.max.cores": "0"})), 10)
+
+
 async def test_memory_that_is_shared_counts_once(running: Any, spec: Make) -> None:
     """Children made by a fork cost little until they write."""
     task = await running.start(job(spec, "share", config={"task.memory.max.bytes": str(300 << 20)}))
