@@ -539,10 +539,9 @@ class PartitionLog:
             return held
         segment = self.segments[max(bisect_right(self._bases, offset) - 1, 0)]
         try:
-            found = segment.locate(offset)
+            position = segment.position_of(offset)
         except OSError as error:
             raise KafkaStorageError(f"cannot read {self.directory.path}: {error.strerror}") from error
-        position = segment.size_bytes if found is None else found[0]
         return LogPosition(offset, segment.base_offset, position, None)
 
     def segment_start(self, offset: int) -> LogPosition:

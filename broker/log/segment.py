@@ -31,6 +31,9 @@ INDEX_INTERVAL_BYTES = 4096  # Kafka's default, for indexes rebuilt without thei
 
 WRITE_AGAIN_BYTES = 1024 * 1024
 
+RECENT_MAX = 32
+"""So many batches of those appended last are found without a walk: followers and consumers at the end ask for them."""
+
 
 class IndexClaim(NamedTuple):
     """What index files that nobody has read yet have to come to: how many entries they have, and the latest."""
@@ -59,6 +62,7 @@ class Segment:
         self.claim: IndexClaim | None = None  # until the index files are read
         self._damaged = DamagedParts()
         self._verified = Extents()
+        self._recent: dict[int, int] = {}  # the positions of some batches by the offset that each was due to have
 
     @classmethod
     def create(cls, directory: Directory, base_offset: int) -> "Segment":
@@ -99,6 +103,10 @@ class Segment:
         except OSError:
             self.file.truncate(position)
             raise
+        recent = self._recent
+        recent[self.next_offset] = position
+        if len(recent) > RECENT_MAX:
+            del recent[next(iter(recent))]
         self.size_bytes = end = position + len(data)
         self.next_offset = last_offset + 1
         self._verified.add(position, end)
@@ -106,6 +114,7 @@ class Segment:
 
     def seal(self) -> None:
         """Nothing more will be appended: note the largest timestamp, as the time index of a sealed segment has it."""
+        self._recent.clear()
         if self.size_bytes:
             self._pair()
             self.indexes.note_latest()
@@ -217,13 +226,26 @@ class Segment:
 
     # -- reading
 
+    def position_of(self, offset: int) -> int:
+        """Position of the batch that has `offset`, or of the next one, or where the segment ends; raises as `locate`.
+
+        Nothing is read for what was appended a moment ago.
+        """
+        recent = self._recent.get(offset)
+        if recent is not None:
+            return recent
+        found = self.locate(offset)
+        return self.size_bytes if found is None else found[0]
+
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and header of the batch that has `offset`, or of the next one; None beyond the last batch.
 
         Raises CorruptMessage when `offset` is known to lie in a damaged batch.
         """
         relative = offset - self.base_offset
-        exact = self.index.at_or_after(relative)
+        exact = self._recent.get(offset)
+        if exact is None:
+            exact = self.index.at_or_after(relative)
         if exact is not None and self._damaged.at(exact) is None:
             raw = self.file.read_at(exact, HEADER_BYTES)
             if len(raw) == HEADER_BYTES:
@@ -456,6 +478,7 @@ class Segment:
         """Cut the log behind the last batch that the indexes know of."""
         self.file.truncate(position)
         self.size_bytes = position
+        self._recent.clear()
 
     def write_again(self, from_offset: int) -> None:
         """Let the next sync write everything from `from_offset` on, also what a failed sync left in memory only.

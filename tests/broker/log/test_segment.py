@@ -7,9 +7,9 @@ import pytest
 from tests.broker.log.segment_world import BASE, fill
 from tests.sim.disk import SimulatedDisk
 from tidemill.broker.log.index import OffsetIndex
-from tidemill.broker.log.segment import Segment
+from tidemill.broker.log.segment import RECENT_MAX, Segment
 from tidemill.core.errors import CorruptMessage
-from tidemill.core.records.batch import BatchView, iter_batches
+from tidemill.core.records.batch import HEADER_BYTES, BatchView, iter_batches
 from tidemill.core.runtime.disk import OsDirectory, OsFile
 
 
@@ -84,6 +84,39 @@ def test_bytes_that_come_from_the_disk_again_are_checked_again(
         segment.read(BASE + 10, size, segment.size_bytes)
     assert bytes(segment.read(BASE, 10**6, segment.size_bytes)) == b"".join(written[:5])
     assert bytes(segment.read(BASE + 12, 10**6, segment.size_bytes)) == b"".join(written[6:])
+
+
+def test_what_was_appended_last_is_found_without_a_walk_over_what_is_before_it(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = fill(segment, 200)  # an index entry for every few of them
+    read: list[int] = []
+    read_at = OsFile.read_at
+
+    def counting(file: OsFile, position: int, size_bytes: int) -> bytes:
+        read.append(size_bytes)
+        return read_at(file, position, size_bytes)
+
+    monkeypatch.setattr(OsFile, "read_at", counting)
+    for number in range(200 - RECENT_MAX, 200):
+        read.clear()
+        assert bytes(segment.read(BASE + 2 * number, 10**6, segment.size_bytes)) == b"".join(written[number:])
+        assert read[0] == HEADER_BYTES
+        read.clear()
+        assert segment.position_of(BASE + 2 * number) == sum(map(len, written[:number]))
+        assert read == []
+    assert segment.position_of(BASE + 399) == segment.size_bytes - len(written[-1]), "in the middle of a batch"
+    assert segment.position_of(BASE + 400) == segment.size_bytes
+    segment.seal()
+    assert segment.position_of(BASE + 398) == segment.size_bytes - len(written[-1])
+
+
+def test_what_was_cut_off_is_not_found_any_more(segment: Segment) -> None:
+    written = fill(segment, 10)
+    end = sum(map(len, written[:4]))
+    assert segment.cut(end, BASE + 8).position_of(BASE + 12) == end
+    segment.truncate(end)
+    assert segment.position_of(BASE + 12) == end
 
 
 def test_what_fits(segment: Segment) -> None:
