@@ -40,6 +40,7 @@ from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.disk_thread import DiskThread
 from tidemill.broker.quorum.elected import Elected, Identity
 from tidemill.broker.quorum.election_state import ElectionStateFile
+from tidemill.broker.quorum.image import BrokerImage
 from tidemill.broker.quorum.in_sync import IsrProposal
 from tidemill.broker.quorum.lifecycle import Stage
 from tidemill.broker.quorum.metadata import NewTopic, TopicImage
@@ -124,6 +125,7 @@ class ClusterPlace:
         self._changed = asyncio.Event()
         self._left = False
         self._rates: dict[str, int] = {}
+        self._addresses: dict[int, tuple[BrokerImage | None, Address | None]] = {}
         self.driven_out = ""
         self.led_ms = 0  # when a controller without a broker last saw that somebody leads, by the monotonic clock
         self.store: MetadataStore
@@ -360,7 +362,15 @@ class ClusterPlace:
 
     def _address_of(self, node_id: int) -> Address | None:
         """At the listener of brokers; a controller that does not name it has no terms but to encrypt nothing."""
-        registered, listening = self.controller.image.brokers.get(node_id), self._config.listening
+        registered = self.controller.image.brokers.get(node_id)
+        known, address = self._addresses.get(node_id, (None, None))
+        if registered is not known:
+            address = self._address_in(registered)
+            self._addresses[node_id] = registered, address
+        return address
+
+    def _address_in(self, registered: BrokerImage | None) -> Address | None:
+        listening = self._config.listening
         has_terms = listening.inter_broker in listening.specs
         for each in () if registered is None else registered.end_points:
             plain = each.security_protocol == SecurityProtocol.PLAINTEXT.value

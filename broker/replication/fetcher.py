@@ -458,7 +458,7 @@ class _Leader:
 
     def _hold_back(self) -> None:
         throttle = self._fetchers.throttle
-        if throttle is UNTHROTTLED:
+        if not throttle.owes:
             return
         now_ms = self._fetchers.now_ms()
         self._machine.rested(now_ms)

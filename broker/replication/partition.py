@@ -322,7 +322,10 @@ class PartitionMachine:
         now = self._followers[replica] = Progress(
             held, max(broker_epoch, before.broker_epoch), caught_up_ms, now_ms, log_end, joining, log_start
         )
-        self._settle(log_end)
+        if joining == before.joining:  # else `alone` may be another
+            self._advance()
+        else:
+            self._settle(log_end)
         moved: list[Action] = [LogStartMoved()] if log_start != before.log_start else []
         if joining and self._proposal is None and self._may_join(now):
             return moved + self._propose((*self.isr, replica), log_end)
@@ -449,12 +452,18 @@ class PartitionMachine:
     def _advance(self) -> None:
         """Let HW be where the replicas that count are, if that is further."""
         bound = self.held
+        if bound <= self.high_watermark:
+            return
         if not self.alone:
             if not self._enough:
                 return
-            followers = self._followers
-            bound = min([bound, *(followers[each].held for each in self._maximal if each in followers)])
-            joining = min([bound, *(each.held for each in followers.values() if each.joining)])
+            joining = bound
+            for replica, each in self._followers.items():  # with each fetch of a follower: a loop, and nothing made
+                held = each.held
+                if held < bound and replica in self._maximal:
+                    bound = held
+                if held < joining and each.joining:
+                    joining = held
             bound = min(bound, max(joining, self._promised))
         if bound > self.high_watermark:
             self.high_watermark = bound

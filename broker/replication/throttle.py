@@ -21,6 +21,10 @@ EVERYBODY = "*"
 class Throttle(Protocol):
     """How fast replicas may be copied that are being moved."""
 
+    @property
+    def owes(self) -> bool:
+        """Whether anything at all may have to wait."""
+
     def pause_ms(self, topic: str, number: int, now_ms: int) -> int:
         """For how long nothing of partition `number` of a topic may be copied; 0 for what is not throttled."""
 
@@ -30,6 +34,11 @@ class Throttle(Protocol):
 
 class Unthrottled:
     """Everything is copied as fast as it can be."""
+
+    @property
+    def owes(self) -> bool:
+        """Never."""
+        return False
 
     def pause_ms(self, _topic: str, _number: int, _now_ms: int) -> int:
         """Never."""
@@ -50,6 +59,11 @@ class RateThrottle:
         self._is_throttled = is_throttled
         self._owed_bytes = 0.0  # of what was copied, as far as it has not taken its time yet
         self._seen_ms = 0
+
+    @property
+    def owes(self) -> bool:
+        """Whether what was copied has not taken its time yet, as far as is known."""
+        return self._owed_bytes > 0
 
     def pause_ms(self, topic: str, number: int, now_ms: int) -> int:
         """Until what was copied so far has taken its time, at the rate of now."""

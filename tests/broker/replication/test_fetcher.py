@@ -388,6 +388,10 @@ class Slow:
         self.allowed = False
         self.noted = 0
 
+    @property
+    def owes(self) -> bool:
+        return not self.allowed
+
     def pause_ms(self, topic: str, number: int, _now_ms: int) -> int:
         assert (topic, number) == ("t", 0)
         return 0 if self.allowed else 20

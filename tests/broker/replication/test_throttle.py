@@ -40,3 +40,13 @@ def test_replicas_are_named_one_by_one_or_all_at_once() -> None:
     assert not names_replica(["0:1", "1:2"], 1, 1)
     assert not names_replica(["11:2"], 1, 2)
     assert names_replica(["*"], 5, 9)
+
+
+def test_it_owes_nothing_until_more_was_copied_than_its_rate_allows_and_once_that_has_had_its_time() -> None:
+    throttle = RateThrottle(lambda: 1000, lambda _topic, number: number == 0)
+    assert (UNTHROTTLED.owes, throttle.owes) == (False, False)
+    throttle.note("t", 1, 500, 0)
+    assert not throttle.owes, "of another partition"
+    throttle.note("t", 0, 500, 0)
+    assert throttle.owes
+    assert (throttle.pause_ms("t", 0, 600), throttle.owes) == (0, False)
