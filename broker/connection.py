@@ -439,7 +439,17 @@ class Connection(asyncio.BufferedProtocol):
             self._drop(dropped)
         except Exception:
             self._break_off()
-        self._advance_soon()
+        self._let_leave()
+
+    def _let_leave(self) -> None:
+        """Send what may leave now. What may start then does that in a later turn: others may be in the middle."""
+        self._last_active = self._loop.time()
+        try:
+            self._send()
+        except Exception:
+            self._break_off()
+        if self._reading_paused or not self.incoming.is_empty:
+            self._advance_soon()
 
     def _future_done(self, exchange: Exchange, future: "asyncio.Future[Any]") -> None:
         error = _failure(future)
@@ -457,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.answers.answered(exchange)
             else:
                 self.finish(exchange, None, error)
-        self._advance()
+        self._let_leave()
 
     def _settle(self, exchange: Exchange) -> None:
         """`exchange` waits no longer; others may have the memory of a large one."""

@@ -48,6 +48,7 @@ from tidemill.broker.quotas import UNLIMITED
 from tidemill.broker.replication.replica import Replica
 from tidemill.broker.response_errors import error_codes
 from tidemill.core.errors import KafkaError, OffsetOutOfRange
+from tidemill.core.runtime.at_once import future_at_once
 from tidemill.core.types import ZERO_UUID, new_tuple
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.codec import DecodeError, decode
@@ -285,7 +286,7 @@ def serve(
         return _answer_after_prefetch(fetch, read.cold)
     if fetch.is_enough(read):
         return fetch.answer(read)
-    answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[FetchResponse] = future_at_once()
     fetch.parked(fetch, read, answer)
     return answer
 
@@ -331,7 +332,7 @@ def _has_error(response: FetchResponse) -> bool:
 
 def _answer_after_prefetch(fetch: Fetch, cold: list[Callable[[], None]]) -> "asyncio.Future[FetchResponse]":
     """Let threads read what is not in memory; nobody else waits for the disk meanwhile."""
-    answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[FetchResponse] = future_at_once()
     fetch.broker.logs.prefetch(cold).add_done_callback(lambda _done: _go_on(fetch, answer))
     return answer
 
@@ -421,6 +422,9 @@ class Parked:
         self.replicas = [*read.found.values(), *cast(list[Replica], fetch.turn.quiet_logs())]
         self.answer = answer
         self.answer.add_done_callback(self._leave)
+        self._wait()
+
+    def _wait(self) -> None:
         wake = self.wake
         for replica in self.replicas:
             replica.wait_for_data(wake)
@@ -430,6 +434,12 @@ class Parked:
         if not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._look)
+
+    def _end_within(self, wait_ms: int) -> None:
+        ends = asyncio.get_running_loop().time() + wait_ms / 1000
+        if ends < self._timer.when():
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(ends, self._finish)
 
     def _look(self) -> None:
         self._answer(self._fetch.request.min_bytes)

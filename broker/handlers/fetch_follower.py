@@ -8,11 +8,13 @@ the high watermark follows from, so it is noted, once for each request, before a
 of the log, committed or not. Whoever asks from where its log is not this one is told where they part, and nothing is
 noted of it.
 
-It is answered as soon as there is something to copy or the high watermark is another than the one it knows: without
-that a leader that goes away at a quiet moment leaves followers behind that do not know what was committed. So it is
-when the log begins elsewhere than at its last answer in a session: somebody who has asked for records to be deleted may
-wait until that has been done everywhere (`delete_records`). A follower has to write down where its log begins before it
-can say so, and asks on meanwhile; so as long as anybody waits for what it has not told yet it is not let wait for long.
+It is answered as soon as there is something to copy, and soon when only the high watermark is another than the one it
+knows: without that a leader that goes away at a quiet moment leaves followers behind that do not know what was
+committed. While records come the next of them tells it, so that a record is one answer to each follower and not two.
+Where consumers may read at followers it is told at once. So it is, in a session, when the log begins elsewhere than at
+its last answer: somebody who has asked for records to be deleted may wait until that has been done everywhere
+(`delete_records`). A follower has to write down where its log begins before it can say so, and asks on meanwhile; so as
+long as anybody waits for what it has not told yet it is not let wait for long.
 
 Whoever asks for anything says that it is there, and is asked into an ISR only while the image says that it is active.
 
@@ -48,23 +50,44 @@ from tidemill.core.wire.messages.fetch import FetchPartition, FetchRequest, Fetc
 WAIT_WHILE_DELETING_MS: Final = 20
 """About as long as a follower takes to write down where its logs begin: then its next request says so."""
 
+COMMITTED_WAIT_MS: Final = 10
+"""So long a follower is not told what is committed if there is nothing else to tell: most producers that wait for one
+record before they send the next do that sooner."""
+
 
 class _ParkedFollower(Parked):
-    """It also wakes for what is appended and not committed, and where a log begins elsewhere."""
+    """It wakes for what is appended, committed or not, and where a log begins elsewhere; for what is committed soon."""
 
-    __slots__ = ()
+    __slots__ = ("_due_soon",)
 
-    def __init__(self, fetch: Fetch, read: Read, answer: "asyncio.Future[FetchResponse]") -> None:
+    def __init__(self, fetch: "FollowerFetch", read: Read, answer: "asyncio.Future[FetchResponse]") -> None:
+        self._due_soon = fetch.knows_less
         super().__init__(fetch, read, answer)
-        wake = self.wake
+
+    def _wait(self) -> None:
+        wake, committed = self.wake, self._committed
         for replica in self.replicas:
             replica.watch(wake)
+            replica.wait_for_data(committed)
+
+    def _committed(self) -> None:
+        if self._fetch.broker.config.reads_nearby:
+            self.wake()
+        elif not self._due_soon:
+            self._due_soon = True
+            self._end_within(COMMITTED_WAIT_MS)
+
+    def _leave(self, answer: "asyncio.Future[FetchResponse]") -> None:
+        super()._leave(answer)
+        committed = self._committed
+        for replica in self.replicas:
+            replica.stop_waiting(committed)
 
 
 class FollowerFetch(Fetch):
     """A follower's request in work."""
 
-    __slots__ = ("_broker_epoch", "_follower", "_may_join", "_noted")
+    __slots__ = ("_broker_epoch", "_follower", "_found", "_may_join", "_noted", "knows_less")
 
     parked = _ParkedFollower
     to_clients = False
@@ -77,6 +100,8 @@ class FollowerFetch(Fetch):
         self._follower = request.replica_id if request.replica_id >= 0 else state.replica_id
         self._broker_epoch = state.replica_epoch
         self._noted: set[int] = set()
+        self._found: tuple[object, str, uuid.UUID, TopicImage] | None = None  # in which image, asked how, and what
+        self.knows_less = False  # than what is committed, and that is all there is to tell
         known = broker.controller.image.brokers.get(self._follower)
         self._may_join = known is None or (known.active and self._broker_epoch in (-1, known.epoch))
         broker.replicas.asked_by(self._follower, Asking(self._broker_epoch, self._may_join, self._now_ms()))
@@ -85,7 +110,10 @@ class FollowerFetch(Fetch):
         """A topic, if it is a broker that asks; raises TopicAuthorizationFailed."""
         if not self.broker.authorizer.allows(self.who, Operation.CLUSTER_ACTION, THE_CLUSTER):
             raise TopicAuthorizationFailed(f"{self.who.principal} is no broker, and fetches as if it were one")
-        return find_topic(self.broker, name, topic_id)
+        image, found = self.broker.controller.image, self._found  # what had nothing new is read again when it has
+        if found is None or found[0] is not image or found[1] != name or found[2] is not topic_id:
+            self._found = found = image, name, topic_id, find_topic(self.broker, name, topic_id)
+        return found[3]
 
     def read_one(
         self, read: Read, number: int, partition: FetchPartition, image: TopicImage, may_block: bool
@@ -119,8 +147,12 @@ class FollowerFetch(Fetch):
             self._slow_down(found, len(records))
         read.found[number] = found
         turn = self.turn
-        if found.high_watermark > turn.told(number) or partition_log.log_start_offset > turn.told_start(number):
+        if partition_log.log_start_offset > turn.told_start(number):
             read.answer_now = True
+        if found.high_watermark > turn.told(number):
+            self.knows_less = True
+            if self.broker.config.reads_nearby:
+                read.answer_now = True
         return row_of(found, partition.partition, records, None)
 
     def _note(self, found: Replica, partition: FetchPartition) -> None:
@@ -162,6 +194,8 @@ class FollowerFetch(Fetch):
     def wait_ms(self) -> int:
         """As long as the follower says, or not for long."""
         wait_ms = self.request.max_wait_ms
+        if self.knows_less:
+            wait_ms = min(wait_ms, COMMITTED_WAIT_MS)
         is_waited_for = any(self._is_behind(each) for each in self.broker.replicas.deleting)
         return min(wait_ms, WAIT_WHILE_DELETING_MS) if is_waited_for else wait_ms
 

@@ -21,7 +21,6 @@ from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange, Peer
 from tidemill.broker.handlers.leader_hints import HINTS_FROM, LeaderHints
 from tidemill.broker.handlers.produce_answer import (
     AskedTopic,
-    all_failed,
     answer_exchange,
     answer_later,
     named,
@@ -103,8 +102,8 @@ class KnownPrefix:
 
     @staticmethod
     def error_response(known: "KnownPrefix", error: KafkaError, _api_version: int) -> ProduceResponse:
-        """What a stored batch gets that does not become durable after all."""
-        return all_failed(known._asked, error)
+        """What a stored batch gets that is not acknowledged after all."""
+        return known.response([error])
 
 
 class ProduceMemo:
@@ -153,12 +152,13 @@ class ProduceMemo:
         base_offset, last_offset, append_time_ms, log_start_offset, _ = outcome
         chunks: Chunks = [known.respond(correlation_id, base_offset, append_time_ms, log_start_offset)]
         replica = known.place
-        if last_offset < replica.high_watermark or (pending := replica.pending(last_offset, known.acks)) is None:
+        pending = None
+        if last_offset >= replica.high_watermark:
+            pending = replica.pending(last_offset, known.acks, at_once=True)
+        if pending is None:
             exchange.chunks = chunks
-        elif replica.machine.alone:
-            exchange.after, exchange.due = pending, chunks
         else:
-            exchange.pending = answer_later((replica,), (outcome,), known.acks, known.response)
+            exchange.after, exchange.due = pending, chunks
         return exchange
 
     def _header(self, frame: memoryview) -> RequestHeader:

@@ -22,6 +22,7 @@ from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.actions import Action, Follow, LogStartMoved, ProposeIsr, RefuseWaiting, Truncate
 from tidemill.broker.replication.partition import NOBODY, PartitionMachine, Role
 from tidemill.core.errors import CorruptMessage, KafkaError, KafkaStorageError, error_for_code
+from tidemill.core.runtime.at_once import future_at_once
 from tidemill.core.runtime.disk import ByteBuffer
 
 log = structlog.get_logger("tidemill.broker.replication")
@@ -38,6 +39,7 @@ Outlet: TypeAlias = "Callable[[Replica, Wish], None]"
 class _Waiter(NamedTuple):
     offset: int
     answer: "asyncio.Future[None]"
+    at_once: bool
 
 
 _offset_of = itemgetter(0)
@@ -69,7 +71,7 @@ class Replica:
         self._next_round = partition_log.flusher.next_round
         self._wakes: dict[Callable[[], None], None] = {}  # whoever waits longer is woken first
         self._watchers: dict[Callable[[], None], None] = {}
-        self._waiters: list[_Waiter] = []  # by offset, one for each
+        self._waiters: list[_Waiter] = []  # by offset, one for each, or one of either kind
         self._cuts = partition_log.cuts
         self.high_watermark = -1  # to be read only, as is ...
         self.visible = LogPosition(-1, 0, 0, None)  # ... where it lies in the log; the first image says both
@@ -129,6 +131,7 @@ class Replica:
         self.take(self.machine.assigned(image, log_end=self.log.log_end_offset, now_ms=now_ms))
         if led and not self.machine.leads:
             self._wake()
+            self._wake_watchers()
 
     def retire(self) -> None:
         """The partition is gone: whoever remembers how it is led has to look it up again."""
@@ -178,6 +181,7 @@ class Replica:
         if self.log.closed:
             self._refuse(KafkaStorageError(f"{self.log.topic_partition} is closed"))
             self._wake()
+            self._wake_watchers()
             if self.machine.role is Role.FOLLOWER:
                 self._outlet(self, Follow(leader=NOBODY, leader_epoch=self.machine.leader_epoch))
             return
@@ -221,10 +225,14 @@ class Replica:
             self.machine.check_epoch(leader_epoch)
         return self.log.append_own(data, now_ms=now_ms, leader_epoch=max(leader_epoch, self.leader_epoch))
 
-    def pending(self, last_offset: int, acks: int = ACKS_ALL) -> "asyncio.Future[None] | None":
+    def pending(
+        self, last_offset: int, acks: int = ACKS_ALL, *, at_once: bool = False
+    ) -> "asyncio.Future[None] | None":
         """What to wait for before the record at `last_offset` is acknowledged; None when it may be at once.
 
-        The future is shared: shield it where the waiter can be cancelled. Raises KafkaError where it never will be.
+        The future is shared: shield it where the waiter can be cancelled. With `at_once` it may be one that a task
+        cannot wait for (`future_at_once`): it is settled in the midst of this replica's work, which whoever is called
+        then must leave alone. Raises KafkaError where it never will be acknowledged.
         """
         if last_offset < self.high_watermark:
             return None
@@ -234,23 +242,26 @@ class Replica:
             return self._next_round()
         if acks == ACKS_LEADER:
             return self.log.pending(last_offset)
-        return self._acknowledgement(last_offset)
+        return self._acknowledgement(last_offset, at_once)
 
-    def _acknowledgement(self, last_offset: int) -> "asyncio.Future[None]":
+    def _acknowledgement(self, last_offset: int, at_once: bool) -> "asyncio.Future[None]":
         self.machine.check_leads()
         waiters = self._waiters
         place = bisect_left(waiters, last_offset, key=_offset_of)
-        if place < len(waiters) and waiters[place].offset == last_offset:
-            return waiters[place].answer
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters.insert(place, _Waiter(last_offset, answer))
+        while place < len(waiters) and waiters[place].offset == last_offset:
+            if waiters[place].at_once is at_once:
+                return waiters[place].answer
+            place += 1
+        answer: asyncio.Future[None]
+        answer = future_at_once() if at_once else asyncio.get_running_loop().create_future()
+        waiters.insert(place, _Waiter(last_offset, answer, at_once))
         return answer
 
     def _acknowledge(self, high_watermark: int) -> None:
         count = bisect_left(self._waiters, high_watermark, key=_offset_of)
         done = self._waiters[:count]
         del self._waiters[:count]
-        for waiter in done:
+        for waiter in reversed(done):  # a connection answers in order: with the first of them it sends all at once
             if not waiter.answer.done():
                 waiter.answer.set_result(None)
 
@@ -284,7 +295,8 @@ class Replica:
                 self.log.on_append = None
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` whenever anything is appended, committed or not, or a log start moves, until `stop_waiting`.
+        """Call `wake` whenever anything is appended, committed or not, a log start moves, the log is closed or this
+        broker no longer leads, until `stop_waiting`.
 
         For followers, and for whoever waits until they have deleted what is deleted here.
         """

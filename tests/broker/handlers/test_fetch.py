@@ -337,7 +337,10 @@ async def test_what_is_not_visible_yet_is_waited_for_and_not_out_of_range(tmp_pa
         assert [(row.error_code, bytes(row.records)) for row in rows] == [(0, b""), (0, b""), (out_of_range, b"")]
         parked = serve(broker, fetch_request(topic, {0: 1}, 12, max_wait_ms=30_000), 12, PEER)
         assert isinstance(parked, asyncio.Future)
-        (data,) = (await asyncio.wait_for(parked, 5)).responses[0].partitions
+        told = asyncio.Event()
+        parked.add_done_callback(lambda _answer: told.set())
+        await asyncio.wait_for(told.wait(), 5)
+        (data,) = parked.result().responses[0].partitions
         assert (data.high_watermark, len(data.records) > 0) == (end, True)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import struct
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from tests.broker.broker_world import WireClient, broker_and_client, wire_client
 from tests.broker.deny_some import DenySome
 from tests.broker.handlers.data_path import fetch, make_topic, produce, produce_request, records
 from tidemill.broker.authorization import THE_CLUSTER, topic_named
+from tidemill.broker.config import RACK_AWARE
+from tidemill.broker.handlers import fetch_follower
 from tidemill.broker.handlers.fetch_follower import WAIT_WHILE_DELETING_MS
 from tidemill.broker.node import Broker
 from tidemill.broker.operations import Operation
@@ -26,6 +29,7 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.framing import decode_response, encode_request
 from tidemill.core.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -181,7 +185,7 @@ async def test_a_follower_that_may_not_be_in_sync_is_not_asked_in_until_it_may(t
         assert [type(wish) for wish in wishes] == [ProposeIsr]
 
 
-async def test_in_a_session_a_moved_high_watermark_is_told_at_once_and_quiet_partitions_are_not_read(
+async def test_in_a_session_a_moved_high_watermark_is_told_soon_and_quiet_partitions_are_not_read(
     tmp_path: Path,
 ) -> None:
     async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
@@ -204,6 +208,48 @@ async def test_in_a_session_a_moved_high_watermark_is_told_at_once_and_quiet_par
         await client.ask(ApiKey.PRODUCE, 9, produce_request(topic, {2: records(b"c")}, 9, acks=1))
         (row,) = (await parked).responses[0].partitions
         assert (row.partition_index, offsets(row)) == (2, [0])
+
+
+async def test_what_is_committed_is_told_with_the_next_record_if_one_comes_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_follower, "COMMITTED_WAIT_MS", 60_000)
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic)
+        await produce(client, topic, records(b"a"), acks=1)
+        waiting = asyncio.get_running_loop().create_task(copy(other, topic, 1, max_wait_ms=60_000, high_watermark=0))
+        await waits(replica)
+        assert replica.high_watermark == 1, "of which the follower does not know"
+        await produce(client, topic, records(b"b"), acks=1)
+        copied = await waiting
+        assert (offsets(copied), copied.high_watermark) == ([1], 1)
+
+
+async def test_a_follower_that_waits_is_told_soon_what_another_one_has_committed(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker)
+        everybody = (broker.node_id, OTHER, THIRD)
+        replica = replicated(broker, topic, replicas=everybody, isr=everybody)
+        await produce(client, topic, records(b"a"), acks=1)
+        waiting = asyncio.get_running_loop().create_task(copy(other, topic, 1, max_wait_ms=60_000, high_watermark=0))
+        await waits(replica)
+        assert replica.high_watermark == 0
+        await copy(client, topic, 1, replica_state=ReplicaState(replica_id=THIRD, replica_epoch=9))
+        copied = await waiting
+        assert (offsets(copied), copied.high_watermark) == ([], 1)
+
+
+async def test_where_consumers_read_at_followers_what_is_committed_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_follower, "COMMITTED_WAIT_MS", 60_000)
+    async with broker_and_client(tmp_path, replica_selector_class=RACK_AWARE) as (broker, client):
+        topic = await make_topic(broker)
+        replicated(broker, topic)
+        await produce(client, topic, records(b"a"), acks=1)
+        copied = await copy(client, topic, 1, max_wait_ms=60_000, high_watermark=0)
+        assert (offsets(copied), copied.high_watermark) == ([], 1)
 
 
 async def test_a_follower_that_waits_is_told_at_once_where_the_log_begins(tmp_path: Path) -> None:
@@ -338,3 +384,31 @@ async def test_only_a_broker_may_ask_as_one(tmp_path: Path) -> None:
         assert data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         broker.authorizer = DenySome((Operation.READ, topic_named(topic.name)))
         assert (await copy(client, topic, 0)).error_code == 0
+
+
+@pytest.mark.parametrize("outcome", ["copied", "refused"])
+async def test_many_requests_wait_for_a_follower_and_all_are_answered(tmp_path: Path, outcome: str) -> None:
+    """Their batches are stored: what waits is an answer, of which a connection may have as many as others."""
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic)
+        batch, count = records(bytes(10_000)), 100
+        for number in range(count):
+            request = produce_request(topic, {0: batch}, 10, acks=-1)
+            client.send(encode_request(ApiKey.PRODUCE, 10, number, "c", request))
+        async with asyncio.timeout(30):
+            while replica.log.log_end_offset < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        if outcome == "copied":
+            await copy(other, topic, count // 2)
+            await copy(other, topic, count)
+        else:
+            changed = dataclasses.replace(replica.image, leader=OTHER, leader_epoch=EPOCH_AT + 1, partition_epoch=99)
+            replica.assign(changed, now_ms=0)
+        for number in range(count):
+            answer = await client.receive()
+            assert struct.unpack_from(">i", answer)[0] == number
+            _, response = decode_response(ApiKey.PRODUCE, 10, answer)
+            (row,) = response.responses[0].partition_responses
+            code = 0 if outcome == "copied" else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (row.error_code, row.base_offset) == (code, number if outcome == "copied" else -1)

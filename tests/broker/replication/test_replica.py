@@ -233,6 +233,38 @@ async def test_answers_that_are_waited_for_come_in_whatever_order_they_were_aske
     assert all(answer is not None and answer.done() for answer in waiting.values())
 
 
+async def test_who_wants_to_know_at_once_does_and_the_newest_first() -> None:
+    """A connection that has several answers to give sends them when the first of them is there."""
+    replica = led(world().open(), image(isr=(1, 2), version=1))
+    append(replica, 3)
+    told: list[int] = []
+    for offset in (1, 3, 5):
+        answer = replica.pending(offset, at_once=True)
+        assert answer is not None
+        assert replica.pending(offset, at_once=True) is answer
+        answer.add_done_callback(lambda _done, offset=offset: told.append(offset))
+    task_can_wait = replica.pending(3)
+    assert task_can_wait is replica.pending(3)
+    await durable(replica)
+    fetched(replica, 2, 4)
+    assert told == [3, 1]
+    assert task_can_wait is not None
+    await task_can_wait
+    replica.assign(image(leader=2, isr=(2,), epoch=1, version=2), now_ms=0)
+    assert told == [3, 1, 5]
+
+
+async def test_who_copies_hears_that_there_is_nothing_more_to_copy_here() -> None:
+    woken: list[str] = []
+    wake: Callable[[], None] = lambda: woken.append("follower")  # noqa: E731
+    replica = led(world().open(), image(isr=(1, 2), version=1))
+    replica.watch(wake)
+    replica.assign(image(leader=2, isr=(1, 2), epoch=1, version=2), now_ms=0)
+    assert woken == ["follower"]
+    replica.log.detach()
+    assert woken == ["follower", "follower"]
+
+
 async def test_what_is_appended_wakes_those_who_copy_it_and_nobody_else() -> None:
     replica = led(world().open(), image(isr=(1, 2), version=1))
     woken: list[str] = []

@@ -66,7 +66,7 @@ def high_watermark_of_a_stale_leader(patch: pytest.MonkeyPatch) -> None:
 
 def ack_before_isr_commit(patch: pytest.MonkeyPatch) -> None:
     """Producers are told as soon as the leader has a record on its disk."""
-    patch.setattr(Replica, "pending", lambda replica, last_offset, _acks=-1: replica.log.pending(last_offset))
+    patch.setattr(Replica, "pending", lambda replica, last_offset, _acks=-1, **_how: replica.log.pending(last_offset))
 
 
 def vote_not_fsynced(patch: pytest.MonkeyPatch) -> None:
