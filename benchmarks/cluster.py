@@ -4,12 +4,15 @@ Tidemill and Apache Kafka, three nodes each on this machine, every node broker a
 `min.insync.replicas=2`, acks=all, the same librdkafka client, neither with an fsync for each batch. Only one cluster
 runs at a time. Settings are the defaults otherwise: the gap is what a user sees who has set nothing.
 
+EndToEndLatency is Kafka's own tool, and so is there only where Kafka is.
+
 The gap is the longest time between two acknowledgements around a kill -9 of the partition's leader, of an idempotent
 producer that sends a record every two milliseconds.
 """
 
 import contextlib
 import itertools
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +42,9 @@ WARM_ROUNDS = 12
 ROUND_TRIPS = 500
 ROUND_TRIPS_BEFORE = 1000
 """Not counted: connections are made, and code gets warm."""
+END_TO_END = re.compile(r"Avg latency: ([\d.]+) ms.*?99th = ([\d.]+)", re.DOTALL)
+"""Of Kafka's EndToEndLatency, whose percentiles are whole milliseconds."""
+END_TO_ENDS = 10_000
 NO_FSYNC = {"flush.policy": "os"}
 """What makes our durability that of Apache Kafka's defaults."""
 KILLS = 3
@@ -190,6 +196,23 @@ def round_trips(target: Target) -> dict[str, float]:
     return {"p50_ms": round(took[len(took) // 2], 3), "p99_ms": round(took[len(took) * 99 // 100], 3)}
 
 
+def end_to_end(target: Target) -> dict[str, float]:
+    """Milliseconds from a record of 100 bytes, acks=all, to its consumer; Kafka's own tool in Java."""
+    new_topic(target, "end-to-end", 1)
+    printed = peers.run_tool(
+        "org.apache.kafka.tools.EndToEndLatency",
+        [
+            "--bootstrap-server", target.bootstrap, "--topic", "end-to-end", "--num-records", str(END_TO_ENDS),
+            "--producer-acks", "all", "--record-size", "100",
+        ],
+    )  # fmt: skip
+    found = END_TO_END.search(printed)
+    if found is None:
+        raise RuntimeError(f"EndToEndLatency printed {printed[-500:]!r}")
+    average, p99 = map(float, found.groups())
+    return {"mean_ms": round(average, 3), "p99_ms": p99}
+
+
 def gap_s(
     target: Target,
     admin: AdminClient,
@@ -253,11 +276,13 @@ def warm_up(target: Target) -> None:
             return
 
 
-def one_round(target: Target) -> dict[str, Any]:
-    """Everything, on a fresh cluster."""
+def one_round(target: Target, with_tool: bool) -> dict[str, Any]:
+    """Everything, on a fresh cluster; what Kafka's tool says too where there is one."""
     warm_up(target)
     cases: dict[str, Any] = {case: produce(target, case, *sizes) for case, sizes in CASES.items()}
     cases["round_trip"] = round_trips(target)
+    if with_tool:
+        cases["end_to_end"] = end_to_end(target)
     memory = max(rss_mb(pid) for pid in target.pids())
     admin = new_topic(target, "killed", 1)
     gaps = []
@@ -274,7 +299,7 @@ def run(folder: Path, *, with_peers: bool, rounds: int) -> None:
     for number in range(rounds):
         for name, starter in starters.items():
             with starter(folder / f"{name}-{number}") as target:
-                found[name].append(one_round(target))
+                found[name].append(one_round(target, with_peers))
     results = {name: summary(each) for name, each in found.items()}
     emit("cluster", {"rounds": rounds, "nodes": NODES, **results, "ratios": ratios(results)})
 
@@ -304,6 +329,10 @@ def ratios(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
         **{
             f"round_trip_{each}": ratio(we["round_trip"][f"{each}_ms"], kafka_s["round_trip"][f"{each}_ms"])
             for each in ("p50", "p99")
+        },
+        **{
+            f"end_to_end_{each}": ratio(we["end_to_end"][f"{each}_ms"], kafka_s["end_to_end"][f"{each}_ms"])
+            for each in ("mean", "p99")
         },
         "rss": ratio(we["rss_mb_a_node"], kafka_s["rss_mb_a_node"]),
         "gap_median": ratio(we["gap"]["median_s"], kafka_s["gap"]["median_s"]),
