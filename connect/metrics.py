@@ -124,6 +124,11 @@ class WorkerMetrics:
             ("tidemill_connect_group_leads", "Whether this worker leads the group", seat.is_leader),
             ("tidemill_connect_group_lease", "Whether this worker may run its tasks", seat.holds_lease),
             ("tidemill_connect_group_trouble_seconds", "Since when the coordinator is missed", seat.trouble[1] / 1000),
+            (
+                "tidemill_connect_group_behind_seconds",
+                "Since when the config topic is to be read",
+                seat.behind[1] / 1000,
+            ),
         ):
             yield GaugeMetricFamily(name, doc, value=float(value))
         yield CounterMetricFamily(f"{prefix}_completed_rebalances", "Rounds of the group", value=rounds.completed)

@@ -70,6 +70,9 @@ from tidemill.connect.validation import Validator, key_infos
 
 log = structlog.get_logger("tidemill.connect.operations")
 
+BEHIND_SHOWN_MS = 2_000
+"""What is read in less time than this is no problem."""
+
 PATCH_ATTEMPTS = 3
 """A PATCH that meets a concurrent change is computed again this often before it is refused."""
 
@@ -143,6 +146,9 @@ class Operations:
         troubles = [] if self._herder.topic_problem is None else [self._herder.topic_problem]
         if reason:
             troubles.append(Problem(message=reason, since_ms=self._herder.now_ms() - for_ms))
+        late, late_ms = seat.behind
+        if late_ms >= BEHIND_SHOWN_MS:
+            troubles.append(Problem(message=late, since_ms=self._herder.now_ms() - late_ms))
         trouble = joined(troubles)
         urls = sorted(seat.workers.values())
         plan = seat.assigned

@@ -47,7 +47,7 @@ class Alone:
         self.rounds = Rounds()
         self.seated = asyncio.Event()
         self.left = asyncio.Event()
-        self.trouble = ("", 0)
+        self.trouble = self.behind = ("", 0)
         self.unsettled_ms = self.settled_ms = None
         self._settings = settings
         self._herder = herder

@@ -45,6 +45,24 @@ NAMESAKE_MARGIN_MS = 2_000
 NOTHING: frozenset[Instance] = frozenset()
 
 
+def behind(read: int, asked: int) -> str:
+    """What keeps a worker from what is new to it; empty if nothing does.
+
+    >>> behind(7, 7), behind(7, 9)
+    ('', 'it has read the config topic up to 7 of 9, and begins nothing new before it has read that')
+    """
+    told = (
+        f"it has read the config topic up to {max(read, 0)} of {asked}, and begins nothing new before it has read that"
+    )
+    return told if read < asked else ""
+
+
+def behind_as_leader(read: int, others: int) -> str:
+    """The same of one that leads, by what others have read."""
+    told = f"it leads and has read the config topic up to {max(read, 0)} of {others}"
+    return f"{told}: it gives no work before it has read that" if read < others else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """How things stand at the herder; `settled` is whether the member is in no round now."""
@@ -161,6 +179,7 @@ class GroupMachine:
         self.plan = Plan()
         self.workers: Mapping[str, str] = MappingProxyType({})
         self.holds_lease = False
+        self.behind = ""  # what keeps it from what is new to it, if something does
         self._placement = placement
         self._lease_ms = lease_ms
         self._namesake_ms: int | None = None  # since when somebody else has its address
@@ -177,6 +196,7 @@ class GroupMachine:
         self._in_round = False  # until it is told what was assigned in it
         self._decided: tuple[int, int | None, frozenset[Instance]] | None = None  # generation, again at, wanted
         self._again_at_ms: int | None = None
+        self._others_read = -1  # of the config topic, as they said when this worker last led
         self._goodbye_ms: int | None = None
         self._settled_for: frozenset[Instance] | None = None  # what was wanted when the last round ended, as read here
         self._told: WorkerSays | None = None
@@ -227,7 +247,14 @@ class GroupMachine:
             self._speak(facts)
             self._ask(facts, now_ms)
             self._ask_who_is_there(now_ms)
+        self.behind = self._behind(facts)
         return self._actions
+
+    def _behind(self, facts: Facts) -> str:
+        if not self.holds_lease:
+            return ""
+        as_leader = behind_as_leader(facts.config_offset, self._others_read) if self.leads else ""
+        return as_leader or behind(facts.config_offset, self.plan.config_offset)
 
     # ---------------------------------------------------------------- the rounds
 
@@ -252,6 +279,7 @@ class GroupMachine:
             )
         )
         self._decided = (decide.generation, decision.again_at_ms, facts.wanted)
+        self._others_read = max(each.config_offset for each in says)
         resolution = Resolution(
             plan=decision.plan,
             workers={each.holder.member_id: each.holder.url for each in known},

@@ -52,6 +52,9 @@ log = structlog.get_logger("tidemill.connect.group")
 FAREWELL_S = 5.0
 """How long the goodbye of lives that are over may take; their sessions end by themselves."""
 
+BEHIND_TOLD_MS = 5_000
+"""A worker that reads the config topic for longer than this says so in its log."""
+
 FOREIGN_RETRY_S = 1.0
 FOREIGN_LIMIT_S = 30.0
 """How long workers of another kind are waited for that may be about to leave the group, or are dead."""
@@ -165,6 +168,8 @@ class Seat:
         self._over: Over | None = None
         self._refused = 0  # the code, if the group does not take it
         self._has_sat = False
+        self._behind_ms: int | None = None  # since when it is behind the config topic
+        self._behind_told = False
         self._told: tuple[frozenset[str], str | None] | None = None  # who was there and who led when it was last told
         self.seated = asyncio.Event()  # since it first had work to do, or to wait for
         self.left = asyncio.Event()
@@ -261,6 +266,7 @@ class Seat:
                     self._has_sat = True
                     self.seated.set()
                     self._tell_changes()
+                self._tell_behind()
         finally:
             self._stepping = False
 
@@ -279,6 +285,21 @@ class Seat:
                 went=sorted(self._told[0] - there),
             )
         self._told = there, leader
+
+    def _tell_behind(self) -> None:
+        """A line of the log when reading the config topic takes long, and when it is done."""
+        reason, for_ms = self.behind
+        if not reason:
+            self._behind_ms = None
+            if self._behind_told:
+                log.info("the config topic is read", group=self._settings.group)
+            self._behind_told = False
+            return
+        if self._behind_ms is None:
+            self._behind_ms = self._now_ms()
+        if for_ms >= BEHIND_TOLD_MS and not self._behind_told:
+            self._behind_told = True
+            log.warning("behind the config topic", group=self._settings.group, reason=reason, for_s=for_ms // 1000)
 
     def _facts(self) -> Facts:
         assert self._member is not None
@@ -388,6 +409,15 @@ class Seat:
     def trouble(self) -> tuple[str, int]:
         """What keeps it from the group's coordinator, and for how many milliseconds; an empty text if nothing does."""
         return ("", 0) if self._member is None else self._member.trouble
+
+    @property
+    def behind(self) -> tuple[str, int]:
+        """What of the config topic it has to read before it may begin what is new to it, and for how many milliseconds.
+
+        An empty text where nothing is waited for, as all but always.
+        """
+        since_ms = self._behind_ms
+        return self._machine.behind, 0 if since_ms is None or not self._machine.behind else self._now_ms() - since_ms
 
     def holder_url(self, connector: str, task: int | None = None) -> str | None:
         """Where the worker answers that does a task, or the connector itself; None while nobody does."""

@@ -43,6 +43,8 @@ from tidemill.connect.group.machine import (
     Tell,
     Trouble,
     WakeAt,
+    behind,
+    behind_as_leader,
 )
 from tidemill.connect.group.sessioned_words import (
     CONFIG_MISMATCH,
@@ -61,6 +63,8 @@ from tidemill.core.client import membership as m
 
 BEHIND_MS: Final = 500
 """A leader that has not read as much as others asks again after so long, if it has not read it before."""
+
+LEADER_BEHIND: Final = "the leader gives nobody work before it has read the config topic up to"
 
 NO_RECORD: Final = -1
 """How far the config topic was read, for Apache's workers, of a topic that is empty; after that it is where the next
@@ -86,6 +90,7 @@ class SessionedMachine:
         self.plan = Plan()  # of those in `workers`
         self.workers: Mapping[str, str] = MappingProxyType({})  # of whom it knows what they do: all, if it leads
         self.holds_lease = False
+        self.behind = ""  # what keeps it from what is new to it, if something does
         self._assignor = assignor
         self._generation = NEVER  # of the assignment that is in force
         self._has = NOTHING
@@ -150,7 +155,16 @@ class SessionedMachine:
             self._allow(facts)
             self._speak(facts)
             self._ask(facts, now_ms)
+        self.behind = self._behind(facts)
         return self._actions
+
+    def _behind(self, facts: Facts) -> str:
+        if not self.holds_lease:
+            return ""
+        read, asked = _offset(facts), self._given.config_offset
+        if self._given.error == NO_ERROR:
+            return behind(read, asked)
+        return behind_as_leader(read, asked) if self._is_named else f"{LEADER_BEHIND} {asked}"
 
     # ---------------------------------------------------------------- the rounds
 

@@ -147,6 +147,17 @@ async def test_tasks_of_a_worker_without_a_place_in_its_group_say_so(
         assert "task 0: this worker has no place" in bench.api.status("c").problem.message
 
 
+async def test_a_worker_that_is_behind_the_config_topic_says_so(
+    open_bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bench() as bench:
+        assert bench.api.group().problem is None
+        monkeypatch.setattr(Seat, "behind", property(lambda seat: ("it has to read", 500)))
+        assert bench.api.group().problem is None, "it always has for a moment"
+        monkeypatch.setattr(Seat, "behind", property(lambda seat: ("it has to read", 5_000)))
+        assert bench.api.group().problem.message == "it has to read"
+
+
 async def test_a_patch_that_is_always_overtaken_is_refused(open_bench: Any) -> None:
     async with open_bench() as bench:
         await bench.api.create("c", CONFIG, None)

@@ -430,3 +430,18 @@ def test_who_is_refused_is_out(worker: Driven) -> None:
     actions = worker.tell(m.Refused(error_code=26, reason="not such sessions"))
     assert only(actions, g.Allow).instances == frozenset()
     assert only(actions, g.Over).reason == "not such sessions"
+
+
+def test_whoever_is_behind_the_config_topic_says_so(worker: Driven) -> None:
+    worker.assigned(ONE, offset=5)
+    assert worker.machine.behind == ""
+    worker.assigned(ONE, generation=2, offset=9)
+    assert "read the config topic up to 5 of 9" in worker.machine.behind
+    worker.read = 9
+    worker.look()
+    assert worker.machine.behind == ""
+    other = WorkerSays(holder=Holder("m2", "http://w2"), config_offset=20)
+    worker.lead(other, generation=3)
+    assert "it leads and has read the config topic up to 9 of 20" in worker.machine.behind
+    worker.tell(m.Lost(generation=3, reason="silence"))
+    assert worker.machine.behind == ""

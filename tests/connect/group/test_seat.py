@@ -110,6 +110,26 @@ async def test_workers_share_and_one_that_leaves_is_waited_for(tidemill_broker: 
         assert one.leases and one.leases[-1] > BootClock().monotonic()
 
 
+async def test_a_worker_behind_the_config_topic_says_so(
+    tidemill_broker: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.connect.group.seat.BEHIND_TOLD_MS", 200)
+    address, group = tidemill_broker.facts["address"], new_group()
+    with capture_logs() as lines:
+        async with seated(address, group, "w:1", {}) as (first, one):
+            await until(lambda: one.allowed.instances == WORK)
+            async with seated(address, group, "w:2", {}) as (second, two):
+                two.config_offset = 0
+                await until(lambda: len(second.workers) == 2 and second.behind[1] > 300)
+                second.look()
+                assert "read the config topic up to 0 of 1" in second.behind[0] and first.behind == ("", 0)
+                two.config_offset = 1
+                second.look()
+                assert second.behind == ("", 0)
+    told = [line["event"] for line in lines if "config topic" in line["event"]]
+    assert told == ["behind the config topic", "the config topic is read"]
+
+
 async def test_who_came_and_who_went_is_a_line_of_the_log(tidemill_broker: Service) -> None:
     address, group = tidemill_broker.facts["address"], new_group()
     with capture_logs() as lines:

@@ -332,6 +332,22 @@ def test_a_leader_that_has_read_less_than_others_assigns_nothing(worker: Driven)
     assert asks(worker.look())
 
 
+def test_whoever_is_behind_the_config_topic_says_so(worker: Driven) -> None:
+    worker.assigned(ONE, offset=5)
+    assert worker.machine.behind == ""
+    worker.assigned(TWO, offset=9, generation=2)
+    assert "read the config topic up to 5 of 9" in worker.machine.behind
+    worker.read = 9
+    worker.look()
+    assert worker.machine.behind == ""
+    worker.assigned(offset=12, generation=3, error=CONFIG_MISMATCH)
+    assert worker.machine.behind.startswith("the leader") and "up to 12" in worker.machine.behind
+    worker.led({"m2": of()}, 4, offset=20)
+    assert "it leads and has read the config topic up to 9 of 20" in worker.machine.behind
+    worker.tell(m.Lost(generation=4, reason="silence"))
+    assert worker.machine.behind == ""
+
+
 def test_a_leader_that_has_read_less_than_others_is_in_no_office(worker: Driven) -> None:
     """It no longer knows what they do: as a leader it would say that nobody does anything."""
     worker.led({"m2": of(C, ONE)})
