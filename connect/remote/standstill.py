@@ -16,7 +16,8 @@ import fcntl
 import os
 import re
 import threading
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 TOLD_S = 12.0
 """A standstill by then is told. It is put off every seven seconds at most, later where there is no processor for it."""
@@ -25,6 +26,9 @@ TEXT_MAX = 64 * 1024
 PLACES_MAX = 4  # functions told of a thread, the innermost first
 NONE = 0  # the descriptor of no file: that one is standard input
 
+SERVICE, SERVING = "remote/sdk.py", ("_listen", "_report")  # where threads live that do not run the plugin
+
+_Place: TypeAlias = tuple[str, str, str]
 _PLACE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
@@ -97,10 +101,25 @@ def look(pid: int, descriptor: int) -> Found | None:
 
 
 def place(text: str) -> str:
-    """Where the main thread is, and who called that; functions of C show as the line that called them."""
-    found = _PLACE.findall(text.rstrip().rpartition("\n\n")[2])  # the last is the first that there was
-    told = [f"{os.path.basename(file)}:{line} in {function}" for file, line, function in found[:PLACES_MAX]]
-    return ", called from ".join(told) or "a place that is not told"
+    """Where the thread is that most likely keeps the interpreter, and who called that.
+
+    The dump does not tell which it is. The first thread runs the plugin; when it waits for another, that one has it, and
+    of several the youngest. Functions of C show as the line that called them.
+    """
+    threads = [found for block in text.split("\n\n") if (found := _PLACE.findall(block))]
+    first = threads[-1:]  # the last that is told is the first that there was
+    suspects = [each for each in (*first, *threads[:-1]) if not _waits(each) and not _serves(each)]
+    told = [f"{os.path.basename(file)}:{line} in {function}" for file, line, function in (suspects or first or [[]])[0]]
+    return ", called from ".join(told[:PLACES_MAX]) or "a place that is not told"
+
+
+def _waits(places: Sequence[_Place]) -> bool:
+    return os.path.basename(places[0][0]) == "threading.py"
+
+
+def _serves(places: Sequence[_Place]) -> bool:
+    """Whether it is a thread of ours, which waits for the worker or for the time to report."""
+    return any(file.endswith(SERVICE) for file, _, function in places if function in SERVING)
 
 
 def _file() -> int:

@@ -20,6 +20,35 @@ Thread 0x00007f4e0ddc5040 (most recent call first):
 """
 
 
+GENERATOR = """Timeout (0:00:12)!
+Thread 0x00007f4e0c9ff6c0 (most recent call first):
+  File "/srv/bad.py", line 61 in hanger
+  File "/lib/tidemill/connect/sdk.py", line 513 in _drive
+  File "/usr/lib/python3.11/threading.py", line 982 in run
+
+Thread 0x00007f4e0c9ff6c1 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+  File "/lib/tidemill/connect/tasks/control.py", line 219 in wait_for_news
+  File "/lib/tidemill/connect/remote/sdk.py", line 262 in _report
+
+Thread 0x00007f4e0c9ff6c2 (most recent call first):
+  File "/lib/tidemill/connect/remote/sdk.py", line 141 in _read
+  File "/lib/tidemill/connect/remote/sdk.py", line 147 in _listen
+
+Thread 0x00007f4e0ddc5040 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+  File "/lib/tidemill/connect/sdk.py", line 457 in poll
+"""
+
+
+def test_a_main_thread_that_waits_is_not_the_one() -> None:
+    assert (
+        place(GENERATOR) == "bad.py:61 in hanger, called from sdk.py:513 in _drive, called from threading.py:982 in run"
+    )
+    waiting = GENERATOR.partition("\n\n")[2]
+    assert place(waiting) == "threading.py:331 in wait, called from sdk.py:457 in poll", "nobody else could be it"
+
+
 def program(text: str) -> str:
     return "from tidemill.connect.remote import standstill as s\nimport os, sys, time, ctypes\n" + textwrap.dedent(text)
 
