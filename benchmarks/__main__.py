@@ -11,7 +11,19 @@ from pathlib import Path
 
 from benchmarks import peers
 
-NAMES = ("broker", "cluster", "tls", "small_requests", "metadata", "failover", "cdc", "density", "mirror", "spark")
+NAMES = (
+    "broker",
+    "cluster",
+    "tls",
+    "small_requests",
+    "metadata",
+    "failover",
+    "cdc",
+    "density",
+    "bad_neighbours",
+    "mirror",
+    "spark",
+)
 LONG = ("broker_grid", "broker_growth", "cluster_many")  # half an hour and more each: run when named
 
 

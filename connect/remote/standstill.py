@@ -103,8 +103,8 @@ def look(pid: int, descriptor: int) -> Found | None:
 def place(text: str) -> str:
     """Where the thread is that most likely keeps the interpreter, and who called that.
 
-    The dump does not tell which it is. The first thread runs the plugin; when it waits for another, that one has it, and
-    of several the youngest. Functions of C show as the line that called them.
+    The dump does not tell which it is. The first thread runs the plugin; when it waits for another, that one has it,
+    and of several the youngest. Functions of C show as the line that called them.
     """
     threads = [found for block in text.split("\n\n") if (found := _PLACE.findall(block))]
     first = threads[-1:]  # the last that is told is the first that there was
