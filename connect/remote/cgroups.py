@@ -181,10 +181,10 @@ def _home(proc: Path) -> Path:
 
 
 def _sweep(root: Path) -> None:
-    """Take away what workers have left that were killed."""
+    """Take away what workers have left that were killed, one of this very number (in a container) included."""
     for folder in [*root.glob("worker-*"), *root.glob("tasks-*")]:
         pid = folder.name.partition("-")[2]
-        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+        if pid.isdecimal() and (int(pid) == os.getpid() or not os.path.exists(f"/proc/{pid}")):
             for each in folder.iterdir():
                 if each.is_dir():
                     _removed(each)

@@ -178,8 +178,10 @@ def test_what_a_killed_worker_has_left_goes_with_the_next(part: Path) -> None:
         process.wait()
     left = part / f"tasks-{process.pid}" / "1"
     left.mkdir(parents=True)
-    with cgroups(str(part)):
+    (part / f"tasks-{os.getpid()}" / "1").mkdir(parents=True)  # in a container every worker has the same number
+    with cgroups(str(part)) as taken:
         assert not left.parent.exists()
+        assert taken.new().folder.name == "1"
 
 
 OF_A_USER = """
