@@ -137,7 +137,7 @@ def told(client: httpx.Client, name: str, until: float, found: dict[str, dict[st
                 "reason": facts.get("reason"),
             }
             return
-        time.sleep(0.25)
+        time.sleep(0.5)
 
 
 def beside(client: httpx.Client, measure: Callable[[], Any], *, kernel: bool) -> tuple[Any, dict[str, dict[str, Any]]]:

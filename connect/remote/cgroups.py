@@ -16,10 +16,12 @@ A group with processes hands nothing down, so the worker has to leave the part's
 who asked for it first: what a task shares with those it was forked from is not in its account.
 """
 
+import asyncio
 import contextlib
 import itertools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -90,6 +92,7 @@ class Cgroups:
         self._tasks = root / f"tasks-{os.getpid()}"
         self._numbers = itertools.count(1)
         self._left: list[TaskCgroup] = []
+        self._mover = ThreadPoolExecutor(1, "cgroups")  # the kernel may take milliseconds for each
 
     def __enter__(self) -> "Cgroups":
         try:
@@ -117,6 +120,10 @@ class Cgroups:
         folder.mkdir()
         return TaskCgroup(folder)
 
+    async def move(self, group: TaskCgroup, pid: int) -> None:
+        """Put a process into a group; raises OSError."""
+        await asyncio.get_running_loop().run_in_executor(self._mover, group.add, pid)
+
     def give_up(self, group: TaskCgroup) -> None:
         """Take a group away, now or when everybody in it is gone."""
         if not group.remove():
@@ -128,6 +135,7 @@ class Cgroups:
 
     def close(self) -> None:
         """Give everything back, this process to where it was; what does not go stays."""
+        self._mover.shutdown()
         self.tidy()
         with contextlib.suppress(OSError):
             for folder in list(self._tasks.iterdir()):

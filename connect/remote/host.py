@@ -304,7 +304,7 @@ class TaskHost:
         try:
             process.cgroup = self._cgroups.new()
             process.cgroup.limit(process.limits)
-            await asyncio.to_thread(process.cgroup.add, process.pid)  # the kernel may take milliseconds
+            await self._cgroups.move(process.cgroup, process.pid)
         except OSError as error:
             if process.limits.memory_bytes or process.limits.cpu_cores:
                 raise

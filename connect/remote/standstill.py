@@ -10,7 +10,6 @@ A child that is forked has no watchdog, and would wait for one at its end. So it
 Linux has such files; elsewhere nobody is told.
 """
 
-import contextlib
 import faulthandler
 import fcntl
 import os
@@ -24,6 +23,7 @@ TOLD_S = 12.0
 
 TEXT_MAX = 64 * 1024
 PLACES_MAX = 4  # functions told of a thread, the innermost first
+NAME = "tidemill-standstill"  # of the file, for those who look at what a process has open
 NONE = 0  # the descriptor of no file: that one is standard input
 
 SERVICE, SERVING = "remote/sdk.py", ("_listen", "_report")  # where threads live that do not run the plugin
@@ -37,6 +37,7 @@ class Standstill:
 
     def __init__(self) -> None:
         self.descriptor = _file()
+        self._identity = _identity(self.descriptor)
         self._changing = threading.Lock()
         self._on = False
         if self.descriptor != NONE:
@@ -59,10 +60,12 @@ class Standstill:
     def _watch(self) -> None:
         if not self._on:
             return
-        with contextlib.suppress(OSError, ValueError):  # a plugin has closed it, which it does to itself
-            if os.fstat(self.descriptor).st_size:
-                os.ftruncate(self.descriptor, 0)
-            faulthandler.dump_traceback_later(TOLD_S, file=self.descriptor)
+        if _identity(self.descriptor) != self._identity:  # a plugin has closed it, and may have a file of its own there
+            faulthandler.cancel_dump_traceback_later()
+            return
+        if os.fstat(self.descriptor).st_size:
+            os.ftruncate(self.descriptor, 0)
+        faulthandler.dump_traceback_later(TOLD_S, file=self.descriptor)
 
     def _before_fork(self) -> None:
         self._changing.acquire()
@@ -91,7 +94,7 @@ def look(pid: int, descriptor: int) -> Found | None:
     path = f"/proc/{pid}/fd/{descriptor}"
     try:
         facts = os.stat(path)
-        if not facts.st_size:
+        if not facts.st_size or NAME not in os.readlink(path):
             return None
         with open(path, "rb") as file:
             text = file.read(TEXT_MAX).decode("utf-8", "replace")
@@ -122,11 +125,20 @@ def _serves(places: Sequence[_Place]) -> bool:
     return any(file.endswith(SERVICE) for file, _, function in places if function in SERVING)
 
 
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    """Which file it is."""
+    try:
+        facts = os.fstat(descriptor)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
+
+
 def _file() -> int:
     if not hasattr(os, "memfd_create"):
         return NONE
     try:
-        descriptor = os.memfd_create("standstill")
+        descriptor = os.memfd_create(NAME)
         fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
     except OSError:
         return NONE

@@ -104,6 +104,30 @@ def test_a_fork_in_between_ends_as_it_would_without() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=20, check=False).returncode == 7
 
 
+def test_a_file_that_has_taken_the_place_of_ours_is_let_be(tmp_path: Path) -> None:
+    """A plugin that closes what it does not know, and opens something of its own: that is not emptied, and no dump."""
+    code = program(
+        f"""
+        watch = s.Standstill()
+        watch.put_off()
+        os.close(watch.descriptor)
+        os.open({str(tmp_path / "precious")!r}, os.O_RDWR)
+        watch.put_off()
+        print(watch.descriptor, flush=True)
+        sys.stdin.read()
+        """
+    )
+    (tmp_path / "precious").write_text("data")
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        descriptor = int(process.stdout.readline())
+        assert os.readlink(f"/proc/{process.pid}/fd/{descriptor}") == str(tmp_path / "precious")
+        assert look(process.pid, descriptor) is None
+        process.stdin.close()
+    assert (tmp_path / "precious").read_text() == "data"
+
+
 def test_whoever_cannot_be_asked_tells_nothing() -> None:
     assert look(os.getpid(), NONE) is None
     assert look(2**22 + 1, 5) is None
