@@ -29,6 +29,8 @@ from tidemill.connect.client_settings import (
     translate,
     with_prefix,
 )
+from tidemill.connect.environments import settings as environment_settings
+from tidemill.connect.environments.settings import EnvironmentSettings
 from tidemill.connect.inter_worker import InterWorker
 from tidemill.connect.references import references
 from tidemill.connect.topic_log import TopicSpec
@@ -187,6 +189,7 @@ WORKER: Final = ConfigTable(
             _policy,
         ),
         process_commands.KEY,
+        *environment_settings.KEYS,
         *inter_worker.KEYS,
     ]
 )
@@ -308,6 +311,7 @@ class WorkerConfig:
     topic_tracking_reset: bool
     override_policy: str
     process_commands: tuple[tuple[str, ...], ...]  # beginnings of what may be run
+    environments: EnvironmentSettings
     inter_worker: InterWorker
     notes: tuple[str, ...]  # what was accepted but does nothing, for the log
 
@@ -324,7 +328,7 @@ def parse_worker(raw: Mapping[str, str]) -> WorkerConfig:
     except ConfigError as error:
         problems.extend(error.problems)
     problems += inter_worker.problems(values)
-    problems += group_keys.problems(values)
+    problems += [*group_keys.problems(values), *environment_settings.problems(values)]
     if problems:
         raise ConfigError(problems)
     client = translate(security_settings(rest))
@@ -437,6 +441,7 @@ def _worker_config(
         topic_tracking_reset=bool(values["topic.tracking.allow.reset"]),
         override_policy=override_policy(text("connector.client.config.override.policy")),
         process_commands=process_commands.parsed(values),
+        environments=environment_settings.parsed(values),
         inter_worker=inter_worker.parsed(values),
         notes=notes,
     )

@@ -16,7 +16,7 @@ class Entity(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class _Sparse(Entity):
+class Sparse(Entity):
     """A body whose fields with a default of None are absent when empty."""
 
     @model_serializer(mode="wrap")
@@ -74,7 +74,7 @@ class TaskKey(Entity):
     task: int
 
 
-class ConnectorInfo(_Sparse):
+class ConnectorInfo(Sparse):
     """A connector: its configuration as submitted and the tasks it has; after a write also what is doubtful in it."""
 
     name: str
@@ -91,7 +91,7 @@ class TaskInfo(Entity):
     config: dict[str, str]
 
 
-class ProblemInfo(_Sparse):
+class ProblemInfo(Sparse):
     """What keeps a task from its work although it has not failed; times are ISO 8601, UTC. Not in Apache's answers."""
 
     message: str
@@ -108,7 +108,7 @@ class GroupWorker(Entity):
     tasks: int
 
 
-class WorkerInfo(_Sparse):
+class WorkerInfo(Sparse):
     """GET /tidemill/worker: what is so of this worker alone."""
 
     url: str
@@ -116,7 +116,7 @@ class WorkerInfo(_Sparse):
     no_cgroup: str | None = None  # why they have none
 
 
-class GroupInfo(_Sparse):
+class GroupInfo(Sparse):
     """GET /tidemill/group: the workers that share the work, as this one knows them. Times are ISO 8601, UTC."""
 
     group: str
@@ -129,7 +129,7 @@ class GroupInfo(_Sparse):
     problem: ProblemInfo | None = None
 
 
-class RunInfo(_Sparse):
+class RunInfo(Sparse):
     """One start of a connector or a task, and its end once it has come; times are ISO 8601, UTC."""
 
     worker_id: str
@@ -142,14 +142,14 @@ class RunInfo(_Sparse):
     next_try: str | None = None
 
 
-class InstanceHistory(_Sparse):
+class InstanceHistory(Sparse):
     """The runs of a connector itself, or with an id of one of its tasks, the oldest first."""
 
     id: int | None = None
     runs: tuple[RunInfo, ...] = ()
 
 
-class HistoryOfWorker(_Sparse):
+class HistoryOfWorker(Sparse):
     """Since when a worker knows, or why it was not heard."""
 
     url: str
@@ -166,7 +166,7 @@ class ConnectorHistory(Entity):
     tasks: tuple[InstanceHistory, ...]
 
 
-class ConnectorState(_Sparse):
+class ConnectorState(Sparse):
     """Whether the connector itself runs, where, and why not; only strings, for so do programs in Go read it."""
 
     state: str
@@ -176,7 +176,7 @@ class ConnectorState(_Sparse):
     failure: str | None = None  # not Apache's: the class of the failure the trace tells
 
 
-class TaskState(_Sparse):
+class TaskState(Sparse):
     """The same of one of its tasks, and what it last told of itself."""
 
     id: int
@@ -189,7 +189,7 @@ class TaskState(_Sparse):
     facts: dict[str, Any] | None = None
 
 
-class ConnectorStateInfo(_Sparse):
+class ConnectorStateInfo(Sparse):
     """GET …/status"""
 
     name: str
@@ -200,7 +200,7 @@ class ConnectorStateInfo(_Sparse):
     warnings: tuple[str, ...] | None = None  # not Apache's: settings without effect
 
 
-class PluginInfo(_Sparse):
+class PluginInfo(Sparse):
     """One of GET /connector-plugins"""
 
     plugin_class: str = Field(serialization_alias="class")
@@ -224,7 +224,7 @@ class ConfigKeyInfo(Entity):
     dependents: tuple[str, ...] = ()
 
 
-class ConfigValueInfo(_Sparse):
+class ConfigValueInfo(Sparse):
     """What a setting is set to, and what is wrong with that."""
 
     name: str
@@ -242,7 +242,7 @@ class ConfigInfo(Entity):
     value: ConfigValueInfo
 
 
-class ConfigInfos(_Sparse):
+class ConfigInfos(Sparse):
     """PUT …/config/validate"""
 
     name: str

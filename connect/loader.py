@@ -12,7 +12,7 @@ of those as well.
 """
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
@@ -58,11 +58,14 @@ class Plugins:
         self._plugins = tuple(plugins)
         self._left_out = dict(left_out or {})  # entry points, with the reason
         self._targets = dict(targets or {})
-        self._names: dict[str, str] = {}  # by every spelling
-        for spellings in (_exact, _aliases, _shortened):
-            for plugin in self._plugins:
-                for spelling in spellings(plugin):
-                    self._names.setdefault(spelling, plugin.name)
+        self._others: Callable[[], tuple[Plugin, ...]] = tuple
+        self._index: tuple[tuple[Plugin, ...], Mapping[str, Sequence[Plugin]]] = ((), _index(self._plugins))
+
+    def with_others(self, others: Callable[[], tuple[Plugin, ...]]) -> Self:
+        """These and others that come and go; where both have the same version of a plugin, theirs is meant."""
+        found = type(self)(self._plugins, self._targets, self._left_out)
+        found._others = others
+        return found
 
     @classmethod
     def installed(cls) -> Self:
@@ -72,7 +75,7 @@ class Plugins:
         return cls([plugin for _, plugin in loaded], {plugin.name: target for target, plugin in loaded}, left_out)
 
     def __iter__(self) -> Iterator[Plugin]:
-        return iter(self._plugins)
+        return iter((*self._plugins, *self._others()))
 
     def target(self, plugin: Plugin) -> str:
         """Where a process that needs only this plugin can import it from (`module:attribute`); else its name."""
@@ -98,16 +101,21 @@ class Plugins:
 
     def versions(self, name: str) -> Sequence[Plugin]:
         """Every version of the plugin people mean by `name`, the newest last; raises UnknownPlugin."""
-        meant = self._names.get(name) or self._names.get(name.removesuffix(SUFFIX))
+        others = self._others()
+        if others is not self._index[0]:
+            self._index = (others, _index((*self._plugins, *others)))
+        index = self._index[1]
+        meant = index.get(name) or index.get(name.removesuffix(SUFFIX))
         if meant is None:
-            known = ", ".join(sorted({plugin.name for plugin in self._plugins})) or "none"
+            known = ", ".join(sorted({plugin.name for plugin in self})) or "none"
             left_out = "".join(f" The plugin {each} was left out: {why}." for each, why in self._left_out.items())
             raise UnknownPlugin(
                 f"Failed to find any class that implements Connector and which name matches {name}, "
                 f"available connectors are: {known}.{left_out} A worker finds what is installed when it starts: "
-                "install it beside every worker of the group, then start the workers again"
+                "install it beside every worker of the group, then start the workers again; or with "
+                "'tidemill plugin install', which needs no start"
             )
-        return sorted((each for each in self._plugins if each.name == meant), key=lambda each: rank(each.version))
+        return meant
 
 
 @functools.cache
@@ -148,6 +156,19 @@ def _reason(error: BaseException) -> str:
         hint = install_hint(package)
         return f"needs the Python package {package!r}{f': {hint}' if hint else ''}"
     return f"{type(error).__name__}: {error}"
+
+
+def _index(plugins: Collection[Plugin]) -> dict[str, Sequence[Plugin]]:
+    """What each spelling means: every version of one plugin, the newest last."""
+    families: dict[str, list[Plugin]] = {}
+    for plugin in sorted(plugins, key=lambda each: rank(each.version)):
+        families.setdefault(plugin.name, []).append(plugin)
+    found: dict[str, Sequence[Plugin]] = {}
+    for spellings in (_exact, _aliases, _shortened):
+        for plugin in plugins:
+            for spelling in spellings(plugin):
+                found.setdefault(spelling, families[plugin.name])
+    return found
 
 
 def _exact(plugin: Plugin) -> Iterator[str]:

@@ -7,7 +7,7 @@ the cluster.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +61,7 @@ from tidemill.connect.herder.state import Submitted
 from tidemill.connect.loader import NoSuchVersion, Plugins, UnknownPlugin
 from tidemill.connect.problem import Problem, iso, joined, sentence, shortened, to_json
 from tidemill.connect.request_target import NO_LEADER
+from tidemill.connect.stand_in import environment_of
 from tidemill.connect.stores import InstanceStatus, RestartRequest, State, TargetState
 from tidemill.connect.task_spec import TaskId
 from tidemill.connect.topic_log import RecordTooLarge, TopicLogError
@@ -129,11 +130,19 @@ class Written:
 class Operations:
     """The API of one worker."""
 
-    def __init__(self, herder: Herder, plugins: Plugins, validator: Validator, config: WorkerConfig) -> None:
+    def __init__(
+        self,
+        herder: Herder,
+        plugins: Plugins,
+        validator: Validator,
+        config: WorkerConfig,
+        look: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._herder = herder
         self._plugins = plugins
         self._validator = validator
         self._config = config
+        self._look = look  # for plugins that were installed a moment ago
         self._doubts: dict[str, tuple[int, tuple[str, ...] | None]] = {}  # by connector: version, its warnings
 
     # ------------------------------------------------------------------- reads
@@ -447,6 +456,7 @@ class Operations:
 
     async def _checked(self, config: Candidate) -> dict[str, str]:
         """The configuration, if there is nothing wrong with it."""
+        await self.look()
         infos = await self._validator.validate(self._plugin(config), config)
         if infos.error_count:
             lines = [
@@ -459,6 +469,21 @@ class Operations:
         return {name: value for name, value in config.items() if value is not None}
 
     # ----------------------------------------------------------------- plugins
+
+    async def look(self) -> None:
+        """See which plugins there are now."""
+        if self._look is not None:
+            await self._look()
+
+    def users(self) -> dict[str, list[str]]:
+        """Connectors by the plugin environment that their tasks would run in."""
+        found: dict[str, list[str]] = {}
+        for name in self.names():
+            submitted = self._herder.machine.state.submitted(name)
+            plugin = None if submitted is None else self._of(submitted.config)
+            if plugin is not None:
+                found.setdefault(environment_of(plugin), []).append(name)
+        return found
 
     def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
         """What can be run; with `connectors_only` off, converters, transformations and predicates too."""
@@ -482,6 +507,7 @@ class Operations:
 
     async def validate(self, plugin_name: str, config: Candidate) -> ConfigInfos:
         """PUT /connector-plugins/{p}/config/validate."""
+        await self.look()
         plugin = self._plugin(config)
         included = str(config["connector.class"])
         if not _normalised(included).endswith(_normalised(plugin_name)) and self._name(plugin_name) != plugin.name:

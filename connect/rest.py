@@ -367,12 +367,14 @@ async def list_plugins(
 ) -> Response:
     """What can be run here."""
     only = connectors_only is None or _flag(connectors_only)
+    await api.look()
     return JSONResponse([body(each) for each in api.plugins(connectors_only=only)])
 
 
 @plugins.get("/{plugin}/config")
 async def plugin_config(plugin: PluginName, api: Api, version: Annotated[list[str] | None, Query()] = None) -> Response:
     """The settings of one plugin, in its newest version or in the one that is asked for."""
+    await api.look()
     return JSONResponse([body(each) for each in api.plugin_config(plugin, _first(version) or "")])
 
 

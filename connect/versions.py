@@ -9,6 +9,7 @@ place in any range, is older than all others, and is meant by its very name only
 Pure: texts in, an order and a yes or no out.
 """
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
@@ -56,6 +57,7 @@ class Wanted(NamedTuple):
         return version == self.exact or (parsed is not None and parsed == _parsed(self.exact))
 
 
+@functools.lru_cache(maxsize=1024)
 def wanted(text: str) -> Wanted:
     """Read a setting; raises BadVersion.
 
@@ -119,6 +121,7 @@ def _bound(text: str, bound: str) -> Version | None:
     return parsed
 
 
+@functools.lru_cache(maxsize=1024)  # a list of all connectors asks for each
 def _parsed(version: str) -> Version | None:
     try:
         return Version(version)

@@ -23,6 +23,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.connect.config import WorkerConfig
 from tidemill.connect.entities import API_VERSION, ServerInfo, WorkerInfo
+from tidemill.connect.environments.folder import Folder
+from tidemill.connect.environments.rest import Environments
+from tidemill.connect.environments.rest import routes as environment_routes
+from tidemill.connect.environments.shelf import Shelf
 from tidemill.connect.forwarding import Forwarding
 from tidemill.connect.group.lives import Life, LifeFacts, Lives, is_running
 from tidemill.connect.group.seat import GroupRefused, GroupSettings
@@ -93,7 +97,8 @@ async def open_worker(
 ) -> AsyncIterator[Worker]:
     """Run a worker for as long as the context is open; raises StartRefused."""
     clock = clock or SystemClock()
-    plugins = plugins or Plugins.installed()
+    shelf = Shelf(Folder(config.environments.folder) if config.environments.folder else None)
+    plugins = (plugins or Plugins.installed()).with_others(lambda: shelf.plugins)
     for note in config.notes:
         log.info("setting accepted", note=note)
     with _listener(config) as listener:
@@ -112,6 +117,7 @@ async def open_worker(
             environ = {**os.environ, **({} if life is None else life.environ), **runnable}
             if life is not None:
                 stack.callback(life.close)
+            await stack.enter_async_context(shelf.kept())
             taken, no_cgroups = _take_cgroups(config, stack)
             task_host = await stack.enter_async_context(
                 TaskHost(clock=clock, inherited=inherited, environ=environ, cgroups=taken)
@@ -138,7 +144,7 @@ async def open_worker(
             info = WorkerInfo(
                 url=herder.seat.url, cgroup=None if taken is None else str(taken.root), no_cgroup=no_cgroups
             )
-            app = _app(config, plugins, herder, levels, cluster_id, clock, info)
+            app = _app(config, plugins, shelf, herder, levels, cluster_id, clock, info)
             await stack.enter_async_context(serving(app, listener))
             yield Worker(
                 host=host,
@@ -153,6 +159,7 @@ async def open_worker(
 def _app(
     config: WorkerConfig,
     plugins: Plugins,
+    shelf: Shelf,
     herder: Herder,
     levels: LoggerLevels,
     cluster_id: str,
@@ -170,9 +177,11 @@ def _app(
         )
     )
     own_version = version("tidemill")
+    operations = Operations(herder, plugins, validator, config, shelf.look)
+    environments = Environments(shelf, config.environments, operations.users)
     api = create_app(
         Parts(
-            operations=Operations(herder, plugins, validator, config),
+            operations=operations,
             server_info=ServerInfo(version=API_VERSION, commit=f"tidemill-{own_version}", kafka_cluster_id=cluster_id),
             loggers=levels,
             health=lambda: herder.health,
@@ -181,7 +190,7 @@ def _app(
             verification=config.inter_worker.verification,
             worker_info=info,
         ),
-        [internal, routes(GroupHistory(herder.peers, lambda: herder.known_urls))],
+        [internal, routes(GroupHistory(herder.peers, lambda: herder.known_urls)), environment_routes(environments)],
     )
     return Forwarding(
         api,

@@ -32,6 +32,7 @@ SUMMARIES = {
     "log": "Look at, check and repair a log without a broker.",
     "mirror": "Replicate topics between clusters.",
     "new": "Begin a source, a sink or a transform of your own: a folder that can be tested and deployed.",
+    "plugin": "Install plugins of a Connect worker, several versions side by side.",
     "produce": "Write lines of standard input to a topic.",
     "spark": "Keep a warehouse table equal to a topic.",
     "topic": "List, create, describe, change and delete topics.",

@@ -26,11 +26,12 @@ class RestFailure(Exception):
 class RestClient:
     """One worker, by its URL: `http://HOST:PORT`, with a path before it where a proxy has one."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         address = url if "://" in url else f"http://{url}"
         if urllib.parse.urlsplit(address).scheme not in ("http", "https"):
             raise RestFailure(f"--url takes http://HOST:PORT, not {url!r}")
         self.url = address.rstrip("/")
+        self._timeout_s = timeout_s
 
     def ask(self, verb: str, *path: str, body: Any = None, **query: str) -> Any:
         """The answer's JSON, None where it has no body; raises RestFailure."""
@@ -44,7 +45,7 @@ class RestClient:
             headers={"Content-Type": "application/json", "Accept": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
                 return _json(answer.read())
         except urllib.error.HTTPError as error:
             with error:

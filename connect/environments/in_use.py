@@ -21,7 +21,7 @@ def hold(environment: str) -> int:
 
 def is_held(environment: str) -> bool:
     """Whether anybody uses it."""
-    file = os.open(os.path.join(environment, DESCRIPTION), os.O_RDONLY | os.O_CLOEXEC)
+    file = os.open(os.path.join(environment, DESCRIPTION), os.O_RDWR | os.O_CLOEXEC)  # NFS asks for that
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -74,6 +74,20 @@ def test_of_several_versions_the_one_that_is_asked_for_is_found_or_the_newest() 
         plugins.find("Lines", "[3")
 
 
+def test_others_come_and_go_and_are_meant_where_both_are_there() -> None:
+    own, others = plugin("Lines", version="1.0"), [()]
+    plugins = Plugins([own]).with_others(lambda: others[-1])
+    assert plugins.find("Lines") is own
+    same, newer, new = plugin("Lines", version="1.0"), plugin("Lines", version="1.1"), plugin("New", "x.NewConnector")
+    others.append((newer, same, new))
+    assert plugins.find("Lines") is newer and plugins.find("Lines", "1.0") is same
+    assert plugins.find("x.New") is new and list(plugins) == [own, newer, same, new]
+    others.append(())
+    assert plugins.find("Lines") is own
+    with pytest.raises(UnknownPlugin, match=r"available connectors are: Lines\."):
+        plugins.find("New")
+
+
 def test_broken_entry_points_are_left_out() -> None:
     points = [
         EntryPoint("missing", "no_such_module_anywhere:x", loader.GROUP),
