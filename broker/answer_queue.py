@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidemill.broker.dispatch import Chunks, Exchange
 
 IN_FLIGHT_MAX = 1000  # requests of one connection in work; librdkafka has no limit of its own
-PENDING_MAX = 64  # of those, requests whose answer is not known yet and may be large; clients have one fetch at a time
+PENDING_MAX = 64  # of those, requests whose answer is not known yet and may be large, or waits for other brokers
 PENDING_BYTES_MAX = 64 * 1024  # of those, taken apart they are ten times as much; large ones are counted elsewhere
 
 
@@ -101,6 +101,8 @@ class AnswerQueue:
             exchange.pending_bytes = request_bytes
             if exchange.exclusive:
                 self._holds.add(Hold.EXCLUSIVE)
+        elif exchange.by_others:
+            self._pending += 1
 
     def join(self, exchange: "Exchange") -> "list[Exchange] | None":
         """Put `exchange` with those that wait for the same; a new group is returned, to be `release`d or failed."""
@@ -117,6 +119,9 @@ class AnswerQueue:
 
     def settle(self, exchange: "Exchange") -> int:
         """`exchange` waits no longer, whatever comes of it; returns the memory of a large request to be given back."""
+        if exchange.by_others:
+            self._pending -= 1
+            exchange.by_others = False
         if exchange.pending is not None:
             self._pending -= 1
             self._pending_bytes -= exchange.pending_bytes

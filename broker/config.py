@@ -287,8 +287,8 @@ _NETWORK = (
     _long(
         "queued.max.request.bytes",
         512 * 2**20,
-        "Most bytes over all connections of requests larger than 64 KiB, from the first byte to the answer, and of "
-        "the receive buffers they leave behind. One request is let in whatever its size, smaller ones always. "
+        "Most bytes over all connections of requests larger than 64 KiB, from the first byte until they are served, "
+        "and of the receive buffers they leave behind. One request is let in whatever its size, smaller ones always. "
         "Answers that a client does not take are limited beside it: to 2 MiB and the last one, less when there are "
         "many connections.",
         1,

@@ -210,6 +210,8 @@ class Connection(asyncio.BufferedProtocol):
         for exchange in self.answers.forget():
             if isinstance(exchange.pending, asyncio.Future):
                 exchange.pending.cancel()  # which `finish`es it
+            elif exchange.after is not None and exchange.heard is not None:  # it may be long until others have it
+                exchange.after.remove_done_callback(exchange.heard)
 
     def _limit_answers(self, bytes_max: int) -> None:
         """From now on start no request when more than this waits for the client to take it."""
@@ -338,7 +340,8 @@ class Connection(asyncio.BufferedProtocol):
         if after is not None:
             group = self.answers.join(exchange)
             if group is not None:  # one callback for all requests of this connection that wait for the same
-                after.add_done_callback(partial(self._after, group))
+                exchange.heard = partial(self._after, group)
+                after.add_done_callback(exchange.heard)
         elif exchange.exclusive:
             self._server.run(self, exchange)
         else:
@@ -462,6 +465,8 @@ class Connection(asyncio.BufferedProtocol):
         now = 0.0 if self._meter is None or not self._timed else self._meter.now()
         for exchange in group:
             if error is None and self._transport is not None:
+                if exchange.by_others:
+                    self.answers.settle(exchange)
                 exchange.answered = now
                 exchange.chunks = exchange.due
                 self.answers.answered(exchange)

@@ -278,8 +278,10 @@ class Exchange:
 
     `chunks` is an empty list for a request that gets no response. `exclusive` says that no later request of the same
     connection may start before this one is answered. `due` with `after` are chunks that may leave once the future
-    `after` is done, which many requests wait for; if it fails, they get its error. `memory_bytes` is what the server
-    has set aside for a large request until it is answered, `pending_bytes` the size of another that is pending.
+    `after` is done, which many requests wait for; if it fails, they get its error. They are due `by_others` when those
+    have to store something first, which may take long, and one of them says by whom it is `heard`. `memory_bytes` is
+    what the server has set aside for a large request until it is answered, `pending_bytes` the size of another that is
+    pending.
 
     `throttle_ms` is for how long its connection is not heard once it is answered. While there are quotas a shortcut
     must not answer by itself but leave it `pending`, so that what it has used is charged.
@@ -299,12 +301,14 @@ class Exchange:
         "answered",
         "arrived",
         "began",
+        "by_others",
         "chunks",
         "due",
         "error_response",
         "errors",
         "exclusive",
         "header",
+        "heard",
         "memory_bytes",
         "pending",
         "pending_bytes",
@@ -322,6 +326,8 @@ class Exchange:
         self.pending: Awaitable[Any] | None = None
         self.after: asyncio.Future[None] | None = None
         self.due: Chunks | None = None
+        self.by_others = False
+        self.heard: Callable[[asyncio.Future[None]], None] | None = None
         self.exclusive = False
         self.errors: Sequence[int] = ()
         self.weight = 0

@@ -7,11 +7,11 @@ Every connection has limits, and reaching one stops the reading of that connecti
 not take, too many requests in work, a request that must be finished before the next may start. A connection has an
 ordinary buffer of bounded size; larger ones share `queued.max.request.bytes`:
 
-* A large request takes what its buffer will need with its first bytes, or waits, and holds it until it is answered. If
-  it dawdles while others wait for its share, it loses its connection.
+* A large request takes what its buffer will need with its first bytes, or waits, and holds it until it is answered, or
+  until its batches are stored. If it dawdles while others wait for its share, it loses its connection.
 * A grown buffer receives nothing but the large request that it has grown for. So between two of them it has at most an
   ordinary buffer's worth in it and can be replaced at any time: it stays, and stays counted, until the client has been
-  silent for a while or until others need the memory. If the answer is still to come, it goes with the request.
+  silent for a while or until others need the memory. If the answer is still to be made, it goes with the request.
 
 What else a connection can hold is bounded for each: requests in work by their number and size, a produced batch that
 waits for the disk by the round of the flusher, what shortcuts remember by themselves. Of unsent answers each may have

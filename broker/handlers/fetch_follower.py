@@ -52,7 +52,8 @@ WAIT_WHILE_DELETING_MS: Final = 20
 
 COMMITTED_WAIT_MS: Final = 10
 """So long a follower is not told what is committed if there is nothing else to tell: most producers that wait for one
-record before they send the next do that sooner."""
+record before they send the next do that sooner. A leader that dies meanwhile leaves its successor to show the last
+records a round trip later, or with too few in sync when one of those that hold them is back."""
 
 
 class _ParkedFollower(Parked):

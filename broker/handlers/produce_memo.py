@@ -157,8 +157,10 @@ class ProduceMemo:
             pending = replica.pending(last_offset, known.acks, at_once=True)
         if pending is None:
             exchange.chunks = chunks
+        elif replica.machine.alone or known.acks == ACKS_ALL:
+            exchange.after, exchange.due, exchange.by_others = pending, chunks, not replica.machine.alone
         else:
-            exchange.after, exchange.due = pending, chunks
+            exchange.pending = answer_later((replica,), (outcome,), known.acks, known.response)
         return exchange
 
     def _header(self, frame: memoryview) -> RequestHeader:

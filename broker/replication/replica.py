@@ -45,6 +45,24 @@ class _Waiter(NamedTuple):
 _offset_of = itemgetter(0)
 
 
+REFUSED_IN_A_TURN = 50
+"""Of the producers that wait; for each an answer is made, about a millisecond for all."""
+
+
+def _fail(answers: "Iterable[asyncio.Future[None]]", error: KafkaError) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # nobody may be waiting; that is not worth a warning
+
+
+def _fail_some(answers: "list[asyncio.Future[None]]", error: KafkaError) -> None:
+    """Some now, the others after whatever else waits for its turn: bad news is in no hurry."""
+    _fail(answers[:REFUSED_IN_A_TURN], error)
+    if len(answers) > REFUSED_IN_A_TURN:
+        asyncio.get_running_loop().call_soon(_fail_some, answers[REFUSED_IN_A_TURN:], error)
+
+
 class Replica:
     """One partition; made by `tidemill.broker.replication.replicas`."""
 
@@ -267,10 +285,10 @@ class Replica:
 
     def _refuse(self, error: KafkaError) -> None:
         waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.answer.done():
-                waiter.answer.set_exception(error)
-                waiter.answer.exception()  # nobody may be waiting; that is not worth a warning
+        _fail([waiter.answer for waiter in waiters if not waiter.at_once], error)
+        at_once = [waiter.answer for waiter in waiters if waiter.at_once]
+        if at_once:
+            asyncio.get_running_loop().call_soon(_fail_some, at_once, error)
 
     # -- reading
 

@@ -3,8 +3,9 @@
 Those of an ordinary one run in the next turn of the event loop: the loop asks the kernel for news in between, and what
 was begun before comes first. Where a client waits for nothing else that is a good part of its time.
 
-So whoever settles one calls what others have left there: it must be done with its own state, and so must they be who
-settle it in the middle of something. It is for callbacks only; a task cannot wait for it.
+So whoever settles one calls what others have left there, and those must leave alone what it is in the middle of. One
+that raises keeps no other from being called, nor whoever settles it from going on: the event loop is told, as of any
+callback. It is for callbacks only; a task cannot wait for it.
 """
 
 import asyncio
@@ -20,14 +21,17 @@ class _AtOnce:
         self, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
     ) -> None:
         """Not soon: now, and in the context of whoever settles it."""
-        callback(*args)
+        try:
+            callback(*args)
+        except Exception as error:
+            self.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
 
     def get_debug(self) -> bool:
         """As an event loop says it."""
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Nobody has asked for the exception of one that is gone."""
+        """What a callback raises, and the exception of one that is gone and that nobody has asked for."""
         asyncio.get_running_loop().call_exception_handler(context)
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import dataclasses
+import gc
 import struct
 import uuid
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from tests.broker.broker_world import WireClient, broker_and_client, wire_client
 from tests.broker.deny_some import DenySome
 from tests.broker.handlers.data_path import fetch, make_topic, produce, produce_request, records
+from tidemill.broker.answer_queue import PENDING_MAX
 from tidemill.broker.authorization import THE_CLUSTER, topic_named
 from tidemill.broker.config import RACK_AWARE
 from tidemill.broker.handlers import fetch_follower
@@ -386,19 +389,68 @@ async def test_only_a_broker_may_ask_as_one(tmp_path: Path) -> None:
         assert (await copy(client, topic, 0)).error_code == 0
 
 
+def send_many(client: WireClient, topic: TopicImage, count: int) -> None:
+    """So many requests that all replicas are to have, each with ten kilobytes."""
+    request = produce_request(topic, {0: records(bytes(10_000))}, 10, acks=-1)
+    for number in range(count):
+        client.send(encode_request(ApiKey.PRODUCE, 10, number, "c", request))
+
+
+async def ends(replica: Replica, offset: int) -> None:
+    """Return once the log ends there."""
+    async with asyncio.timeout(30):
+        while replica.log.log_end_offset < offset:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_a_connection_has_a_limited_number_of_requests_that_others_are_to_store(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic)
+        send_many(client, topic, PENDING_MAX + 5)
+        await ends(replica, PENDING_MAX)
+        await asyncio.sleep(0.05)
+        assert replica.log_end_offset == PENDING_MAX
+        await copy(other, topic, 3)
+        await ends(replica, PENDING_MAX + 3)
+        await copy(other, topic, PENDING_MAX)
+        await copy(other, topic, PENDING_MAX + 5)
+        for number in range(PENDING_MAX + 5):
+            assert struct.unpack_from(">i", await client.receive())[0] == number
+
+
+async def test_nothing_is_kept_of_a_producer_that_has_gone_while_others_were_to_store_its_batches(
+    tmp_path: Path,
+) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker)
+        replica = replicated(broker, topic)
+        async with wire_client(broker) as gone:
+            before = set(broker.servers[0].connections)
+            send_many(gone, topic, 20)
+            await ends(replica, 20)
+            left = [weakref.ref(each) for each in broker.servers[0].connections]
+        assert len(before) == len(left) == 2
+        async with asyncio.timeout(30):
+            while len(broker.servers[0].connections) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        before.clear()
+        await asyncio.sleep(0.01)
+        gc.collect()
+        assert sum(each() is not None for each in left) == 1
+        await copy(client, topic, 20)
+        assert replica.high_watermark == 20
+
+
 @pytest.mark.parametrize("outcome", ["copied", "refused"])
 async def test_many_requests_wait_for_a_follower_and_all_are_answered(tmp_path: Path, outcome: str) -> None:
     """Their batches are stored: what waits is an answer, of which a connection may have as many as others."""
     async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
         topic = await make_topic(broker)
         replica = replicated(broker, topic)
-        batch, count = records(bytes(10_000)), 100
-        for number in range(count):
-            request = produce_request(topic, {0: batch}, 10, acks=-1)
-            client.send(encode_request(ApiKey.PRODUCE, 10, number, "c", request))
-        async with asyncio.timeout(30):
-            while replica.log.log_end_offset < count:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        count = 50
+        send_many(client, topic, count)
+        await ends(replica, count)
         if outcome == "copied":
             await copy(other, topic, count // 2)
             await copy(other, topic, count)

@@ -251,7 +251,26 @@ async def test_who_wants_to_know_at_once_does_and_the_newest_first() -> None:
     assert task_can_wait is not None
     await task_can_wait
     replica.assign(image(leader=2, isr=(2,), epoch=1, version=2), now_ms=0)
+    assert told == [3, 1], "a refusal comes a little later"
+    await asyncio.sleep(0)
     assert told == [3, 1, 5]
+
+
+async def test_many_that_are_refused_do_not_take_one_turn() -> None:
+    replica = led(world().open(), image(isr=(1, 2), version=1))
+    append(replica, 120)
+    told: list[int] = []
+    for offset in range(240):
+        answer = replica.pending(offset, at_once=True)
+        assert answer is not None
+        answer.add_done_callback(lambda done, offset=offset: told.append(offset if done.exception() else -1))
+    replica.assign(image(leader=2, isr=(2,), epoch=1, version=2), now_ms=0)
+    seen = [len(told)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+        seen.append(len(told))
+    assert seen == [0, 50, 100, 150, 200, 240]
+    assert told == list(range(240))
 
 
 async def test_who_copies_hears_that_there_is_nothing_more_to_copy_here() -> None:

@@ -43,3 +43,18 @@ async def test_a_failure_that_nobody_asks_for_is_told_to_the_event_loop() -> Non
     del forgotten
     gc.collect()
     assert [str(each["exception"]) for each in told] == ["no"]
+
+
+async def test_a_callback_that_raises_keeps_nobody_from_going_on() -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    answer, heard = future_at_once(), []
+
+    def raising(_done: object) -> None:
+        raise OSError("gone")
+
+    answer.add_done_callback(raising)
+    answer.add_done_callback(lambda done: heard.append(done.result()))
+    answer.set_result(1)
+    assert heard == [1]
+    assert [str(each["exception"]) for each in told] == ["gone"]
