@@ -92,6 +92,7 @@ class _Process:
     facts: dict[str, Json] = field(default_factory=dict)
     problem: Problem | None = None
     standing_still: Problem | None = None
+    still_since: float = 0.0
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_TAIL_LINES))
     stop_requested: bool = False
     killed_because: str = ""
@@ -398,7 +399,8 @@ class TaskHost:
                     if family is not None:
                         self._look_at(process, family, report=due)
                     if due:
-                        self._look_for_standstill(process)
+                        stopped = process.pid in table and table[process.pid].stopped
+                        self._look_for_standstill(process, stopped=stopped)
             limits = any(_is_watched(each) for each in self._by_task.values())
             await asyncio.sleep(min(self._sample_interval_s, LIMIT_INTERVAL_S) if limits else self._sample_interval_s)
 
@@ -416,26 +418,36 @@ class TaskHost:
                 limit = f"{MEMORY_MAX}={process.limits.memory_bytes}"
                 process.kill(f"it used {used} bytes of memory, more than {limit}: {LESS_MEMORY}")
 
-    def _look_for_standstill(self, process: _Process) -> None:
-        """Whether anything but code of C runs in it; nobody in there can say it."""
-        found = standstill.look(process.pid, process.standstill_fd)
-        if found is None:
-            if process.standing_still is not None:
-                process.standing_still = None
-                self._report(process)
-            return
-        place, limit_ms = standstill.place(found.text), process.limits.hang_ms
-        if process.standing_still is None:
-            log.warning("task stands still", task=process.label, place=place, exception=found.text)
-            text = f"code of C keeps the interpreter, and nothing else of the task can run; it is at {place}"
-            process.standing_still = Problem(message=shortened(text), since_ms=found.since_ms)
+    def _look_for_standstill(self, process: _Process, *, stopped: bool) -> None:
+        """Whether anything runs in it; nobody in there could say that nothing does."""
+        found = None if stopped else standstill.look(process.pid, process.standstill_fd)
+        if stopped:
+            text = f"somebody has stopped its process (SIGSTOP); `kill -CONT {process.pid}` lets it go on"
+            self._stands_still(process, text, self._clock.now_ms(), 0.0)
+        elif found is not None:
+            place, limit_ms = standstill.place(found.text), process.limits.hang_ms
+            if process.standing_still is None:
+                log.warning("task stands still", task=process.label, place=place, exception=found.text)
+            text = f"code of C keeps the interpreter, or there is no processor for it; it is at {place}"
+            stood_s = self._stands_still(process, text, found.since_ms, standstill.TOLD_S)
+            if limit_ms and stood_s * 1000 > limit_ms:
+                limit = f"{HANG_MAX}={limit_ms}"
+                process.kill(
+                    f"nothing of it had run for {stood_s:.0f} s, longer than {limit} allows; it was at {place}"
+                )
+        elif process.standing_still is not None:
+            process.standing_still = None
             self._report(process)
-        stood_ms = self._clock.now_ms() - found.since_ms
-        if limit_ms and stood_ms > limit_ms:
-            process.kill(
-                f"code of C had kept its interpreter for {stood_ms / 1000:.0f} s, more than {HANG_MAX}={limit_ms}, "
-                f"it was at {place}"
-            )
+
+    def _stands_still(self, process: _Process, text: str, since_ms: int, already_s: float) -> float:
+        """Tell it once; for how many seconds it has, whatever the wall clock does meanwhile."""
+        now = self._clock.monotonic()
+        if process.standing_still is None:
+            process.still_since = now - already_s
+            message = shortened(f"nothing of the task runs: {text}")
+            process.standing_still = Problem(message=message, since_ms=since_ms)
+            self._report(process)
+        return now - process.still_since
 
     # ------------------------------------------------------------------ stream
 

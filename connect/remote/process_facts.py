@@ -23,6 +23,7 @@ class ProcessEntry(NamedTuple):
     parent: int
     rss_bytes: int
     cpu_s: float
+    stopped: bool = False  # by a signal, until another lets it go on
 
 
 ProcessTable: TypeAlias = Mapping[int, ProcessEntry]
@@ -55,7 +56,8 @@ def process_table(proc: Path = PROC) -> ProcessTable:
             # The name, in brackets, may hold anything; the fields after the last bracket start with the third.
             fields = _content(f"{proc}/{name}/stat").rpartition(b")")[2].split()
             cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-            table[int(name)] = ProcessEntry(int(fields[1]), int(fields[21]) * _PAGE_BYTES, cpu_s)
+            rss_bytes = int(fields[21]) * _PAGE_BYTES
+            table[int(name)] = ProcessEntry(int(fields[1]), rss_bytes, cpu_s, fields[0] == b"T")
         except (OSError, IndexError, ValueError):
             continue  # gone meanwhile
     return table

@@ -305,16 +305,32 @@ async def test_a_task_that_hangs_in_c_is_shown_with_its_place_and_killed_in_the_
         task = await running.start(job(spec, "hold_the_interpreter", config=config))
         told = await running.events.wait(TaskReport, lambda event: event.problem is not None)
         exited = await running.ended(task)
-    assert "code of C keeps the interpreter" in told.problem.message
+    assert told.problem.message.startswith("nothing of the task runs: code of C keeps the interpreter, or ")
     assert re.search(r"it is at task_plugins\.py:\d+ in hold_the_interpreter, called from", told.problem.message)
     assert re.match(
-        r"killed: code of C had kept its interpreter for 1\d s, more than task\.hang\.max\.ms=13000, "
+        r"killed: nothing of it had run for 1\d s, longer than task\.hang\.max\.ms=13000 allows; "
         r"it was at task_plugins\.py:\d+ in hold_the_interpreter",
         exited.reason,
     )
     assert exited.killed
     (line,) = [line for line in lines if line["event"] == "task stands still"]
     assert 'task_plugins.py", line' in line["exception"]
+
+
+async def test_a_task_that_somebody_has_stopped_is_told_as_such_until_it_goes_on(running: Any, spec: Make) -> None:
+    await running.start(job(spec, "wait"))
+    started = await running.events.wait(TaskStarted)
+    os.kill(started.pid, signal.SIGSTOP)
+    try:
+        told = await running.events.wait(TaskReport, lambda event: event.problem is not None)
+    finally:
+        os.kill(started.pid, signal.SIGCONT)
+    stopped = "nothing of the task runs: somebody has stopped its process (SIGSTOP)"
+    assert told.problem.message == f"{stopped}; `kill -CONT {started.pid}` lets it go on"
+    seen = len(running.events.seen)
+    await running.events.wait(
+        TaskReport, lambda event: event.problem is None and running.events.seen.index(event) >= seen - 1
+    )
 
 
 async def test_a_source_that_spins_is_ended_once_it_has_for_too_long(
