@@ -178,7 +178,7 @@ def _app(
     )
     own_version = version("tidemill")
     operations = Operations(herder, plugins, validator, config, shelf.look)
-    environments = Environments(shelf, config.environments, operations.users)
+    environments = Environments(shelf, config.environments, operations.users, herder.calls.let_go)
     api = create_app(
         Parts(
             operations=operations,

@@ -11,12 +11,14 @@ The environment sees no packages of the worker by itself; they are put behind it
 (`remote/guardian.py`), so that what it brings is what its plugins get, and tidemill is always that of the worker.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import venv
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -33,7 +35,7 @@ log = structlog.get_logger("tidemill.connect.environments")
 
 PIP_TIMEOUT_S = 900.0  # for everything to be fetched; Spark is 400 MB
 DESCRIBE_TIMEOUT_S = 120.0  # for everything to be imported
-SAID_LINES_MAX = 25  # of a program that failed, quoted
+SAID_LINES_MAX, SAID_BYTES_MAX = 25, 16 << 10  # of a program that failed, quoted
 PREFIX = "tidemill-plugin-environment"
 
 
@@ -162,23 +164,25 @@ def _say_where(made: str, place: str) -> None:
 
 def _run(what: str, command: Sequence[str], timeout_s: float, kept: int, environ: Mapping[str, str]) -> None:
     """Run a program to its end, quoting it where it fails; it keeps the folder for itself if this process is killed."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=dict(environ),
-        pass_fds=(kept,),
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise InstallFailed(f"{what} took longer than {timeout_s:g} s") from None
-    finally:
-        if process.returncode is None:  # be it that the user has had enough
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    if process.returncode != 0:
-        lines = said.decode("utf-8", "replace").strip().splitlines()[-SAID_LINES_MAX:]
-        raise InstallFailed("\n".join([f"{what} has failed:", *(f"  {line}" for line in lines)]))
+    with tempfile.TemporaryFile() as said:  # no pipe: it may say much, and what it starts may outlive it
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env=dict(environ),
+            pass_fds=(kept,),
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise InstallFailed(f"{what} took longer than {timeout_s:g} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what it has started, also when the user has had enough
+            process.wait()
+        if process.returncode != 0:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - SAID_BYTES_MAX))
+            lines = said.read().decode("utf-8", "replace").strip().splitlines()[-SAID_LINES_MAX:]
+            raise InstallFailed("\n".join([f"{what} has failed:", *(f"  {line}" for line in lines)]))

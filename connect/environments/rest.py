@@ -32,6 +32,11 @@ INSTALL_TIMEOUT_S = 1_200.0
 
 REMOVE_TIMEOUT_S = 60.0
 
+ENDING_S = 10.0
+"""For the last tasks of a connector that was just deleted, and what stays ready for others, to be gone."""
+
+PAUSE_S = 0.1
+
 
 Users: TypeAlias = Mapping[str, Sequence[str]]
 """Connectors by the environment that their tasks would run in."""
@@ -68,10 +73,17 @@ class InstallRequest(Entity):
 class Environments:
     """What the API can do with the environments of one worker."""
 
-    def __init__(self, shelf: Shelf, settings: EnvironmentSettings, users: Callable[[], Users]) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        settings: EnvironmentSettings,
+        users: Callable[[], Users],
+        let_go: Callable[[str], None],
+    ) -> None:
         self._shelf = shelf
         self._settings = settings
         self._users = users
+        self._let_go = let_go  # of what stays ready in an environment
         self._changing = asyncio.Lock()
 
     async def every(self) -> EnvironmentsInfo:
@@ -120,7 +132,7 @@ class Environments:
                     f"{environment.called} is used by {', '.join(users)}: give them another connector.plugin.version "
                     "or delete them, or remove it by force, after which their tasks cannot be started",
                 )
-            await off_loop(lambda: folder.remove(environment, force=force), REMOVE_TIMEOUT_S)
+            await self._take_away(folder, environment, force)
         except NotThere as error:
             raise RestError(404, str(error)) from None
         except InUse as error:
@@ -129,6 +141,19 @@ class Environments:
             raise RestError(500, str(error)) from None
         await self._shelf.look()
         log.info("plugin removed", package=environment.called, folder=environment.path, force=force)
+
+    async def _take_away(self, folder: Folder, environment: Environment, force: bool) -> None:
+        clock = asyncio.get_running_loop()
+        until = clock.time() + ENDING_S
+        while True:
+            self._let_go(environment.path)
+            try:
+                await off_loop(lambda: folder.remove(environment, force=force), REMOVE_TIMEOUT_S)
+                return
+            except InUse:
+                if clock.time() >= until:
+                    raise
+            await asyncio.sleep(PAUSE_S)
 
     def _allowed(self) -> Folder:
         refusal = self._settings.refusal()

@@ -46,6 +46,8 @@ class Asked(Protocol):
         environment: str,
     ) -> Any: ...
 
+    def let_go(self, environment: str) -> None: ...
+
 
 class PluginCalls:
     """Questions to plugins, for one worker."""
@@ -91,6 +93,10 @@ class PluginCalls:
             reason = str(error) or "it gave no answer in time"
             log.warning("not known what a deleted connector leaves behind", plugin=plugin.name, reason=reason)
             return ()
+
+    def let_go(self, environment: str) -> None:
+        """Have nothing stay ready in an environment that is to be removed."""
+        self._host.let_go(environment)
 
     async def check(self, plugin: Plugin, config: Mapping[str, str], timeout_s: float) -> Sequence[SettingProblem]:
         """Run a plugin's preflight in a process of its own."""

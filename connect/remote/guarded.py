@@ -89,6 +89,11 @@ class Guardians:
         if self._current is not None:
             self._current.lease(until_s)
 
+    def let_go(self, environment: str) -> None:
+        """Have nothing stay ready in an environment for processes that will not be wanted."""
+        if self._current is not None:
+            self._current.order({"do": "let go", "environment": environment})
+
     async def ready(self) -> "_Guardian":
         """The guardian, started if there is none."""
         async with self._starting:

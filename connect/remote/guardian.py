@@ -112,6 +112,9 @@ class Guardian:
             if facts["do"] == "lease":
                 self._tell(n.Leased(facts["until"]))
                 continue
+            if facts["do"] == "let go":
+                self._tell(n.Unneeded(facts["environment"]))
+                continue
             number = facts["start"]
             if facts["do"] == "kill":
                 self._tell(n.Unwanted(number))

@@ -212,6 +212,10 @@ class TaskHost:
         """
         self._guardians.lease(until_s)
 
+    def let_go(self, environment: str) -> None:
+        """Have nothing stay ready in an environment that runs no task."""
+        self._guardians.let_go(environment)
+
     def events(self) -> AsyncIterator[TaskEvent]:
         """Everything that happens to tasks, in order; ends with the host. One reader."""
         return self._feed.read()

@@ -65,6 +65,12 @@ class Leased(NamedTuple):
     until: float
 
 
+class Unneeded(NamedTuple):
+    """The worker wants nothing of an environment any more: it need not stay ready."""
+
+    environment: str
+
+
 class Unwanted(NamedTuple):
     """The worker wants a process to be killed."""
 
@@ -115,7 +121,7 @@ class Tick(NamedTuple):
     """Time passes; comes at least once a second."""
 
 
-Event: TypeAlias = Begun | Wanted | Leased | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Tick
+Event: TypeAlias = Begun | Wanted | Leased | Unneeded | Unwanted | Ready | Unfit | Stale | Killed | Died | Lost | Tick
 
 
 # -------------------------------------------------------------------- actions
@@ -265,6 +271,9 @@ class Nurseries:
             case Leased():
                 self._lease_until = event.until
                 yield from self._end_lease()
+            case Unneeded():
+                self._wanted_at[event.environment] = -inf
+                yield from self._let_go()
             case Unwanted():
                 yield from self._kill(event.start)
             case Ready():

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from tests.connect.environments.wheels import hash_of, line_of, make_plugin, make_wheel
+from tests.connect.environments.wheels import hash_of, line_of, make_plugin, make_wheel, source_code
 from tidemill.connect.environments.folder import MAKING, Environment, Folder
 from tidemill.connect.environments.install import InstallFailed, install, of_wheel
 from tidemill.connect.environments.requirements import BadRequirements, parse
@@ -123,6 +124,22 @@ def test_what_is_refused_leaves_nothing(
         put(*asked(wheels))
     assert why in str(caught.value)
     assert os.listdir(folder.path) == [".lock"]
+
+
+def test_what_a_plugin_starts_and_prints_at_import_holds_up_nothing_and_ends(
+    put: Install, wheels: Path, tmp_path: Path
+) -> None:
+    code = source_code("1.0") + (
+        "import subprocess\nprint('x' * 1_000_000)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(subprocess.Popen(['sleep', '600']).pid))\n"
+    )
+    begun = time.monotonic()
+    put(line_of(make_wheel(wheels, "shelf", "1.0", {"shelf.py": code}, plugins={"s": "shelf:plugin"})))
+    assert time.monotonic() - begun < 100
+    started = int((tmp_path / "pid").read_text())
+    while psutil.pid_exists(started) and psutil.Process(started).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() - begun < 110
+        time.sleep(0.05)
 
 
 def test_sources_are_not_built(put: Install, wheels: Path, folder: Folder) -> None:

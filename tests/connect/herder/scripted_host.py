@@ -63,6 +63,9 @@ class ScriptedHost:
     ) -> tuple[SettingProblem, ...]:
         return (SettingProblem("file", f"{plugin} does not like it"),)
 
+    def let_go(self, environment: str) -> None:
+        self.calls.append(f"let go {environment}")
+
     def lease(self, until_s: float) -> None:
         self.leases.append(until_s)
 

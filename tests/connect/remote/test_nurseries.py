@@ -240,6 +240,16 @@ def test_an_environment_that_nobody_uses_is_let_go_after_a_while(elsewhere: Worl
     assert elsewhere.tell(n.Wanted(3, A, environment=E)) == [n.StartRoot(-3, E)]
 
 
+def test_an_environment_that_is_not_needed_is_let_go_at_once_unless_it_is_used(elsewhere: World) -> None:
+    assert elsewhere.tell(n.Unneeded(E)) == [], "it is used"
+    assert elsewhere.tell(n.Died(1, 0)) == [n.TellDied(1, 0)]
+    assert elsewhere.tell(n.Unneeded(E)) == [n.Release(-2), n.Release(-1)]
+    assert elsewhere.tell(n.Unneeded(E)) == elsewhere.tell(n.Unneeded(F)) == []
+    assert elsewhere.tell(n.Unneeded(n.WORKERS_OWN)) == []
+    assert elsewhere.tell(n.Wanted(2, A, environment=E)) == [n.StartRoot(-3, E)]
+    assert elsewhere.tell(n.Ready(-3)) == [n.ForkNursery(-4, A, -3)], "it stays as long as any other"
+
+
 def test_an_environment_whose_root_does_not_start_takes_its_own_tasks_only(world: World) -> None:
     world.tell(n.Wanted(1, A, environment=E))
     world.tell(n.Wanted(2, A, environment=F))
@@ -289,7 +299,7 @@ def test_every_process_asked_for_ends_once_whatever_comes() -> None:
 
 def _some_event(chance: Any, wanted: Any, forked: dict[int, int], alive: set[int], world: World) -> n.Event:
     world.now += chance.choice([0.0, 0.0, 0.5, 5.0])
-    match chance.randrange(8):
+    match chance.randrange(9):
         case 0:
             nursery = chance.choice([0, -1, -2, -3])
             alive.add(nursery)
@@ -314,5 +324,7 @@ def _some_event(chance: Any, wanted: Any, forked: dict[int, int], alive: set[int
             return n.Unwanted(chance.randrange(1, 20))
         case 5:
             return n.Tick()
+        case 8:
+            return n.Unneeded(E)
         case _:
             return n.Wanted(next(wanted), chance.choice([A, B]), environment=chance.choice(["", "", E]))
