@@ -15,7 +15,7 @@ their length. It asks nobody and remembers nothing between calls.
 | `vanished` | read at an offset where no record is now |
 | `backwards` | a reader that kept its partition was given an offset that it was past |
 | `skipped` | a reader that kept its partition was not given a record between two others |
-| `set back` | a reader began before what its group had committed, as it had been acknowledged before |
+| `set back` | a reader began before what its group had committed last, as it had been acknowledged before |
 | `unseen` | a group that reads everything never read it |
 | `disordered` | the reading from the beginning met offsets that do not rise |
 | `unanswered` | asked for, and neither acknowledged nor refused when the writer ended |
@@ -203,7 +203,7 @@ class Following:
                 self._last.pop(own, None)
                 self._from.pop(own, None)
             case "c":
-                self._committed[event.place] = max(event.offset, self._committed.get(event.place, 0))
+                self._committed[event.place] = event.offset  # clients that try again may commit a lower one last
             case "r":
                 self._read(own, event)
             case "e":

@@ -186,6 +186,14 @@ def test_a_reader_that_begins_before_what_was_committed_is_found(story: Story) -
     assert story.judged().violations == {"set back": 1}
 
 
+def test_an_older_commit_that_a_client_has_sent_again_behind_a_newer_one_counts(story: Story) -> None:
+    again = (f"- {T}", f"+ {T}", f"r {T} 2 a 2", f"r {T} 3 a 3")
+    story.replace(story.reader, f"r {T} 3 a 3", f"r {T} 3 a 3", f"c {T} 4", f"c {T} 2", *again)
+    assert story.judged().violations == {}
+    story.replace(story.reader, f"c {T} 2", f"c {T} 3")
+    assert story.judged().violations == {"set back": 1}
+
+
 def test_what_another_member_has_committed_counts_from_when_the_partition_changes_hands(story: Story) -> None:
     late = ["reader g two", *[f"e {number}" for number in range(20)], f"+ {T}", f"r {T} 3 a 3", f"r {T} 4 a 4", "end 0"]
     assert story.judged(late).violations == {"set back": 1}
