@@ -91,11 +91,18 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """Who is in the group, which this worker is about to join."""
+
+    members: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """The worker is to end in order."""
 
 
-Event: TypeAlias = Look | Lead | Stop | m.Assigned | m.Leased | m.Unsettled | m.Lost | m.Left | m.Refused
+Event: TypeAlias = Look | Lead | Listed | Stop | m.Assigned | m.Leased | m.Unsettled | m.Lost | m.Left | m.Refused
 
 
 # --------------------------------------------------------------------- actions
@@ -232,6 +239,8 @@ class GroupMachine:
             case m.Lost(reason=reason):
                 self._lose(reason)
                 self._stale |= facts.running
+            case Listed(members=members):
+                self._placement.expect(members, now_ms)
             case Stop():
                 self._stopping = True
             case m.Left():
@@ -276,6 +285,7 @@ class GroupMachine:
                 now_ms=now_ms,
                 said_to_run=lead.said_to_run,
                 generation_heard=lead.generation_heard,
+                is_first=decide.is_first,
             )
         )
         self._decided = (decide.generation, decision.again_at_ms, facts.wanted)

@@ -26,6 +26,7 @@ from tidemill.connect.group.machine import (
     GroupMachine,
     Lead,
     Lease,
+    Listed,
     Look,
     Over,
     Stop,
@@ -45,6 +46,7 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
 from tidemill.core.runtime.clock import BootClock, Clock
 from tidemill.core.wire.api import ApiKey
+from tidemill.core.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tidemill.core.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 log = structlog.get_logger("tidemill.connect.group")
@@ -54,6 +56,9 @@ FAREWELL_S = 5.0
 
 BEHIND_TOLD_MS = 5_000
 """A worker that reads the config topic for longer than this says so in its log."""
+
+LOOK_S = 2.0
+"""How long it may take to be told who is in the group; it is joined without that, too."""
 
 FOREIGN_RETRY_S = 1.0
 FOREIGN_LIMIT_S = 30.0
@@ -200,6 +205,7 @@ class Seat:
         async with self._settings.client() as client:
             await self._take_leave(client)
             while True:
+                await self._look_who_is_there(client)
                 self._member = GroupMember(client, self._settings.of_member(), self._hear, clock=self._clock)
                 self.look()
                 await self._member.run()
@@ -232,6 +238,21 @@ class Seat:
                     await client.call_node(node_id, ApiKey.LEAVE_GROUP, request, LeaveGroupResponse)
         except (ConnectionFailed, KafkaError, TimeoutError) as error:
             log.info("a life before is waited for", group=self._settings.group, reason=str(error))
+
+    async def _look_who_is_there(self, client: ClusterClient) -> None:
+        """Ask who is in the group before joining it: should it have to lead at once, it has to know who is missing."""
+        group = self._settings.group
+        try:
+            async with asyncio.timeout(LOOK_S):
+                node_id = await client.coordinator(group)
+                request = DescribeGroupsRequest(groups=(group,))
+                answer = await client.call_node(node_id, ApiKey.DESCRIBE_GROUPS, request, DescribeGroupsResponse)
+        except (ConnectionFailed, KafkaError, TimeoutError) as error:
+            log.info("who is in the group is not known", group=group, reason=str(error))
+            return
+        for row in answer.groups:
+            if row.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+                self._events.append(Listed(members=frozenset(each.member_id for each in row.members)))
 
     def stop(self) -> None:
         """End in order: what runs is ended, then the group hears of it; see `left`."""

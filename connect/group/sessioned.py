@@ -37,6 +37,7 @@ from tidemill.connect.group.machine import (
     Facts,
     Lead,
     Lease,
+    Listed,
     Look,
     Over,
     Stop,
@@ -149,7 +150,7 @@ class SessionedMachine:
             case m.Refused(reason=reason):
                 self._lose(reason)
                 self._end(reason)
-            case Look() | m.Unsettled():
+            case Look() | Listed() | m.Unsettled():
                 pass
         if not self._over:
             self._allow(facts)

@@ -14,6 +14,9 @@ An instance is given to a worker only when nobody else may be doing it:
 - What is known to have ended is not waited for: a worker says so of the member that it was before it lost its lease,
   and of its lives before on the same machine (`gone`). But in a round that the leader knows nothing of somebody else
   may have been given it: unless that round was of nobody, it waits as what a worker held that is gone.
+- A leader without any plan knows of no round. It goes by the status topic, and by who was in the group before it came
+  (`expect`): only if one of them is missing may somebody be doing what the status topic does not tell yet. If it was in
+  rounds of which it has learned nothing, or its first one took as long as a lease, somebody may in any case.
 - A worker that is about to stop says so (`leaving`), ends its tasks and then goes. What it did waits `return_ms` for a
   worker under the same address, so that a restart moves nothing; it may have it back at once.
 
@@ -90,6 +93,7 @@ class Round:
     now_ms: int
     said_to_run: frozenset[Instance] = frozenset()
     generation_heard: int = 0
+    is_first: bool = False  # that the leader was in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,8 @@ class Placement:
         self.plan = Plan()
         self._settings = settings or PlacementSettings()
         self._members = frozenset[str]()  # who was there in the round of the plan
+        self._before: frozenset[str] | None = None  # who was in the group before this worker, if that could be asked
+        self._before_ms = 0
         self._gone_ms: dict[str, tuple[int, int]] = {}  # members: when their absence was seen, and how long to wait
 
     def learn(self, plan: Plan, members: Collection[str] = ()) -> None:
@@ -150,6 +156,10 @@ class Placement:
         if plan != self.plan:  # its own comes back to who leads
             self.plan = plan
             self._gone_ms.clear()
+
+    def expect(self, members: Collection[str], now_ms: int) -> None:
+        """Who was in the group when this worker was about to join it."""
+        self._before, self._before_ms = frozenset(members), now_ms
 
     def decide(self, now: Round) -> Decision:
         """The next plan, which is remembered."""
@@ -189,11 +199,11 @@ class Placement:
         """What may have been given to somebody in a round unknown here, though nobody is left who says so.
 
         That is what the status topic says to run. But it says nothing of what is only about to start, or was when its
-        worker was cut off: so it is also whatever the plan before had, if there was a round of anybody at all.
+        worker was cut off: so it is also whatever the plan before had, and what is wanted, if somebody may be missing.
         """
         held = _held(present)
         unknown = now.said_to_run | self.plan.holders.keys()
-        if self.plan.generation >= 0:
+        if self.plan.generation >= 0 or self._may_miss_somebody(now, present):
             unknown |= now.wanted
         if self._was_of_nobody(now, present):
             ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
@@ -204,6 +214,17 @@ class Placement:
             self._gone_ms.pop(SOMEBODY.member_id, None)  # waited for from now on
         holders = {**self.plan.holders, **dict.fromkeys(unknown, SOMEBODY)}
         self.plan = replace(self.plan, holders=MappingProxyType(holders))
+
+    def _may_miss_somebody(self, now: Round, present: Mapping[str, WorkerSays]) -> bool:
+        """Whether somebody may do something who is neither here nor known to have ended, for a leader without a plan.
+
+        Who came between the look at the group and this leader's own join, and is missing, was silent for a session.
+        """
+        if self._before is None:
+            return False  # nobody can tell, and a group that is new would wait for nothing
+        ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
+        took_long = now.now_ms - self._before_ms >= self._settings.lease_ms
+        return took_long or not now.is_first or bool(self._before - present.keys() - ended)
 
     def _was_of_nobody(self, now: Round, present: Mapping[str, WorkerSays]) -> bool:
         """Whether all that is unknown is one round, in which the group had nobody left.

@@ -189,13 +189,15 @@ class Decide:
     """This member leads: say who gets what, by `Assign`.
 
     `round_ms` is how long ago the group was surely at rest. Below the rebalance timeout nobody was removed for not
-    joining in time, so whoever is missing has left or its lease is over.
+    joining in time, so whoever is missing has left or its lease is over. In the first round of a member (`is_first`)
+    nobody has led another since it came.
     """
 
     generation: int
     member_id: str
     members: tuple[JoinedMember, ...]
     round_ms: int
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +284,7 @@ class MemberMachine:
         self._lease_told_ms = 0
         self._quiet_ms = 0  # no round had begun yet
         self._joining_ms = 0  # the round under way had not ended yet
+        self._was_in_round = False
         self._actions: list[Action] = []
 
     def step(self, event: Event, now_ms: int) -> list[Action]:
@@ -541,6 +544,7 @@ class MemberMachine:
         self._beat_at_ms = now_ms + self._settings.heartbeat_interval_ms
         self._beat = None  # it was of the generation before
         self._assignments = {}
+        is_first, self._was_in_round = not self._was_in_round, True
         if answer.leader != answer.member_id or answer.skip_assignment:
             self.phase = Phase.SYNCING
             return
@@ -552,6 +556,7 @@ class MemberMachine:
                 member_id=self.member_id,
                 members=members,
                 round_ms=max(0, now_ms - self._quiet_ms),
+                is_first=is_first,
             )
         )
 

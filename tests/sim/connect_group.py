@@ -7,8 +7,8 @@ grace that the placement counts on. A worker that starts may know of lives befor
 it is asked whether a task has two processes, and with every start whether its generation is above the one before.
 
 A status is written some time after a process has started, and later still by who is cut off meanwhile; who is cut off
-does not read any either. Who leads without ever having been in a round has nothing but statuses to go by: it is given
-all there should be, so that it believes a topic that says too little is not seen here.
+does not read any either. Who leads without ever having been in a round has nothing but those, and who was in the group
+when it came, to go by.
 
 A frozen worker is one whose whole machine stands still, its processes included. When it goes on after its lease was
 over it ends them before they can do anything; that they might in the moment between is not seen here.
@@ -258,6 +258,7 @@ class Worker:
         self.stops: list[Instance] = []
         self.over: set[int] = set()  # lives of which it knows that nothing runs any more
         self.board = dict(world.statuses)  # the status topic, as far as it was read here
+        self.tell(g.Listed(members=frozenset(world.coordinator.seats)))
         self.tell(g.Look())
 
     def facts(self) -> g.Facts:
@@ -271,8 +272,6 @@ class Worker:
 
     def said_to_run(self) -> frozenset[Instance]:
         """What the status topic says to run, but for what is known to have ended."""
-        if self.placement.plan.generation < 0:
-            return self.world.runs_elsewhere(self)
         return frozenset(
             instance
             for instance, status in self.board.items()

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +135,16 @@ class Impatient(Placement):
         super().__init__(replace(PLACING, grace_ms=0, lease_ms=0))
 
 
+class Credulous(Placement):
+    """Believes the status topic alone where it knows of no round."""
+
+    def __init__(self) -> None:
+        super().__init__(PLACING)
+
+    def expect(self, members: Collection[str], now_ms: int) -> None:
+        pass
+
+
 class Blind(Placement):
     """Gives to one what another still does."""
 
@@ -192,7 +202,7 @@ class Hasty(Worker):
     makes_group = HastyMachine
 
 
-@pytest.mark.parametrize("make", [Impatient, Blind])
+@pytest.mark.parametrize("make", [Impatient, Blind, Credulous])
 def test_a_planted_fault_of_the_placement_is_seen(make: Callable[[], Placement]) -> None:
     assert any(breaks(seed, make=make) for seed in range(100))
 

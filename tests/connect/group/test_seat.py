@@ -165,6 +165,28 @@ async def test_whose_end_is_not_known_is_waited_for(tidemill_broker: Service) ->
     assert BootClock().monotonic() - began > 9.0, "the rest of a session, and the grace"
 
 
+async def test_whoever_is_missing_is_waited_for_though_the_status_topic_says_nothing(tidemill_broker: Service) -> None:
+    """It may have been given everything a moment before it was killed."""
+    address, group = tidemill_broker.facts["address"], new_group()
+    async with seated(address, group, "w:1", {}) as (_, herder):
+        await until(lambda: herder.allowed.instances == WORK)
+    began = BootClock().monotonic()
+    async with seated(address, group, "w:2", {}) as (_, herder):
+        await until(lambda: herder.allowed.instances == WORK)
+    assert BootClock().monotonic() - began > 9.0, "the rest of a session, and the grace"
+
+
+async def test_a_group_that_everybody_has_left_begins_at_once(tidemill_broker: Service) -> None:
+    address, group = tidemill_broker.facts["address"], new_group()
+    for _ in range(2):
+        began = BootClock().monotonic()
+        async with seated(address, group, "w:1", {}) as (seat, herder):
+            await until(lambda: herder.allowed.instances == WORK)
+            assert BootClock().monotonic() - began < 2.0
+            seat.stop()
+            await asyncio.wait_for(seat.left.wait(), 20)
+
+
 async def test_a_group_of_another_kind_of_workers_is_refused(
     tidemill_broker: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

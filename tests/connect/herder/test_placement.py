@@ -1,5 +1,6 @@
 """Placement: even, with few moves, and nothing given that somebody else may still be doing"""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ class Group:
         self.generation = 0
         self.now_ms = 0
 
-    def round(self, later_ms: int = 0, round_ms: int = 0) -> Decision:
+    def round(self, later_ms: int = 0, round_ms: int = 0, *, is_first: bool = False) -> Decision:
         self.generation += 1
         self.now_ms += later_ms
         workers = tuple(
@@ -63,6 +64,7 @@ class Group:
                 now_ms=self.now_ms,
                 said_to_run=self.said_to_run,
                 generation_heard=self.generation_heard,
+                is_first=is_first,
             )
         )
         self.holds = {name: decision.plan.of(name) for name in self.holds}
@@ -179,6 +181,40 @@ def test_a_leader_that_knows_nothing_believes_the_statuses() -> None:
     group.generation, group.said_to_run = 7, tasks(2)
     assert group.round().plan.of("a") == tasks(4) - tasks(2)
     assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+
+
+def fresh(*before: str) -> Group:
+    """A worker that has been in no round, and who was in the group before it; the status topic says nothing."""
+    group = Group("a")
+    group.wanted, group.generation = tasks(4), 7
+    group.placement.expect(before, group.now_ms)
+    return group
+
+
+def test_a_leader_that_has_been_in_no_round_waits_for_whom_it_misses() -> None:
+    """It may have been given anything a moment before it was cut off."""
+    group = fresh("a", "m")
+    assert not group.round(is_first=True).plan.assigned
+    assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+
+
+@pytest.mark.parametrize("before", [(), ("a",), ("a", "over")])
+def test_a_leader_that_misses_nobody_begins_at_once(before: tuple[str, ...]) -> None:
+    group = fresh(*before)
+    group.gone = frozenset({"over"})
+    assert group.round(SETTINGS.lease_ms - 1, is_first=True).plan.of("a") == tasks(4)
+
+
+def test_a_leader_that_was_in_rounds_it_knows_nothing_of_waits() -> None:
+    group = fresh()
+    assert not group.round().plan.assigned
+    assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+
+
+def test_a_leader_whose_first_round_took_a_lease_waits() -> None:
+    """Somebody may have come after its look, have been given work, and be missing since."""
+    group = fresh()
+    assert not group.round(SETTINGS.lease_ms, is_first=True).plan.assigned
 
 
 def over_and_back(unknown: int) -> Group:

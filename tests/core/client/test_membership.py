@@ -197,13 +197,21 @@ def test_who_leads_decides_for_all(member: Driven) -> None:
     member.found()
     decide = only(member.joined(1, leader="me", later_ms=70), Decide)
     assert decide == Decide(
-        generation=1, member_id="me", members=(JoinedMember(member_id="me", metadata=b"m"),), round_ms=70
+        generation=1, member_id="me", members=(JoinedMember(member_id="me", metadata=b"m"),), round_ms=70, is_first=True
     )
     assert none(member.tell(Assign(generation=0, assignments={})), Ask)  # of a round before
     request = only(member.tell(Assign(generation=1, assignments={"me": b"all"})), Ask).request
     assert isinstance(request, SyncGroupRequest)
     assert [(row.member_id, row.assignment) for row in request.assignments] == [("me", b"all")]
     assert none(member.tell(Assign(generation=1, assignments={})), Ask)
+
+
+def test_who_leads_after_others_knows_that_it_is_not_the_first_round(member: Driven) -> None:
+    member.tell(Describe(metadata=b"m"))
+    member.found()
+    member.joined(1, leader="other")
+    member.refused(ApiKey.SYNC_GROUP, ErrorCode.REBALANCE_IN_PROGRESS)
+    assert not only(member.joined(2, leader="me"), Decide).is_first
 
 
 def test_who_leads_beats_while_it_decides(member: Driven) -> None:
