@@ -125,10 +125,10 @@ def remove(
 def _install_here(folder: Path, lines: Sequence[str], wheels: Sequence[Path]) -> None:
     from tidemill.connect.environments.folder import Folder, FolderProblem
     from tidemill.connect.environments.install import InstallFailed, install, of_wheel
-    from tidemill.connect.environments.requirements import BadRequirements, parse
+    from tidemill.connect.environments.requirements import BadRequirements, parse, together
 
     try:
-        pinned = [*(parse("\n".join(lines)) if lines else ()), *(of_wheel(each) for each in wheels)]
+        pinned = together([*(parse("\n".join(lines)) if lines else ()), *(of_wheel(each) for each in wheels)])
     except BadRequirements as error:
         fail(f"this cannot be installed:\n{error}", 2)
     try:

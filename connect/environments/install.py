@@ -5,7 +5,9 @@ that nothing of a package runs while it is installed), a look at what that is (`
 so. Whatever goes wrong on the way, or whoever is killed, nothing has changed.
 
 pip is the worker's own, used on the new environment from outside, which has none. Where packages come from is pip's own
-business: its configuration and its variables (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX) count as for any other use.
+business: its configuration, and those of its variables that say it (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX), count
+as for any other use. Of the worker's other variables it gets what a program needs to run and to reach a network
+(`for_pip`): neither secrets, nor what would have it install elsewhere.
 
 The environment sees no packages of the worker by itself; they are put behind its own when a process of it is started
 (`remote/guardian.py`), so that what it brings is what its plugins get, and tidemill is always that of the worker.
@@ -15,6 +17,7 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,6 +39,17 @@ log = structlog.get_logger("tidemill.connect.environments")
 PIP_TIMEOUT_S = 900.0  # for everything to be fetched; Spark is 400 MB
 DESCRIBE_TIMEOUT_S = 120.0  # for everything to be imported
 SAID_LINES_MAX, SAID_BYTES_MAX = 25, 16 << 10  # of a program that failed, quoted
+FOR_PIP = re.compile(
+    r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|XDG_\w+_(HOME|DIRS)|LD_LIBRARY_PATH|NETRC|"
+    r"SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?i:(https?|ftp|all|no)_proxy)|"
+    r"PIP_(INDEX_URL|EXTRA_INDEX_URL|NO_INDEX|FIND_LINKS|CONFIG_FILE|CERT|CLIENT_CERT|TRUSTED_HOST|PROXY|"
+    r"KEYRING_PROVIDER|CACHE_DIR|NO_CACHE_DIR|TIMEOUT|DEFAULT_TIMEOUT|RETRIES)"
+)
+"""The variables that pip gets."""
+
+PYTHON_PATHS = ("PYTHONPATH", "PYTHONHOME")
+"""The variables by which a worker's Python may find its packages; in an environment they would come first."""
+
 PREFIX = "tidemill-plugin-environment"
 
 
@@ -54,6 +68,11 @@ def of_wheel(file: Path) -> Pinned:
     except OSError as error:
         raise BadRequirements(f"{file}: {error.strerror}") from None
     return Pinned(canonicalize_name(name), str(version), (f"sha256:{digest}",), f"{name} @ {file.resolve().as_uri()}")
+
+
+def for_pip(environ: Mapping[str, str]) -> dict[str, str]:
+    """What pip gets of the worker's variables."""
+    return {name: value for name, value in environ.items() if FOR_PIP.fullmatch(name)}
 
 
 def install(folder: Folder, pinned: Sequence[Pinned], environ: Mapping[str, str] | None = None) -> Environment:
@@ -80,7 +99,7 @@ def _built(folder: Folder, pinned: Sequence[Pinned], digest: str, surroundings: 
         venv.EnvBuilder(symlinks=True, with_pip=False, prompt=PREFIX).create(made)
         listed = os.path.join(made, "requirements.txt")
         Path(listed).write_text("".join(f"{each.line}\n" for each in pinned), encoding="utf-8")
-        _run("pip", _pip(made, listed), PIP_TIMEOUT_S, kept, surroundings)
+        _run("pip", _pip(made, listed), PIP_TIMEOUT_S, kept, for_pip(surroundings))
         package = _look(made, kept, surroundings)
         description = Description(
             format=FORMAT,
@@ -118,6 +137,7 @@ def _pip(made: str, listed: str) -> list[str]:
 def _look(made: str, kept: int, environ: Mapping[str, str]) -> describe.Package:
     """The package that has the plugins."""
     output = os.path.join(made, "found.json")
+    environ = {name: value for name, value in environ.items() if name not in PYTHON_PATHS}
     _run("the look at its plugins", describe.command(made, output), DESCRIBE_TIMEOUT_S, kept, environ)
     found = describe.Found.model_validate_json(Path(output).read_text(encoding="utf-8"))
     os.unlink(output)

@@ -7,14 +7,19 @@ from is for whoever set up the machine to say, not for whoever asks.
 
 Everything is listed, dependencies too, and nothing is resolved; tidemill and what it brings are there already.
 
-Pure: lines in, requirements or one error that names every problem out.
+Markers are judged here, for the Python that this is, and pip is given a name, a version and hashes, written anew from
+what was understood. In a requirement as it came pip would put the value of a variable for ${ITS_NAME}, and tell it to
+whoever asked.
+
+Lines in, requirements or one error that names every problem out.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 OWN: Final = "tidemill"
@@ -28,9 +33,19 @@ REQUIREMENTS_MAX: Final = 1_000
 LINE_CHARACTERS_MAX: Final = 50_000
 """Of one requirement: a package with a wheel for each platform has some hundreds of hashes."""
 
+BARE_CHARACTERS_MAX: Final = 1_000
+"""Of one requirement without its hashes; markers that tools write have some dozens."""
+
+LINES_MAX: Final = 50_000
+"""As they are in a file, where each hash may have its own."""
+
+QUOTED_CHARACTERS_MAX: Final = 80
+"""Of what is wrong, in the sentence that says so."""
+
 _HASH: Final = re.compile(r"\s--hash=(\S*)")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}")
 _EXAMPLE: Final = "write NAME==VERSION --hash=sha256:…, as 'pip hash' and 'pip-compile --generate-hashes' print it"
+_OWN_IS_THERE: Final = f"{OWN} comes from the worker that uses the environment: leave it out"
 
 
 class BadRequirements(ValueError):
@@ -43,7 +58,7 @@ class Pinned(NamedTuple):
     name: str  # as it is compared
     version: str
     hashes: tuple[str, ...]
-    text: str  # the requirement without its hashes
+    text: str  # without its hashes, as pip reads it
 
     @property
     def line(self) -> str:
@@ -52,29 +67,40 @@ class Pinned(NamedTuple):
 
 
 def parse(text: str) -> tuple[Pinned, ...]:
-    """Read requirements, one a line, comments and continued lines as in pip's files; raises BadRequirements."""
-    found: dict[str, Pinned] = {}
-    problems: list[str] = []
-    lines = list(_lines(text))
+    """Read requirements, one a line, comments and continued lines as in pip's files; raises BadRequirements.
+
+    What is not for this Python is left out.
+    """
+    if text.count("\n") > LINES_MAX:
+        raise BadRequirements(f"these are more than {LINES_MAX} lines")
+    lines = list(itertools.islice(_lines(text), REQUIREMENTS_MAX + 1))
     if len(lines) > REQUIREMENTS_MAX:
-        raise BadRequirements(f"{len(lines)} packages are listed, {REQUIREMENTS_MAX} at most are taken")
+        raise BadRequirements(f"more than {REQUIREMENTS_MAX} packages are listed")
+    found: list[Pinned] = []
+    problems: list[str] = []
     for line in lines:
-        if len(line) > LINE_CHARACTERS_MAX:
-            problems.append(f"{line[:80]}…: longer than {LINE_CHARACTERS_MAX} characters")
-            continue
         try:
             pinned = _pinned(line)
         except BadRequirements as error:
-            problems.append(str(error))
+            problems.append(f"{_quoted(line)}: {error}")
             continue
-        if pinned.name in found:
-            problems.append(f"{pinned.name} is listed twice")
-        found[pinned.name] = pinned
+        if pinned is not None:
+            found.append(pinned)
+    problems += _together(found)
     if not found and not problems:
         problems.append(f"nothing is listed: {_EXAMPLE}")
     if problems:
         raise BadRequirements("\n".join(problems))
-    return tuple(found.values())
+    return tuple(found)
+
+
+def together(pinned: Iterable[Pinned]) -> tuple[Pinned, ...]:
+    """What goes into one environment, wherever each was read; raises BadRequirements."""
+    found = tuple(pinned)
+    problems = [*(f"{each.text}: {_OWN_IS_THERE}" for each in found if each.name == OWN), *_together(found)]
+    if problems:
+        raise BadRequirements("\n".join(problems))
+    return found
 
 
 def unlisted(names: Iterable[str], allowed: Collection[str]) -> list[str]:
@@ -97,30 +123,50 @@ def _lines(text: str) -> Iterator[str]:
             yield bare
 
 
-def _pinned(line: str) -> Pinned:
+def _together(pinned: Iterable[Pinned]) -> Iterator[str]:
+    seen: set[str] = set()
+    for each in pinned:
+        if each.name in seen:
+            yield f"{each.name} is listed twice"
+        seen.add(each.name)
+
+
+def _pinned(line: str) -> Pinned | None:
+    """What a line asks for; None if it is not for this Python."""
     if line.startswith("-"):
-        raise BadRequirements(f"{line}: options are not taken, where packages come from is said in pip's own settings")
+        raise BadRequirements("options are not taken, where packages come from is said in pip's own settings")
+    if len(line) > LINE_CHARACTERS_MAX:
+        raise BadRequirements(f"longer than {LINE_CHARACTERS_MAX} characters")
     hashes = tuple(_HASH.findall(line))
     text = _HASH.sub("", line).strip()
+    if len(text) > BARE_CHARACTERS_MAX:
+        raise BadRequirements(f"longer than {BARE_CHARACTERS_MAX} characters without its hashes")
+    if "$" in text or not text.isascii():
+        raise BadRequirements("nothing but ASCII, and no $, is taken")
     if re.search(r"\s--?[a-z]", text):
-        raise BadRequirements(f"{line}: no option but --hash is taken")
+        raise BadRequirements("no option but --hash is taken")
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
-        raise BadRequirements(f"{line}: not a requirement: {_EXAMPLE}") from None
+        wanted = requirement.marker is None or requirement.marker.evaluate()
+    except (ValueError, RecursionError):  # of a requirement, of a marker, of a version in it
+        raise BadRequirements(f"not a requirement: {_EXAMPLE}") from None
     if requirement.url is not None:
-        raise BadRequirements(f"{line}: an address is not taken: {_EXAMPLE}")
+        raise BadRequirements(f"an address is not taken: {_EXAMPLE}")
     pins = list(requirement.specifier)
     if len(pins) != 1 or pins[0].operator != "==" or pins[0].version.endswith(".*"):
-        raise BadRequirements(f"{line}: not pinned to one version: {_EXAMPLE}")
+        raise BadRequirements(f"not pinned to one version: {_EXAMPLE}")
     if not hashes:
-        raise BadRequirements(f"{line}: without a hash: {_EXAMPLE}")
+        raise BadRequirements(f"without a hash: {_EXAMPLE}")
     for each in hashes:
         if not _DIGEST.fullmatch(each):
-            raise BadRequirements(
-                f"{line}: {each or 'nothing'} is no hash: sha256:, sha384: or sha512: and its digits are"
-            )
-    name = canonicalize_name(requirement.name)
+            shown = _quoted(each) or "nothing"
+            raise BadRequirements(f"{shown} is no hash: sha256:, sha384: or sha512: and its digits are")
+    name, version = canonicalize_name(requirement.name), pins[0].version
     if name == OWN:
-        raise BadRequirements(f"{line}: {OWN} comes from the worker that uses the environment: leave it out")
-    return Pinned(name, pins[0].version, hashes, text)
+        raise BadRequirements(_OWN_IS_THERE)
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return Pinned(name, version, hashes, f"{requirement.name}{extras}=={version}") if wanted else None
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= QUOTED_CHARACTERS_MAX else f"{text[:QUOTED_CHARACTERS_MAX]}…"

@@ -30,6 +30,10 @@ log = structlog.get_logger("tidemill.connect.environments")
 INSTALL_TIMEOUT_S = 1_200.0
 """For all of it; its steps have limits of their own, and better messages."""
 
+JSON = "application/json"
+
+PARSE_TIMEOUT_S = 60.0  # of the longest there may be, seconds: on a thread, since others want to be answered meanwhile
+
 REMOVE_TIMEOUT_S = 60.0
 
 ENDING_S = 10.0
@@ -101,7 +105,7 @@ class Environments:
         """Install; what is there already is returned as it is."""
         folder = self._allowed()
         try:
-            pinned = parse("\n".join(lines))
+            pinned = await off_loop(lambda: parse("\n".join(lines)), PARSE_TIMEOUT_S)
         except BadRequirements as error:
             raise RestError(400, f"This cannot be installed:\n{error}") from None
         self._refuse_unlisted([each.name for each in pinned])
@@ -201,6 +205,10 @@ def routes(environments: Environments) -> APIRouter:
     @router.post("", response_model=EnvironmentInfo, status_code=201, responses=refused)
     async def install_one(request: Request) -> Response:
         """Install a plugin: {"requirements": ["web-orders==1.2.0 --hash=sha256:…"]}. Not in Apache's API."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise RestError(
+                415, f"What is to be installed is sent as {JSON}, which a page in a browser cannot do unasked."
+            )
         try:
             wanted = InstallRequest.model_validate_json(await read_body(request))
         except ValidationError:

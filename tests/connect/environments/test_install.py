@@ -16,7 +16,7 @@ import pytest
 
 from tests.connect.environments.wheels import hash_of, line_of, make_plugin, make_wheel, source_code
 from tidemill.connect.environments.folder import MAKING, Environment, Folder
-from tidemill.connect.environments.install import InstallFailed, install, of_wheel
+from tidemill.connect.environments.install import InstallFailed, for_pip, install, of_wheel
 from tidemill.connect.environments.requirements import BadRequirements, parse
 
 pytestmark = pytest.mark.integration
@@ -140,6 +140,26 @@ def test_what_a_plugin_starts_and_prints_at_import_holds_up_nothing_and_ends(
     while psutil.pid_exists(started) and psutil.Process(started).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() - begun < 110
         time.sleep(0.05)
+
+
+def test_pip_is_told_where_packages_are_and_nothing_else_of_the_worker(
+    folder: Folder, environ: dict[str, str], wheels: Path, tmp_path: Path
+) -> None:
+    line = line_of(make_plugin(wheels, "1.0"))
+    shadow = tmp_path / "shadow"
+    shadow.mkdir()
+    (shadow / "shelf.py").write_text(source_code("6.6.6"))
+    more = {
+        "PIP_TARGET": str(tmp_path / "elsewhere"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(shadow), environ.get("PYTHONPATH", "")])),
+        "SECRET": "s3cret",
+    }
+    made = install(folder, parse(line), {**environ, **more})
+    assert made.description is not None
+    assert made.description.plugins[0].version == "1.0", "what the environment has comes first"
+    assert not (tmp_path / "elsewhere").exists()
+    assert set(for_pip({**environ, **more})) >= {"PATH", "PIP_NO_INDEX", "PIP_FIND_LINKS"}
+    assert not set(more) & set(for_pip({**environ, **more}))
 
 
 def test_sources_are_not_built(put: Install, wheels: Path, folder: Folder) -> None:

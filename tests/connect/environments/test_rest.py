@@ -1,6 +1,7 @@
 """Plugins are installed, used side by side and removed while the worker runs"""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -167,8 +168,33 @@ async def test_what_may_not_be_installed_is_refused_with_what_to_do(
         assert answer.status_code == status and why in told(answer)[1], line
     for body in ({"requirements": "shelf==1.0"}, {}, [], {"requirements": [], "more": 1}):
         assert (await api.post("/tidemill/plugins", json=body)).status_code == 400
+    deep = f"shelf==1.0 ; {'(' * 5000}os_name=='x'{')' * 5000} --hash={hash_of(wheel)}"
+    marked = f'shelf==1.0 ; "a" == "${{PIP_FIND_LINKS}}" --hash={hash_of(wheel)}'
+    for line in (deep, marked):
+        answer = await api.post("/tidemill/plugins", json={"requirements": [line]})
+        assert answer.status_code == 400 and str(wheels) not in answer.text
+    for kind in ("text/plain", "", "application/x-www-form-urlencoded"):
+        answer = await api.post(
+            "/tidemill/plugins",
+            content=json.dumps({"requirements": [line_of(wheel)]}),
+            headers={"content-type": kind, "origin": "http://elsewhere"},
+        )
+        assert answer.status_code == 415, "what any page in a browser may send unasked"
     assert told(await api.delete("/tidemill/plugins/other/1.0"))[0] == 403
     assert folder.environments() == ()
+
+
+async def test_many_long_requirements_hold_up_nobody(api: httpx.AsyncClient) -> None:
+    marker = " and ".join(["os_name=='posix'"] * 40)
+    lines = [f"p{number}==1 ; {marker} --hash=sha256:{'0' * 64}" for number in range(1_000)]
+    asked = asyncio.create_task(api.post("/tidemill/plugins", json={"requirements": lines}))
+    worst, clock = 0.0, asyncio.get_running_loop()
+    while not asked.done():
+        before = clock.time()
+        await asyncio.sleep(0.01)
+        worst = max(worst, clock.time() - before)
+    assert (await asked).status_code == 403
+    assert worst < 0.3
 
 
 async def test_one_installation_at_a_time(api: httpx.AsyncClient, wheels: Path) -> None:
