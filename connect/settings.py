@@ -109,7 +109,7 @@ def _fields(model: type[BaseModel]) -> Iterator[tuple[list[str], FieldInfo]]:
     for attribute, info in model.model_fields.items():
         alias = info.validation_alias or info.alias
         if isinstance(alias, AliasChoices):
-            yield [choice for choice in alias.choices if isinstance(choice, str)], info
+            yield [choice for choice in alias.choices if isinstance(choice, str)] or [attribute], info
         else:
             yield [alias if isinstance(alias, str) else attribute], info
 

@@ -148,8 +148,8 @@ def _here(folder: Path) -> list[dict[str, Any]]:
         fail(f"{folder} cannot be read: {error.strerror}")
     return [
         {
-            "name": each.description.name if each.description else each.called,
-            "version": each.description.version if each.description else None,
+            "name": each.header.name if each.header else each.called,
+            "version": each.header.version if each.header else None,
             "folder": each.path,
             "installed": each.description.installed if each.description else None,
             "requirements": list(each.description.requirements) if each.description else [],

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from pydantic import ValidationError
+from pydantic import ConfigDict
 
 from tidemill.connect.entities import Entity
 from tidemill.connect.environments import in_use
 from tidemill.connect.stand_in import PluginDescription
+from tidemill.connect.versions import rank
 
 log = structlog.get_logger("tidemill.connect.environments")
 
@@ -37,6 +38,8 @@ FORMAT = 1
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 MAKING, GONE, LOCK, KEPT = ".making-", ".gone-", ".lock", ".kept"
+
+_ANEW = "remove it and install it again"
 
 
 class FolderProblem(Exception):
@@ -51,12 +54,19 @@ class InUse(FolderProblem):
     """An environment that processes run in."""
 
 
-class Description(Entity):
-    """What is in an environment."""
+class Header(Entity):
+    """What can be read of an environment whichever version of Tidemill has made it."""
+
+    model_config = ConfigDict(extra="ignore")
 
     format: int
     name: str  # of the package that has the plugins
     version: str
+
+
+class Description(Header):
+    """What is in an environment; fields of later versions are passed over."""
+
     python: str  # 3.11
     requirements: tuple[str, ...]  # with their hashes
     installed: str  # when
@@ -68,15 +78,20 @@ class Environment:
     """One that is there; without a description where it has a problem."""
 
     path: str
+    header: Header | None = None  # there also where the rest cannot be read
     description: Description | None
     problem: str = ""  # why it cannot be used here
 
     @property
     def called(self) -> str:
         """The package and its version."""
-        if self.description is None:
+        if self.header is None:
             return os.path.basename(self.path)
-        return f"{self.description.name}=={self.description.version}"
+        return f"{self.header.name}=={self.header.version}"
+
+    def is_version(self, name: str, version: str) -> bool:
+        """Whether it is that version of that package; 1.0 and 1.0.0 are one."""
+        return self.header is not None and self.header.name == name and rank(self.header.version) == rank(version)
 
 
 class Folder:
@@ -88,36 +103,48 @@ class Folder:
     def names(self) -> tuple[str, ...]:
         """What is there; of one name the content is always the same. Nothing where the folder does not exist yet."""
         try:
-            found = os.listdir(self.path)
+            found = list(os.scandir(self.path))
         except FileNotFoundError:
             return ()
-        return tuple(sorted(each for each in found if not each.startswith(".")))
+        return tuple(sorted(each.name for each in found if not each.name.startswith(".") and each.is_dir()))
 
     def environments(self) -> tuple[Environment, ...]:
         """Everything that is there."""
         return tuple(self.environment(name) for name in self.names())
 
     def environment(self, name: str) -> Environment:
-        """One of them, whose description is read."""
+        """One of them, whose description is read; whatever is wrong with it is its problem, and no other's."""
         path = os.path.join(self.path, name)
+        header: Header | None = None
         try:
-            text = Path(path, in_use.DESCRIPTION).read_text(encoding="utf-8")
-            found = Description.model_validate_json(text)
+            content = Path(path, in_use.DESCRIPTION).read_bytes()
+            header = Header.model_validate_json(content)
+            if header.format != FORMAT:
+                problem = (
+                    f"it was made by another version of Tidemill (format {header.format}, and this one has {FORMAT})"
+                )
+                return Environment(path=path, header=header, description=None, problem=f"{problem}: {_ANEW}")
+            found = Description.model_validate_json(content)
         except OSError as error:
             return Environment(path=path, description=None, problem=f"it is no plugin environment: {error.strerror}")
-        except ValidationError:
-            problem = "it was made by another version of Tidemill: remove it and install it again"
-            return Environment(path=path, description=None, problem=problem)
+        except Exception as error:
+            why = f"{type(error).__name__}: {str(error).partition(os.linesep)[0]}"
+            problem = f"what describes it cannot be read: {why}: {_ANEW}"
+            return Environment(path=path, header=header, description=None, problem=problem)
         if found.python != PYTHON:
-            problem = f"it was made for Python {found.python}, and this is {PYTHON}: remove it and install it again"
-            return Environment(path=path, description=found, problem=problem)
-        return Environment(path=path, description=found)
+            problem = f"it was made for Python {found.python}, and this is {PYTHON}: {_ANEW}"
+            return Environment(path=path, header=found, description=found, problem=problem)
+        return Environment(path=path, header=found, description=found)
 
     def find(self, name: str, version: str) -> Environment:
-        """The environment of a version of a package; raises NotThere, which lists what is there."""
+        """The environment of a version of a package; raises NotThere, which lists what is there.
+
+        The name of a folder counts only where nothing in it says what it is.
+        """
         found = self.environments()
         for each in found:
-            if each.called == f"{name}=={version}" or os.path.basename(each.path) == f"{name}-{version}":
+            nameless = each.header is None and os.path.basename(each.path) == f"{name}-{version}"
+            if each.is_version(name, version) or nameless:
                 return each
         there = ", ".join(each.called for each in found) or "none"
         raise NotThere(f"{name}=={version} is not installed in {self.path}; installed are: {there}")
@@ -202,7 +229,7 @@ class Folder:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        lock = os.open(os.path.join(self.path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(os.path.join(self.path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

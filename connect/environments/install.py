@@ -33,6 +33,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from tidemill.connect.environments import describe, in_use
 from tidemill.connect.environments.folder import FORMAT, PYTHON, Description, Environment, Folder
 from tidemill.connect.environments.requirements import BadRequirements, Pinned
+from tidemill.connect.stand_in import PluginDescription, stand_in
+from tidemill.connect.versions import rank
 
 log = structlog.get_logger("tidemill.connect.environments")
 
@@ -112,6 +114,8 @@ def _built(folder: Folder, pinned: Sequence[Pinned], digest: str, surroundings: 
         )
         name = f"{package.name}-{package.version}-{digest}"
         _say_where(made, os.path.join(folder.path, name))
+        for plugin in description.plugins:
+            _try_out(plugin, made)
         Path(made, in_use.DESCRIPTION).write_text(description.model_dump_json(indent=1), encoding="utf-8")
         with folder.placing() as there:
             for each in there:
@@ -153,17 +157,24 @@ def _look(made: str, kept: int, environ: Mapping[str, str]) -> describe.Package:
     return found.packages[0]
 
 
+def _try_out(plugin: PluginDescription, made: str) -> None:
+    """Have each plugin stand where the worker would see it, while it can still be refused."""
+    try:
+        stand_in(plugin, made)
+    except Exception as error:  # of what its author has called the settings, say
+        raise InstallFailed(f"the plugin {plugin.name} cannot be described: {type(error).__name__}: {error}") from None
+
+
 def _refuse_what_is_there(new: Description, there: Sequence[Environment]) -> None:
     """A version, of a package or of a plugin, means one thing."""
     for each in there:
+        if each.is_version(new.name, new.version):
+            how = f"but {each.problem}" if each.problem else "with other content"
+            raise InstallFailed(f"{each.called} is there already, {how}: remove it first")
         old = each.description
-        if old is None:
-            continue
-        if (old.name, old.version) == (new.name, new.version):
-            raise InstallFailed(f"{each.called} is there already, with other content: remove it first")
-        taken = {(plugin.name, plugin.version) for plugin in old.plugins}
+        taken = {(plugin.name, rank(plugin.version)) for plugin in (old.plugins if old is not None else ())}
         for plugin in new.plugins:
-            if (plugin.name, plugin.version) in taken:
+            if (plugin.name, rank(plugin.version)) in taken:
                 raise InstallFailed(
                     f"{new.name}=={new.version} has version {plugin.version} of the plugin {plugin.name}, and so has "
                     f"{each.called}, which is there: give the plugin another version in its code"

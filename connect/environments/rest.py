@@ -30,6 +30,9 @@ log = structlog.get_logger("tidemill.connect.environments")
 INSTALL_TIMEOUT_S = 1_200.0
 """For all of it; its steps have limits of their own, and better messages."""
 
+UNKNOWN = "what nothing is known of"
+"""Stands for the name of an environment that does not say it; who may remove everything may remove that, too."""
+
 JSON = "application/json"
 
 PARSE_TIMEOUT_S = 60.0  # of the longest there may be, seconds: on a thread, since others want to be answered meanwhile
@@ -129,6 +132,7 @@ class Environments:
         await self._shelf.look()
         try:
             environment = await off_loop(lambda: folder.find(canonicalize_name(name), version), REMOVE_TIMEOUT_S)
+            self._refuse_unlisted([environment.header.name if environment.header is not None else UNKNOWN])
             users = () if force else self._users().get(environment.path, ())
             if users:
                 raise RestError(
@@ -172,10 +176,14 @@ class Environments:
 
 
 def _info(environment: Environment, users: Users) -> EnvironmentInfo:
-    described = environment.description
+    described, header = environment.description, environment.header
     if described is None:
-        name = environment.called
-        return EnvironmentInfo(name=name, folder=environment.path, problem=environment.problem)
+        return EnvironmentInfo(
+            name=header.name if header is not None else environment.called,
+            version=header.version if header is not None else None,
+            folder=environment.path,
+            problem=environment.problem,
+        )
     return EnvironmentInfo(
         name=described.name,
         version=described.version,

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -50,9 +51,8 @@ class Shelf:
         async with self._looking:
             try:
                 found = await self._found(self.folder)
-            except OSError as error:  # a TimeoutError is one
-                why = error.strerror or f"it does not answer within {LOOK_TIMEOUT_S:g} s"
-                problem = f"{self.folder.path} cannot be read: {why}"
+            except Exception as error:  # of whatever kind: the worker goes on with what it knows
+                problem = f"{self.folder.path} cannot be read: {_why(error)}"
                 if problem != self.problem:
                     log.error("plugin environments cannot be looked at", reason=problem)
                 self.problem = problem
@@ -80,7 +80,7 @@ class Shelf:
         if self.folder is None:
             yield
             return
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(Exception):  # what is left behind can stay
             await off_loop(self.folder.sweep, SWEEP_TIMEOUT_S)
         await self.look()
         failure: BaseException | None = None
@@ -102,17 +102,14 @@ class Shelf:
 
     def _read(self, folder: Folder) -> _Known | None:
         names = folder.names()
-        unread = [name for name, (environment, _) in self._known.items() if environment.description is None]
+        unread = [name for name, (environment, _) in self._known.items() if environment.problem]
         if names == tuple(self._known) and not unread:
             return None
         found = {}
         for name in names:
             known = self._known.get(name)
             if known is None or name in unread:
-                environment = folder.environment(name)
-                usable = environment.description is not None and not environment.problem
-                described = environment.description.plugins if environment.description is not None and usable else ()
-                known = environment, tuple(stand_in(each, environment.path) for each in described)
+                known = _seen(folder.environment(name))
             found[name] = known
         return found
 
@@ -127,4 +124,25 @@ class Shelf:
         for name in [each for each in self._known if each not in found]:
             log.info("plugin environment gone", folder=self._known[name][0].path)
         self._known = MappingProxyType(found)
-        self.plugins = tuple(plugin for _, plugins in found.values() for plugin in plugins)
+        plugins = tuple(plugin for _, plugins in found.values() for plugin in plugins)
+        if plugins != self.plugins:
+            self.plugins = plugins
+
+
+def _seen(environment: Environment) -> tuple[Environment, tuple[StandIn, ...]]:
+    """An environment with its plugins, or with what is wrong with them."""
+    if environment.description is None or environment.problem:
+        return environment, ()
+    try:
+        return environment, tuple(stand_in(each, environment.path) for each in environment.description.plugins)
+    except Exception as error:  # what describes them makes no sense here, though it did where it was written
+        problem = f"its plugins cannot be used: {type(error).__name__}: {error}"
+        return replace(environment, problem=problem), ()
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"it does not answer within {LOOK_TIMEOUT_S:g} s"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}"

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, SecretStr, ValidationError
 
 from tidemill.connect.api import Fatal, Plugin, PluginKind, SourceTask
 from tidemill.connect.settings import model_input, model_problems, parse_settings, setting_names, valid_settings
@@ -98,3 +98,10 @@ def test_problems_of_a_model_carry_the_prefix_of_its_family() -> None:
     assert model_problems(subject, {"secret": "x"}, "a.b.") == {
         "the.number": ['Missing required configuration "a.b.the.number" which has no default value.']
     }
+
+
+def test_a_setting_that_only_a_path_names_goes_by_its_attribute() -> None:
+    class Odd(BaseModel):
+        deep: str = Field("x", validation_alias=AliasChoices(AliasPath("a", "b")))
+
+    assert setting_names(Odd) == ["deep"]

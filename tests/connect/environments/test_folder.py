@@ -1,5 +1,6 @@
 """What is in the folder of plugin environments, and how it goes"""
 
+import json
 import os
 from pathlib import Path
 
@@ -48,13 +49,36 @@ def test_what_is_found_is_what_was_put_there_and_what_cannot_be_used_is_told(fol
     put(folder, "b", python="3.9")
     (Path(folder.path) / "c").mkdir()
     (Path(folder.path) / "d").mkdir()
-    (Path(folder.path) / "d" / in_use.DESCRIPTION).write_text('{"format": 99}')
+    (Path(folder.path) / "d" / in_use.DESCRIPTION).write_text('{"format": 99, "name": "d", "version": "1"}')
+    (Path(folder.path) / "e").mkdir()
+    (Path(folder.path) / "e" / in_use.DESCRIPTION).write_bytes(b"\xff")
+    (Path(folder.path) / "notes.txt").write_text("no environment, and nobody's business")
     found = {each.called: each.problem for each in folder.environments()}
-    assert list(found) == ["a==1.0", "b==1.0", "c", "d"]
+    assert list(found) == ["a==1.0", "b==1.0", "c", "d==1", "e"]
     assert found["a==1.0"] == ""
     assert found["b==1.0"].startswith(f"it was made for Python 3.9, and this is {PYTHON}: remove it")
     assert found["c"] == "it is no plugin environment: No such file or directory"
-    assert found["d"].startswith("it was made by another version of Tidemill")
+    assert found["d==1"].startswith("it was made by another version of Tidemill (format 99, and this one has 1)")
+    assert found["e"].startswith("what describes it cannot be read: ")
+
+
+def test_what_a_later_version_says_beyond_is_passed_over(folder: Folder) -> None:
+    file = Path(put(folder, "a").path, in_use.DESCRIPTION)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "more": [1]}))
+    assert [each.problem for each in folder.environments()] == [""]
+
+
+def test_a_name_is_no_beginning_of_another(folder: Folder) -> None:
+    made = put(folder, "shelf-secret", "1.0")
+    rest = os.path.basename(made.path).removeprefix("shelf-")
+    with pytest.raises(NotThere):
+        folder.find("shelf", rest)
+    assert folder.find("shelf-secret", "1.0") == made
+
+
+def test_who_may_only_read_cannot_hold_up_others(folder: Folder) -> None:
+    put(folder, "a")
+    assert Path(folder.path, ".lock").stat().st_mode & 0o777 == 0o600
 
 
 def test_who_is_asked_for_is_found_or_those_there_are_named(folder: Folder) -> None:

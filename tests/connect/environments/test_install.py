@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.connect.environments.wheels import hash_of, line_of, make_plugin, make_wheel, source_code
+from tidemill.connect.environments import in_use
 from tidemill.connect.environments.folder import MAKING, Environment, Folder
 from tidemill.connect.environments.install import InstallFailed, for_pip, install, of_wheel
 from tidemill.connect.environments.requirements import BadRequirements, parse
@@ -174,17 +175,45 @@ def test_sources_are_not_built(put: Install, wheels: Path, folder: Folder) -> No
     assert "No matching distribution" in str(caught.value) and "code of a package" not in str(caught.value)
 
 
-def test_a_version_means_one_thing(put: Install, wheels: Path, tmp_path: Path) -> None:
+def test_a_version_means_one_thing(
+    folder: Folder, put: Install, environ: dict[str, str], wheels: Path, tmp_path: Path
+) -> None:
     put(line_of(make_plugin(wheels, "1.0")))
     again = make_plugin(tmp_path / "again", "1.0", requires=["pydantic"])
     make_plugin(wheels, "1.0", requires=["pydantic"])
     with pytest.raises(InstallFailed, match=r"shelf==1\.0 is there already, with other content: remove it first"):
         put(line_of(again))
+    same = make_plugin(tmp_path / "same", "1.0.0")
+    with pytest.raises(InstallFailed, match=r"shelf==1\.0 is there already, with other content: remove it first"):
+        install(folder, [of_wheel(same)], environ)
     other = make_plugin(wheels, "1.0", "other")
     with pytest.raises(
         InstallFailed, match=r"other==1\.0 has version 1\.0 of the plugin Shelf, and so has shelf==1\.0, which is there"
     ):
         put(line_of(other))
+
+
+def test_one_that_cannot_be_used_is_to_be_removed_before_the_same_is_installed(
+    folder: Folder, put: Install, wheels: Path
+) -> None:
+    line = line_of(make_plugin(wheels, "1.0"))
+    file = Path(put(line).path, in_use.DESCRIPTION)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
+    with pytest.raises(InstallFailed, match=r"shelf==1\.0 is there already, .*: remove it first"):
+        put(line)
+    folder.remove(folder.find("shelf", "1.0"), force=False)
+    assert not put(line).problem
+
+
+def test_a_setting_whose_name_is_a_path_is_shown_by_its_attribute(put: Install, wheels: Path) -> None:
+    code = source_code("1.0").replace(
+        'password: SecretStr = SecretStr("none")',
+        'password: str = Field(default="x", validation_alias=AliasChoices(AliasPath("a", "b")))',
+    )
+    code = code.replace("from pydantic import", "from pydantic import AliasChoices, AliasPath,")
+    made = put(line_of(make_wheel(wheels, "shelf", "1.0", {"shelf.py": code}, plugins={"s": "shelf:plugin"})))
+    assert made.description is not None
+    assert [each.names for each in made.description.plugins[0].settings][-1] == ("password",)
 
 
 @pytest.mark.crash
