@@ -59,5 +59,7 @@ def spinner(cfg: NoSettings, pos: Pos) -> Iterator[Record]:
 @source("hanger", version="1")
 def hanger(cfg: NoSettings, pos: Pos) -> Iterator[Record]:
     """Hangs in C, with the lock of the interpreter."""
-    ctypes.PyDLL(None).sleep(3_600)
+    mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+    while True:  # the second time it waits for itself
+        library.pthread_mutex_lock(mutex)
     yield

@@ -92,7 +92,7 @@ class _Process:
     facts: dict[str, Json] = field(default_factory=dict)
     problem: Problem | None = None
     standing_still: Problem | None = None
-    still_since: float = 0.0
+    stands: standstill.Watch = field(default_factory=standstill.Watch)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_TAIL_LINES))
     stop_requested: bool = False
     killed_because: str = ""
@@ -424,34 +424,32 @@ class TaskHost:
 
     def _look_for_standstill(self, process: _Process, *, stopped: bool) -> None:
         """Whether anything runs in it; nobody in there could say that nothing does."""
-        found = None if stopped else standstill.look(process.pid, process.standstill_fd)
+        now_s = self._clock.monotonic()
+        found = process.stands.look(process.pid, process.standstill_fd, now_s, stopped=stopped)
         if stopped:
             text = f"somebody has stopped its process (SIGSTOP); `kill -CONT {process.pid}` lets it go on"
-            self._stands_still(process, text, self._clock.now_ms(), 0.0)
+            self._stands_still(process, text, 0.0)
         elif found is not None:
             place, limit_ms = standstill.place(found.text), process.limits.hang_ms
             if process.standing_still is None:
                 log.warning("task stands still", task=process.label, place=place, exception=found.text)
             text = f"code of C keeps the interpreter, or there is no processor for it; it is at {place}"
-            stood_s = self._stands_still(process, text, found.since_ms, standstill.TOLD_S)
-            if limit_ms and stood_s * 1000 > limit_ms:
+            self._stands_still(process, text, found.still_s)
+            if limit_ms and found.still_s * 1000 > limit_ms:
                 limit = f"{HANG_MAX}={limit_ms}"
                 process.kill(
-                    f"nothing of it had run for {stood_s:.0f} s, longer than {limit} allows; it was at {place}"
+                    f"nothing of it had run for {found.still_s:.0f} s, longer than {limit} allows; it was at {place}"
                 )
         elif process.standing_still is not None:
             process.standing_still = None
             self._report(process)
 
-    def _stands_still(self, process: _Process, text: str, since_ms: int, already_s: float) -> float:
-        """Tell it once; for how many seconds it has, whatever the wall clock does meanwhile."""
-        now = self._clock.monotonic()
+    def _stands_still(self, process: _Process, text: str, for_s: float) -> None:
+        """Tell it once."""
         if process.standing_still is None:
-            process.still_since = now - already_s
             message = shortened(f"nothing of the task runs: {text}")
-            process.standing_still = Problem(message=message, since_ms=since_ms)
+            process.standing_still = Problem(message=message, since_ms=self._clock.now_ms() - int(for_s * 1000))
             self._report(process)
-        return now - process.still_since
 
     # ------------------------------------------------------------------ stream
 

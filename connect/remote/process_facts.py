@@ -23,7 +23,7 @@ class ProcessEntry(NamedTuple):
     parent: int
     rss_bytes: int
     cpu_s: float
-    stopped: bool = False  # by a signal, until another lets it go on
+    stopped: bool = False  # by a signal or a debugger, until it lets it go on
 
 
 ProcessTable: TypeAlias = Mapping[int, ProcessEntry]
@@ -57,7 +57,7 @@ def process_table(proc: Path = PROC) -> ProcessTable:
             fields = _content(f"{proc}/{name}/stat").rpartition(b")")[2].split()
             cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
             rss_bytes = int(fields[21]) * _PAGE_BYTES
-            table[int(name)] = ProcessEntry(int(fields[1]), rss_bytes, cpu_s, fields[0] == b"T")
+            table[int(name)] = ProcessEntry(int(fields[1]), rss_bytes, cpu_s, fields[0] in (b"T", b"t"))
         except (OSError, IndexError, ValueError):
             continue  # gone meanwhile
     return table

@@ -227,7 +227,7 @@ def _report(link: _Link, control: TaskControl, ended: threading.Event, call_max_
     clock = SystemClock()
     looked = clock.monotonic()
     while True:
-        link.standstill.put_off()
+        link.standstill.beat()
         control.wait_for_news(REPORT_INTERVAL_S)
         over = ended.wait(max(0.0, looked + REPORT_INTERVAL_S - clock.monotonic()))
         looked = clock.monotonic()

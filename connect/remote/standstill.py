@@ -1,26 +1,35 @@
 """A process whose interpreter stands still, and where
 
 Code of C that keeps the interpreter's lock and does not return stops every thread of its process: the task neither
-tells nor hears anything, though it is there. What goes on is what needs no interpreter. `faulthandler` has a watchdog
-of that kind, which writes down where all threads are unless it is put off in time. It writes into a file without a name
-that the worker reads by way of /proc, and whoever puts it off empties that: what stands in it is so now.
-
-A child that is forked has no watchdog, and would wait for one at its end. So it rests while there is a fork.
+tells nor hears anything, though it is there. So each task has a file without a name, which the worker reads by way of
+/proc, and in which a number rises as long as the interpreter runs. The worker goes by its own looks: what neither of
+them has seen, because the process or the worker itself was stopped, does not count. Only when it has seen no beat for
+long does it ask where all threads are, by a signal that `faulthandler` answers without the interpreter, into the same
+file. That reads the frames of threads that may run meanwhile, which can end a process that is well, and ends a sleep
+of C: so nobody is asked who may be.
 
 Linux has such files; elsewhere nobody is told.
 """
 
 import faulthandler
-import fcntl
 import os
 import re
-import threading
+import signal
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 TOLD_S = 12.0
-"""A standstill by then is told. It is put off every seven seconds at most, later where there is no processor for it."""
+"""A standstill by then is told. There is a beat every seven seconds at least, later where there is no processor for
+it."""
 
+LOOK_MAX_S = 5.0
+"""More than that between two looks does not count: the worker did not look."""
+
+ASK = getattr(signal, "SIGRTMAX", 64) - 3
+"""The signal by which a process is asked where its threads are; nobody else is likely to use it."""
+
+BEAT_BYTES = 8
+RESTING = bytes(BEAT_BYTES)
 TEXT_MAX = 64 * 1024
 PLACES_MAX = 4  # functions told of a thread, the innermost first
 NAME = "tidemill-standstill"  # of the file, for those who look at what a process has open
@@ -33,74 +42,88 @@ _PLACE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
 class Standstill:
-    """The watchdog of this process; one, as `faulthandler` has one."""
+    """That of this process; one, as `faulthandler` has one."""
 
     def __init__(self) -> None:
         self.descriptor = _file()
         self._identity = _identity(self.descriptor)
-        self._changing = threading.Lock()
-        self._on = False
+        self._beats = 0
         if self.descriptor != NONE:
-            os.register_at_fork(
-                before=self._before_fork, after_in_parent=self._in_parent, after_in_child=self._in_child
-            )
+            os.lseek(self.descriptor, BEAT_BYTES, os.SEEK_SET)
+            faulthandler.register(ASK, file=self.descriptor, all_threads=True)
 
-    def put_off(self) -> None:
+    def beat(self) -> None:
         """Say that the interpreter runs."""
-        with self._changing:
-            self._on = self.descriptor != NONE
-            self._watch()
+        if self._is_ours():
+            self._beats += 1
+            os.pwrite(self.descriptor, self._beats.to_bytes(BEAT_BYTES, "little"), 0)
+            if os.fstat(self.descriptor).st_size > BEAT_BYTES:  # where it stood still once
+                os.ftruncate(self.descriptor, BEAT_BYTES)
+                os.lseek(self.descriptor, BEAT_BYTES, os.SEEK_SET)
 
     def rest(self) -> None:
-        """Watch no more."""
-        with self._changing:
-            self._on = False
-            faulthandler.cancel_dump_traceback_later()
+        """No beat is to be expected any more."""
+        if self._is_ours():
+            os.pwrite(self.descriptor, RESTING, 0)
 
-    def _watch(self) -> None:
-        if not self._on:
-            return
-        if _identity(self.descriptor) != self._identity:  # a plugin has closed it, and may have a file of its own there
-            faulthandler.cancel_dump_traceback_later()
-            return
-        if os.fstat(self.descriptor).st_size:
-            os.ftruncate(self.descriptor, 0)
-        faulthandler.dump_traceback_later(TOLD_S, file=self.descriptor)
-
-    def _before_fork(self) -> None:
-        self._changing.acquire()
-        faulthandler.cancel_dump_traceback_later()
-
-    def _in_parent(self) -> None:
-        self._watch()
-        self._changing.release()
-
-    def _in_child(self) -> None:
-        self._on = False
-        self._changing.release()
+    def _is_ours(self) -> bool:
+        """Not so once a plugin has closed it, and may have a file of its own there."""
+        return self.descriptor != NONE and _identity(self.descriptor) == self._identity
 
 
 class Found(NamedTuple):
     """What is told of a process that stands still."""
 
-    since_ms: int  # since 1970, UTC
-    text: str  # where every thread is
+    still_s: float  # for so long
+    text: str  # where every thread is; empty where it does not say
 
 
-def look(pid: int, descriptor: int) -> Found | None:
-    """Whether a process stands still; None also where nobody can tell."""
+class Watch:
+    """What a worker has seen of one process."""
+
+    def __init__(self) -> None:
+        self._beat = RESTING
+        self._looked_s = 0.0
+        self._still_s = 0.0
+        self._asked = False
+
+    def look(self, pid: int, descriptor: int, now_s: float, *, stopped: bool) -> Found | None:
+        """Whether a process stands still by a clock that never goes back; None also where nobody can tell."""
+        elapsed_s, self._looked_s = min(now_s - self._looked_s, LOOK_MAX_S), now_s
+        beat, text = _read(pid, descriptor)
+        if stopped or beat in (RESTING, b"") or beat != self._beat:
+            self._beat, self._still_s, self._asked = beat, 0.0, False
+            return None
+        self._still_s += elapsed_s
+        if self._still_s < TOLD_S:
+            return None
+        if not self._asked:
+            self._asked = True
+            _ask(pid)
+            return None
+        return Found(self._still_s, text)
+
+
+def _read(pid: int, descriptor: int) -> tuple[bytes, str]:
+    """The number and what is told beside it; empty if it is not there."""
     if descriptor == NONE:
-        return None
+        return b"", ""
     path = f"/proc/{pid}/fd/{descriptor}"
     try:
-        facts = os.stat(path)
-        if not facts.st_size or NAME not in os.readlink(path):
-            return None
+        if NAME not in os.readlink(path):
+            return b"", ""
         with open(path, "rb") as file:
-            text = file.read(TEXT_MAX).decode("utf-8", "replace")
+            found = file.read(TEXT_MAX)
     except OSError:  # gone meanwhile
-        return None
-    return Found(int((facts.st_mtime - TOLD_S) * 1000), text)
+        return b"", ""
+    return found[:BEAT_BYTES], found[BEAT_BYTES:].decode("utf-8", "replace")
+
+
+def _ask(pid: int) -> None:
+    try:
+        os.kill(pid, ASK)
+    except OSError:  # gone meanwhile, or another user's by now
+        return
 
 
 def place(text: str) -> str:
@@ -135,11 +158,7 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 
 def _file() -> int:
-    if not hasattr(os, "memfd_create"):
-        return NONE
     try:
-        descriptor = os.memfd_create(NAME)
-        fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
+        return os.memfd_create(NAME) if hasattr(os, "memfd_create") else NONE
     except OSError:
         return NONE
-    return descriptor

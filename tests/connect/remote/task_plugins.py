@@ -47,7 +47,9 @@ class Job(JobTask):
     def hold_the_interpreter(self, context: TaskContext) -> None:
         """Stuck in C code with the interpreter's lock held: no Python of this process runs any more."""
         self._note(os.getpid())
-        ctypes.PyDLL(None).sleep(600)
+        mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+        while True:  # the second time it waits for itself
+            library.pthread_mutex_lock(mutex)
 
     def spin(self, context: TaskContext) -> None:
         while True:

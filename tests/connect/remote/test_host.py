@@ -299,7 +299,7 @@ async def test_memory_that_is_shared_counts_once(running: Any, spec: Make) -> No
 async def test_a_task_that_hangs_in_c_is_shown_with_its_place_and_killed_in_the_end(
     running: Any, spec: Make, tmp_path: Path
 ) -> None:
-    """None of its own threads can tell, or obey; the watchdog of `faulthandler` needs no interpreter."""
+    """None of its own threads can tell, or obey; `faulthandler` answers a signal without the interpreter."""
     config = {"pid.file": str(tmp_path / "pid"), "task.hang.max.ms": "13000"}
     with capture_logs() as lines:
         task = await running.start(job(spec, "hold_the_interpreter", config=config))
