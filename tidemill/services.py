@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tidemill import lifeline
 from tidemill.core.ids import encode_id
+from tidemill.known_brokers import known_brokers
 
 LOG_TAIL_LINES = 25  # enough for a Python traceback
 
@@ -227,12 +228,30 @@ class Cluster:
         return self.nodes[node]
 
     def start(self, timeout_s: float = 60) -> "Cluster":
-        """Start them all, and wait for all; raises ServiceError with the end of a log."""
+        """Start them all, and wait for all; raises ServiceError with the end of a log.
+
+        Clients of a PLAINTEXT listener find every broker then, whichever they ask. Without that, one that asked two
+        brokers in turn would take the other for gone (librdkafka fails what it had sent there: `_DESTROY_BROKER`).
+        """
         for node in self.nodes.values():
             node.begin()
         for node in self.nodes.values():
             node.wait(timeout_s)
+        if self._listener == "PLAINTEXT":
+            self._wait_until_acquainted(timeout_s)
         return self
+
+    def _wait_until_acquainted(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        for node, address in self.addresses.items():
+            while missing := self.nodes.keys() - known_brokers(address, timeout_s):
+                if time.monotonic() > deadline:
+                    late = ", ".join(str(each) for each in sorted(missing))
+                    raise ServiceError(
+                        f"{self.name} node {node} did not hear of {late} within {timeout_s:.0f} s:\n"
+                        + self.nodes[node].tail()
+                    )
+                time.sleep(0.02)
 
     @property
     def running(self) -> bool:

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.integration.numbered_records import PARTITIONS, TOPIC, Writer, check, until
 from tidemill import services
 from tidemill.free_ports import free_ports
+from tidemill.known_brokers import known_brokers
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(240)]
 
@@ -55,6 +56,13 @@ def make_topic(cluster: services.Cluster) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     until(lambda: TOPIC in admin.list_topics(timeout=10).topics and in_sync(admin), "all replicas in sync")
     return admin
+
+
+def test_whichever_broker_is_asked_knows_all_once_the_cluster_has_started(cluster: services.Cluster) -> None:
+    assert [known_brokers(address) for address in cluster.addresses.values()] == [{1, 2, 3}] * 3
+    cluster.kill()
+    cluster.restart()
+    assert [known_brokers(address) for address in cluster.addresses.values()] == [{1, 2, 3}] * 3
 
 
 def test_leaders_are_killed_and_nothing_is_lost(cluster: services.Cluster) -> None:
