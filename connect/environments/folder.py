@@ -190,8 +190,8 @@ class Folder:
         """Take an environment away; raises InUse if processes run in it, unless it is forced."""
         gone = os.path.join(self.path, GONE + secrets.token_hex(8))
         try:
-            with self._alone():
-                if not force and environment.description is not None and in_use.is_held(environment.path):
+            with self._alone(), in_use.alone(environment.path) as nobody:
+                if not force and not nobody:
                     raise InUse(
                         f"processes run in {environment.called}: tasks, or what stays ready for a minute after the "
                         "last; wait, stop them, or remove it by force, after which what runs may fail to import more"

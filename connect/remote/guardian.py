@@ -29,7 +29,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from tidemill.connect.remote import nurseries as n
@@ -195,7 +195,8 @@ class Guardian:
             python, *arguments = root_command(environment)
             given = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), LIFELINE_FD)]
             try:
-                self._roots[nursery] = os.posix_spawn(python, [python, *arguments], os.environ, file_actions=given)
+                environ = root_environ(environment, os.environ)
+                self._roots[nursery] = os.posix_spawn(python, [python, *arguments], environ, file_actions=given)
             except OSError as error:
                 ours.close()
                 self._do(n.Note(f"{python} cannot be started: {error.strerror}"))
@@ -264,6 +265,13 @@ def root_command(environment: str) -> list[str]:
         return [sys.executable, "-P", "-u", "-m", "tidemill.connect.remote.nursery", NAME_ROOM]
     python = os.path.join(environment, "bin", "python")
     return [python, "-P", "-u", "-c", IN_ENVIRONMENT, environment, json.dumps(sys.path), NAME_ROOM]
+
+
+def root_environ(environment: str, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables of a root: what the worker's Python is told to import first is not for that of an environment."""
+    if environment == n.WORKERS_OWN:
+        return environ
+    return {name: value for name, value in environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
 
 
 def _line(ours: socket.socket) -> OrderSocket:

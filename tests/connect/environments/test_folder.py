@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,35 @@ def test_what_is_removed_is_gone_unless_it_is_used(folder: Folder) -> None:
     assert os.listdir(folder.path) == [".lock"]
     with pytest.raises(NotThere, match=r"not installed in .* any more"):
         folder.remove(made, force=False)
+
+
+def test_nobody_comes_between_the_question_whether_it_is_used_and_its_end(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wants to hold it just then gets nothing, rather than one that is being deleted."""
+    made = put(folder, "a")
+    begun, held = threading.Event(), list[object]()
+
+    def come() -> None:
+        begun.set()
+        try:
+            held.append(in_use.hold(made.path))
+        except OSError as error:
+            held.append(type(error))
+
+    other = threading.Thread(target=come)
+    rename = os.rename
+
+    def slow(*paths: str) -> None:
+        other.start()
+        begun.wait(10)
+        other.join(0.2)
+        rename(*paths)
+
+    monkeypatch.setattr(os, "rename", slow)
+    folder.remove(made, force=False)
+    other.join(10)
+    assert held == [FileNotFoundError]
 
 
 def test_one_that_cannot_be_used_can_be_removed(folder: Folder) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.connect.conftest import python_path
 from tidemill.connect.api import PluginKind
 from tidemill.connect.environments import in_use
 from tidemill.connect.failure import Failure
@@ -80,6 +81,23 @@ async def test_two_versions_run_side_by_side_with_their_own_libraries(
     with pytest.raises(PluginFailed, match="less than nothing") as caught:
         await running.host.ask("split", "shelf:job", {"parts": "-1"}, timeout_s=30, environment=environment)
     assert caught.value.failure is Failure.CONFIGURATION
+
+
+@pytest.fixture
+def library_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "worker").mkdir()
+    (tmp_path / "worker" / "shelf_library.py").write_text("VERSION = 'of the worker'\n")
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path / "worker"))
+
+
+@pytest.mark.usefixtures("library_of_the_worker")
+async def test_what_the_worker_is_told_to_import_comes_behind_an_environment(
+    running: Any, spec: Callable[..., TaskSpec], tmp_path: Path
+) -> None:
+    environment = make(tmp_path / "shelf", "1.0")
+    await running.start(job(spec, environment))
+    report = await running.events.wait(TaskReport, lambda event: "library" in event.facts)
+    assert report.facts["library"] == "1.0"
 
 
 async def test_an_environment_that_cannot_be_started_is_named_and_harms_nobody_else(
