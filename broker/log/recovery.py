@@ -130,6 +130,7 @@ def load(
         said = LeaderEpochs()
         _replay(segments, replay_from, segments[0].base_offset, said, producers, now_ms)
         epochs = _completed(written, said)
+    epochs.truncate_from_start(log_start_offset)  # the file may be older than that
     return LoadedLog(
         topic_id=topic_id or read_topic_id(directory),
         segments=segments,

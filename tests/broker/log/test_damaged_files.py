@@ -224,8 +224,13 @@ def test_a_checkpoint_cut_at_any_length_or_gone_hides_nothing(name: str) -> None
         assert serve(start({path: kept for path, kept in sound().items() if path != name}))[1] == written()
 
 
-async def test_checkpoints_of_offsets_that_are_gone_say_nothing_of_what_is_appended_in_their_place() -> None:
+def test_checkpoints_of_offsets_that_are_gone_say_nothing_of_what_is_appended_in_their_place() -> None:
     image = {path: data for path, data in crashed(sound()).items() if path not in paths(".log")[1:]}
+    asyncio.run(deleted_and_appended(image))
+
+
+async def deleted_and_appended(image: dict[str, bytes]) -> None:
+    """All that is left of the log had been deleted; more comes, and then a power cut."""
     image["log-start-offset-checkpoint"] = b"0\n1\nt 0 20\n"
     disk = disk_with(image)
     store = LogStore(disk.root, clock=ManualClock(NOW_MS), node_id=1)

@@ -251,6 +251,18 @@ async def test_epochs_are_not_taken_from_what_a_cleaner_left_as_if_nothing_were_
     assert (again.epochs.entries(), again.epochs_written) == (found, True)
 
 
+@pytest.mark.parametrize("log_start", [4, 25, 30, 39])
+async def test_epochs_below_the_log_start_are_forgotten_at_a_start_as_they_are_while_it_runs(log_start: int) -> None:
+    """Or a leader would say that its copy of what is deleted is another, and have followers cut what is committed."""
+    world = LogWorld(SimulatedDisk().root)
+    await cleaned(world)
+    running = world.open()
+    running.commit(running.end_position())
+    assert running.advance_log_start(log_start)
+    loaded = world.load(log_start_offset=log_start)
+    assert (loaded.epochs.entries(), loaded.epochs_written) == (running.epochs.entries(), False)
+
+
 async def test_a_replica_that_copies_a_compacted_log_notes_its_epochs_from_where_the_one_before_ended() -> None:
     world = LogWorld(SimulatedDisk().root)
     await cleaned(world)
