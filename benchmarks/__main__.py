@@ -21,6 +21,7 @@ NAMES = (
     "cdc",
     "density",
     "bad_neighbours",
+    "many_tasks",
     "mirror",
     "spark",
 )

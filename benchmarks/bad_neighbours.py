@@ -11,7 +11,6 @@ keeps the limit of memory, and the three are held to a tenth of a processor.
 """
 
 import os
-import shutil
 import statistics
 import threading
 import time
@@ -23,6 +22,7 @@ from typing import Any
 import httpx
 from confluent_kafka import Consumer, TopicPartition
 
+from benchmarks import plugin_site
 from benchmarks.measure import emit
 from tidemill import services
 
@@ -44,14 +44,7 @@ HELD = {"task.cpu.max.cores": "0.1"}  # with control groups
 @contextmanager
 def worker(folder: Path) -> Iterator[tuple[httpx.Client, str]]:
     """A broker and a worker that finds the plugins: its API, and the broker's address."""
-    site = folder / "site"
-    information = site / "bad_plugins-1.0.dist-info"
-    information.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("bad_plugins.py"), site)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-plugins\nVersion: 1.0\n")
-    points = "".join(f"{name} = bad_plugins:{name}\n" for name in PLUGINS)
-    (information / "entry_points.txt").write_text(f"[tidemill.plugins]\n{points}")
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = plugin_site.install(folder / "site", "bad_plugins", PLUGINS)
     with ExitStack() as stack:
         broker = services.broker("broker", folder / "data", log=folder / "broker.log").start()
         stack.callback(broker.stop)
