@@ -239,17 +239,18 @@ class FetchTurn:
         """The logs that are not read as long as they stay as they are."""
         if self.session is None:
             return []
-        logs = [each.quiet_log() for each in self.session.partitions.values() if each.quiet_log is not None]
-        return [log for log in logs if log is not None]
+        partitions = self.session.partitions.values()
+        return [log for each in partitions if each.quiet_log is not None and (log := each.quiet_log()) is not None]
 
     def want_moved(self) -> range:
         """Want those too that were quiet and whose logs have moved since; their numbers."""
         before = len(self.wanted)
         if self.session is not None:
             were_quiet = [each for each in self.session.partitions.values() if each.quiet_log is not None]
-            moved = (_due_copied if self.session.privileged else _due)(were_quiet)
-            self.partitions += moved
-            self.wanted += tuple(each.wanted for each in moved)
+            moved = _due(were_quiet, copied=self.session.privileged)
+            if moved:
+                self.partitions += moved
+                self.wanted += tuple([each.wanted for each in moved])
         return range(before, len(self.wanted))
 
 
@@ -324,9 +325,9 @@ class FetchSessions:
         session.used_ms = now_ms
         self._by_id.move_to_end(session.session_id)
         session.epoch = next_epoch(session.epoch)
-        due = (_due_copied if session.privileged else _due)(partitions.values())
+        due = _due(partitions.values(), copied=session.privileged)
         return FetchTurn(
-            wanted=tuple(each.wanted for each in due),
+            wanted=tuple([each.wanted for each in due]),
             session=session,
             partitions=due,
             epoch_after=session.epoch,
@@ -447,8 +448,11 @@ def _key(wanted: Wanted) -> _Key:
     return wanted.topic, wanted.topic_id, wanted.partition.partition
 
 
-def _due(partitions: Iterable[_SessionPartition]) -> list[_SessionPartition]:
-    """Those that have to be read; the quiet of a partition whose log says more than the client knows is over."""
+def _due(partitions: Iterable[_SessionPartition], *, copied: bool) -> list[_SessionPartition]:
+    """Those that have to be read; the quiet of a partition whose log says more than the client knows is over.
+
+    What a follower has `copied` goes on beyond the high watermark, to the end of the log.
+    """
     due: list[_SessionPartition] = []
     for each in partitions:
         if each.quiet_log is not None:
@@ -460,20 +464,12 @@ def _due(partitions: Iterable[_SessionPartition]) -> list[_SessionPartition]:
                 and log.log_start_offset == each.log_start_offset
                 and log.image is each.led_as
                 and not log.closed
+                and (not copied or log.log_end_offset == each.wanted.partition.fetch_offset)
             ):
                 continue
             each.quiet_log = None
         due.append(each)
     return due
-
-
-def _due_copied(partitions: Iterable[_SessionPartition]) -> list[_SessionPartition]:
-    """The same of a follower's session: what it copies goes on beyond the high watermark."""
-    for each in partitions:
-        log = None if each.quiet_log is None else each.quiet_log()
-        if log is not None and log.log_end_offset != each.wanted.partition.fetch_offset:
-            each.quiet_log = None
-    return _due(partitions)
 
 
 def _take_changes(

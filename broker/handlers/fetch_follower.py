@@ -78,10 +78,11 @@ class _ParkedFollower(Parked):
             self._due_soon = True
             self._end_within(COMMITTED_WAIT_MS)
 
-    def _leave(self, answer: "asyncio.Future[FetchResponse]") -> None:
-        super()._leave(answer)
-        committed = self._committed
+    def _leave(self, _answer: "asyncio.Future[FetchResponse]") -> None:
+        self._timer.cancel()
+        wake, committed = self.wake, self._committed
         for replica in self.replicas:
+            replica.stop_waiting(wake)
             replica.stop_waiting(committed)
 
 
@@ -124,12 +125,12 @@ class FollowerFetch(Fetch):
         partition_log = found.log
         if partition_log.topic_id not in (image.topic_id, ZERO_UUID):
             raise InconsistentTopicId(f"the log of {partition_log.topic_partition} is of another topic of that name")
-        if partition.last_fetched_epoch >= 0:
-            diverging = diverging_epoch(found, partition)
-            if diverging is not None:
-                read.answer_now = True
-                return row_of(found, partition.partition, b"", None, diverging)
-        if number not in self._noted:
+        if number not in self._noted:  # nothing is cut off while it is led in this epoch
+            if partition.last_fetched_epoch >= 0:
+                diverging = diverging_epoch(found, partition)
+                if diverging is not None:
+                    read.answer_now = True
+                    return row_of(found, partition.partition, b"", None, diverging)
             self._note(found, partition)
             self._noted.add(number)
         records: bytes | memoryview = b""
@@ -197,8 +198,10 @@ class FollowerFetch(Fetch):
         wait_ms = self.request.max_wait_ms
         if self.knows_less:
             wait_ms = min(wait_ms, COMMITTED_WAIT_MS)
-        is_waited_for = any(self._is_behind(each) for each in self.broker.replicas.deleting)
-        return min(wait_ms, WAIT_WHILE_DELETING_MS) if is_waited_for else wait_ms
+        deleting = self.broker.replicas.deleting
+        if deleting and any(self._is_behind(each) for each in deleting):
+            return min(wait_ms, WAIT_WHILE_DELETING_MS)
+        return wait_ms
 
     def _is_behind(self, found: Replica) -> bool:
         """Whether the follower, as far as it has told, has not deleted what is deleted here."""
