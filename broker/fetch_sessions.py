@@ -15,25 +15,26 @@ no session is told id 0 and goes on with full requests. A client whose session i
 
 A session's partitions are read in order, and those that brought records go to the end, so that none of them starves; a
 full fetch begins with another partition each time.
-One that has been read to its end and had nothing to tell is quiet: its log is kept beside it, and as long as that log
-says the same three offsets and the partition is led as it was, there is nothing to read and nothing to say. So a fetch
-of a thousand partitions is a thousand glances and a handful of reads, also after a change of another topic. A follower
-reads beyond what is committed, so for it the end of the log must be where it was, too; and it says itself where its log
-begins, so it is told of its leader's log start as long as that is further on.
+One that has been read to its end and had nothing to tell is quiet: its log stirs it when it says anything else, be it
+an offset or how the partition is led, and until then nobody looks at it. So a fetch of a thousand partitions of which
+one has moved costs what a fetch of that one does. A follower reads beyond what is committed, so for it the end of the
+log counts, too; and it says itself where its log begins, so it is told of its leader's log start as long as that is
+further on.
 
-Pure: `begin` when a request comes, `finish` when it is answered, with the time as an argument.
+Pure: `begin` when a request comes, `finish` when it is answered, with the time as an argument; and logs that stir.
 """
 
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.quorum.metadata import TOPIC_NAME_LENGTH_MAX
+from tidemill.broker.replication.moved import Moved, Stir
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidemill.core.types import new_tuple
 from tidemill.core.wire.messages.fetch import SINCE, FetchPartition, FetchRequest, PartitionData
@@ -95,6 +96,12 @@ class Marks(Protocol):
     def log_end_offset(self) -> int:
         """Where a follower has everything."""
 
+    def listen(self, stir: Stir, *, of_appends: bool) -> None:
+        """Call `stir` once when more is committed or, with `of_appends`, appended, and whenever anything else moves."""
+
+    def ignore(self, stir: Stir) -> None:
+        """Undo `listen`."""
+
 
 _NO_SOURCES: Final[Mapping[int, Marks]] = MappingProxyType({})
 
@@ -106,19 +113,29 @@ class Answer(NamedTuple):
     numbers: Sequence[int]
 
 
+class Waiting(Protocol):
+    """A request that waits at the broker for what its session's quiet partitions may bring."""
+
+    def hear(self, moved: Moved) -> None:
+        """One of them has moved."""
+
+
 class _SessionPartition:
     """A partition of a session: what is wanted of it, what the client was told last (-1 is nothing), if it is quiet.
 
-    It is quiet while there is a `quiet_log`, which is the log that said what the client knows, when the partition was
-    `led_as` then. The reference is weak: a session whose client has gone away keeps no log of a deleted topic alive.
+    While it is quiet the log that said what the client knows, its `source`, is to stir it. The reference is weak: a
+    session whose client has gone away keeps no log of a deleted topic alive.
     """
 
-    __slots__ = ("high_watermark", "last_stable_offset", "led_as", "log_start_offset", "quiet_log", "wanted")
+    __slots__ = ("high_watermark", "is_quiet", "last_stable_offset", "log_start_offset", "session", "source", "wanted")
 
-    def __init__(self, wanted: Wanted) -> None:
+    of_appends = False
+
+    def __init__(self, session: "_Session", wanted: Wanted) -> None:
+        self.session = session
         self.wanted = wanted
-        self.quiet_log: weakref.ref[Marks] | None = None
-        self.led_as: PartitionImage | None = None
+        self.is_quiet = False
+        self.source: weakref.ref[Marks] | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
@@ -140,14 +157,40 @@ class _SessionPartition:
 
     def quieten(self, answer: PartitionData, source: Marks | None) -> None:
         """Be quiet if the client has all there is in the log of `source`, which gave that answer."""
+        if (
+            source is not None
+            and self._has_all(answer, source)
+            and answer.error_code == 0
+            and not answer.records
+            and source.image is not None
+            and not source.closed
+            and source.high_watermark == answer.high_watermark
+            and source.last_stable_offset == answer.last_stable_offset
+            and source.log_start_offset == answer.log_start_offset
+        ):
+            self.is_quiet = True
+            self.source = weakref.ref(source)
+            self.session.due.pop(self, None)
+            source.listen(self.stir, of_appends=self.of_appends)
+
+    def _has_all(self, answer: PartitionData, _source: Marks) -> bool:
         partition = self.wanted.partition
-        is_at_end = partition.fetch_offset == answer.high_watermark and partition.last_fetched_epoch < 0
-        led_as = None if source is None else source.image
-        if source is not None and led_as is not None and is_at_end and answer.error_code == 0 and not answer.records:
-            self.led_as = led_as
-            self.quiet_log = weakref.ref(source)
-        else:
-            self.quiet_log = self.led_as = None
+        return partition.fetch_offset == answer.high_watermark and partition.last_fetched_epoch < 0
+
+    def stir(self, moved: Moved) -> None:
+        """The log may say more than the client knows."""
+        if self.is_quiet:
+            session = self.session
+            session.due[self] = None
+            if session.waiting is not None:
+                session.waiting.hear(moved)
+
+    def leave(self) -> None:
+        """Never be stirred again."""
+        source = None if self.source is None else self.source()
+        if source is not None:
+            source.ignore(self.stir)
+        self.is_quiet = False
 
 
 class _Copied(_SessionPartition):
@@ -158,30 +201,20 @@ class _Copied(_SessionPartition):
 
     __slots__ = ()
 
+    of_appends = True
+
     def tell(self, answer: PartitionData) -> bool:
         """Whether `answer` is news for the follower, or makes it do what it has not done yet."""
         own = self.wanted.partition.log_start_offset
         return super().tell(answer) or 0 <= own < answer.log_start_offset
 
-    def quieten(self, answer: PartitionData, source: Marks | None) -> None:
-        """Be quiet if the follower has all there is in the log of `source`."""
-        led_as = None if source is None else source.image
-        self.quiet_log = self.led_as = None
-        if (
-            source is not None
-            and led_as is not None
-            and self.wanted.partition.fetch_offset == source.log_end_offset
-            and answer.error_code == 0
-            and not answer.records
-            and answer.diverging_epoch.epoch < 0
-        ):
-            self.led_as = led_as
-            self.quiet_log = weakref.ref(source)
+    def _has_all(self, answer: PartitionData, source: Marks) -> bool:
+        return self.wanted.partition.fetch_offset == source.log_end_offset and answer.diverging_epoch.epoch < 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Session:
-    """Mutable: what is remembered of one client, changed by its requests only."""
+    """Mutable: what is remembered of one client, changed by its requests, and by logs of what is quiet."""
 
     session_id: int
     privileged: bool
@@ -191,6 +224,8 @@ class _Session:
     partitions: dict[_Key, _SessionPartition]
     rules: object  # under which quiet partitions were read
     owner: object  # whose it is, and nobody else's
+    due: dict[_SessionPartition, None] = field(default_factory=dict)  # to be read next, in this order
+    waiting: Waiting | None = None
     epoch: int = INITIAL_EPOCH + 1  # of the request that is due
     counted: int = 0  # partitions, as the cache counts them
 
@@ -198,8 +233,32 @@ class _Session:
         """Under other rules the client must hear whether it may still read, so all quiet ends."""
         if rules is not self.rules:
             self.rules = rules
-            for partition in self.partitions.values():
-                partition.quiet_log = None
+            self.due |= dict.fromkeys(self.partitions.values())
+
+    def want(self, wanted: Wanted) -> None:
+        """From now on the client wants this of a partition."""
+        key = _key(wanted)
+        partition = self.partitions.get(key)
+        if partition is None:
+            make = _Copied if self.privileged else _SessionPartition
+            partition = self.partitions[key] = make(self, wanted)
+        else:
+            partition.wanted = wanted
+        self.due[partition] = None
+
+    def forget(self, key: _Key) -> None:
+        """The client wants nothing more of a partition."""
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            partition.leave()
+            self.due.pop(partition, None)
+
+    def take_due(self) -> list[_SessionPartition]:
+        """What is to be read now, which is not quiet any more."""
+        due = list(self.due)
+        for each in due:
+            each.is_quiet = False
+        return due
 
 
 @dataclass(slots=True, kw_only=True)
@@ -235,23 +294,25 @@ class FetchTurn:
         """Whether there is nothing that could ever bring records."""
         return not self.wanted and (self.session is None or not self.session.partitions)
 
-    def quiet_logs(self) -> list[Marks]:
-        """The logs that are not read as long as they stay as they are."""
-        if self.session is None:
-            return []
-        partitions = self.session.partitions.values()
-        return [log for each in partitions if each.quiet_log is not None and (log := each.quiet_log()) is not None]
-
     def want_moved(self) -> range:
-        """Want those too that were quiet and whose logs have moved since; their numbers."""
+        """Want those too that were quiet and have been stirred since; their numbers."""
         before = len(self.wanted)
-        if self.session is not None:
-            were_quiet = [each for each in self.session.partitions.values() if each.quiet_log is not None]
-            moved = _due(were_quiet, copied=self.session.privileged)
-            if moved:
-                self.partitions += moved
-                self.wanted += tuple([each.wanted for each in moved])
+        if self.session is not None and (moved := [each for each in self.session.due if each.is_quiet]):
+            for each in moved:
+                each.is_quiet = False
+            self.partitions += moved
+            self.wanted += tuple([each.wanted for each in moved])
         return range(before, len(self.wanted))
+
+    def wait(self, waiting: Waiting) -> None:
+        """The request of this turn waits, and is to hear what becomes of the quiet partitions."""
+        if self.session is not None:
+            self.session.waiting = waiting
+
+    def leave(self, waiting: Waiting) -> None:
+        """It waits no longer."""
+        if self.session is not None and self.session.waiting is waiting:
+            self.session.waiting = None
 
 
 class FetchSessions:
@@ -274,6 +335,11 @@ class FetchSessions:
     def partitions(self) -> int:
         """Partitions in all sessions."""
         return self._partitions
+
+    @property
+    def waiting(self) -> int:
+        """Sessions whose client waits for an answer."""
+        return sum(session.waiting is not None for session in self._by_id.values())
 
     def begin(
         self, request: FetchRequest, api_version: int, now_ms: int, rules: object = None, owner: object = None
@@ -315,7 +381,7 @@ class FetchSessions:
 
     def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> FetchTurn:
         partitions = session.partitions
-        memorable = _take_changes(partitions, request, _Copied if session.privileged else _SessionPartition)
+        memorable = _take_changes(session, request)
         self._count(session)
         if not partitions or not memorable or self._partitions > self._partitions_max:
             # Nothing left to remember, or more than should be: answered in full, with session id 0.
@@ -325,7 +391,7 @@ class FetchSessions:
         session.used_ms = now_ms
         self._by_id.move_to_end(session.session_id)
         session.epoch = next_epoch(session.epoch)
-        due = _due(partitions.values(), copied=session.privileged)
+        due = session.take_due()
         return FetchTurn(
             wanted=tuple([each.wanted for each in due]),
             session=session,
@@ -371,19 +437,14 @@ class FetchSessions:
             if partition.tell(answer):
                 numbers.append(number)
                 if answer.records:
-                    key = _key(partition.wanted)
-                    session.partitions[key] = session.partitions.pop(key)
+                    session.due.pop(partition, None)
+                    session.due[partition] = None
         return Answer(session.session_id, numbers)
 
     def _create(self, turn: FetchTurn, data: Sequence[PartitionData], now_ms: int, sources: Mapping[int, Marks]) -> int:
-        partitions: dict[_Key, _SessionPartition] = {}
-        make = _Copied if turn.privileged else _SessionPartition
-        for number, (wanted, answer) in enumerate(zip(turn.wanted, data, strict=True)):
-            partition = partitions[_key(wanted)] = make(wanted)
-            partition.quieten(answer, sources.get(number))
-            partition.tell(answer)
-        has_room = len(self._by_id) < self._slots or self._evict(turn.privileged, len(partitions), now_ms)
-        if not has_room or self._partitions + len(partitions) > self._partitions_max:
+        numbers = {_key(wanted): number for number, wanted in enumerate(turn.wanted)}  # the last of any named twice
+        has_room = len(self._by_id) < self._slots or self._evict(turn.privileged, len(numbers), now_ms)
+        if not has_room or self._partitions + len(numbers) > self._partitions_max:
             return NO_SESSION
         session_id = self._new_id()
         while session_id in self._by_id or session_id == NO_SESSION:
@@ -394,10 +455,15 @@ class FetchSessions:
             by_topic_id=turn.by_topic_id,
             created_ms=now_ms,
             used_ms=now_ms,
-            partitions=partitions,
+            partitions={},
             rules=turn.rules,
             owner=turn.owner,
         )
+        for key, number in numbers.items():
+            session.want(turn.wanted[number])
+            partition = session.partitions[key]
+            partition.quieten(data[number], sources.get(number))
+            partition.tell(data[number])
         self._count(session)
         self._least.clear()
         return session_id
@@ -429,6 +495,8 @@ class FetchSessions:
     def _remove(self, session: _Session | None) -> None:
         if session is not None and self._by_id.pop(session.session_id, None) is not None:
             self._partitions -= session.counted
+            for partition in session.partitions.values():
+                partition.leave()
 
     def _count(self, session: _Session) -> None:
         self._partitions += len(session.partitions) - session.counted
@@ -448,33 +516,7 @@ def _key(wanted: Wanted) -> _Key:
     return wanted.topic, wanted.topic_id, wanted.partition.partition
 
 
-def _due(partitions: Iterable[_SessionPartition], *, copied: bool) -> list[_SessionPartition]:
-    """Those that have to be read; the quiet of a partition whose log says more than the client knows is over.
-
-    What a follower has `copied` goes on beyond the high watermark, to the end of the log.
-    """
-    due: list[_SessionPartition] = []
-    for each in partitions:
-        if each.quiet_log is not None:
-            log = each.quiet_log()
-            if (
-                log is not None
-                and log.high_watermark == each.high_watermark
-                and log.last_stable_offset == each.last_stable_offset
-                and log.log_start_offset == each.log_start_offset
-                and log.image is each.led_as
-                and not log.closed
-                and (not copied or log.log_end_offset == each.wanted.partition.fetch_offset)
-            ):
-                continue
-            each.quiet_log = None
-        due.append(each)
-    return due
-
-
-def _take_changes(
-    partitions: dict[_Key, _SessionPartition], request: FetchRequest, make: type[_SessionPartition]
-) -> bool:
+def _take_changes(session: _Session, request: FetchRequest) -> bool:
     """Let the partitions of a session be what the request makes of them; whether they may be remembered.
 
     No names are kept for whoever makes them up.
@@ -482,15 +524,10 @@ def _take_changes(
     memorable = True
     for wanted in _wanted(request):
         memorable = memorable and len(wanted.topic) <= TOPIC_NAME_LENGTH_MAX
-        key = _key(wanted)
-        known = partitions.get(key)
-        if known is None:
-            partitions[key] = make(wanted)
-        else:
-            known.wanted, known.quiet_log = wanted, None
+        session.want(wanted)
     for topic in request.forgotten_topics_data:
         for number in topic.partitions:
-            partitions.pop((topic.topic, topic.topic_id, number), None)
+            session.forget((topic.topic, topic.topic_id, number))
     return memorable
 
 

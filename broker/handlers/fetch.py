@@ -34,7 +34,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from tidemill.broker.authorization import ALLOW_ALL, ResourceKind, on_each
 from tidemill.broker.dispatch import BrokerServices, Exchange, Peer, RequestContext, Route
@@ -45,6 +45,7 @@ from tidemill.broker.operations import Operation
 from tidemill.broker.partitions import find_replica, find_topic, permitted_topic
 from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.quotas import UNLIMITED
+from tidemill.broker.replication.moved import Moved
 from tidemill.broker.replication.replica import Replica
 from tidemill.broker.response_errors import error_codes
 from tidemill.core.errors import KafkaError, OffsetOutOfRange
@@ -408,8 +409,9 @@ def diverging_epoch(found: Replica, partition: FetchPartition) -> EpochEndOffset
 class Parked:
     """A fetch that waits for data or for its time to be over; nothing is left of it once `answer` is done.
 
-    What was found before it was parked is kept. All partitions have one way to wake it, and a glance at their logs says
-    which of them have moved, so that a record for one of a thousand partitions makes it read that one.
+    What was found before it was parked is kept. All partitions have one way to wake it. Those that were read say by a
+    glance at their logs whether they have moved, the quiet ones of the session stir; so a record for one of a thousand
+    partitions makes it read that one.
     """
 
     __slots__ = ("_fetch", "_is_woken", "_read", "_timer", "answer", "replicas")
@@ -419,15 +421,20 @@ class Parked:
         self._read = read
         self._is_woken = False
         self._timer = asyncio.get_running_loop().call_later(fetch.wait_ms() / 1000, self._finish)
-        self.replicas = [*read.found.values(), *cast(list[Replica], fetch.turn.quiet_logs())]
+        self.replicas = list(read.found.values())
         self.answer = answer
-        self.answer.add_done_callback(self._leave)
-        self._wait()
-
-    def _wait(self) -> None:
-        wake = self.wake
+        answer.add_done_callback(self._leave)
         for replica in self.replicas:
-            replica.wait_for_data(wake)
+            self._wait_for(replica)
+        fetch.turn.wait(self)
+
+    def _wait_for(self, replica: Replica) -> None:
+        replica.wait_for_data(self.wake)
+
+    def hear(self, moved: Moved) -> None:
+        """A partition that was quiet has moved."""
+        if moved is not Moved.OTHER:
+            self.wake()
 
     def wake(self) -> None:
         """Something arrived: look once at the end of this turn of the loop, whatever else arrives in it."""
@@ -457,14 +464,20 @@ class Parked:
         self._is_woken = False
         fetch, read = self._fetch, self._read
         try:
-            fetch.read(read, (*fetch.moved(read), *fetch.turn.want_moved()))
+            moved, stirred = fetch.moved(read), fetch.turn.want_moved()
+            fetch.read(read, (*moved, *stirred))
             if read.has(min_bytes):
                 self.answer.set_result(fetch.answer(read))
+                return
+            for number in stirred:  # whoever is read is quiet no more, and stirs nobody
+                self.replicas.append(read.found[number])
+                self._wait_for(read.found[number])
         except Exception as error:  # called by the loop: the client must hear of it all the same
             self.answer.set_exception(error)
 
     def _leave(self, _answer: "asyncio.Future[FetchResponse]") -> None:
         self._timer.cancel()
+        self._fetch.turn.leave(self)
         wake = self.wake
         for replica in self.replicas:
             replica.stop_waiting(wake)

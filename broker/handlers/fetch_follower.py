@@ -41,6 +41,7 @@ from tidemill.broker.handlers.fetch import (
 from tidemill.broker.operations import Operation
 from tidemill.broker.partitions import find_replica, find_topic
 from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.replication.moved import Moved
 from tidemill.broker.replication.partition import Asking
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.errors import InconsistentTopicId, OffsetOutOfRange, TopicAuthorizationFailed
@@ -65,11 +66,16 @@ class _ParkedFollower(Parked):
         self._due_soon = fetch.knows_less
         super().__init__(fetch, read, answer)
 
-    def _wait(self) -> None:
-        wake, committed = self.wake, self._committed
-        for replica in self.replicas:
-            replica.watch(wake)
-            replica.wait_for_data(committed)
+    def _wait_for(self, replica: Replica) -> None:
+        replica.watch(self.wake)
+        replica.wait_for_data(self._committed)
+
+    def hear(self, moved: Moved) -> None:
+        """A partition that was quiet has moved."""
+        if moved is Moved.APPENDED:
+            self.wake()
+        elif moved is Moved.COMMITTED:
+            self._committed()
 
     def _committed(self) -> None:
         if self._fetch.broker.config.reads_nearby:
@@ -80,6 +86,7 @@ class _ParkedFollower(Parked):
 
     def _leave(self, _answer: "asyncio.Future[FetchResponse]") -> None:
         self._timer.cancel()
+        self._fetch.turn.leave(self)
         wake, committed = self.wake, self._committed
         for replica in self.replicas:
             replica.stop_waiting(wake)

@@ -20,6 +20,7 @@ from tidemill.broker.log.flush_plan import LogPosition
 from tidemill.broker.log.partition import AppendResult, PartitionLog
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.actions import Action, Follow, LogStartMoved, ProposeIsr, RefuseWaiting, Truncate
+from tidemill.broker.replication.moved import Moved, Stir
 from tidemill.broker.replication.partition import NOBODY, PartitionMachine, Role
 from tidemill.core.errors import CorruptMessage, KafkaError, KafkaStorageError, error_for_code
 from tidemill.core.runtime.at_once import future_at_once
@@ -68,9 +69,11 @@ class Replica:
 
     __slots__ = (
         "__weakref__",
+        "_copied",
         "_cuts",
         "_next_round",
         "_outlet",
+        "_quiet",
         "_waiters",
         "_wakes",
         "_watchers",
@@ -89,6 +92,8 @@ class Replica:
         self._next_round = partition_log.flusher.next_round
         self._wakes: dict[Callable[[], None], None] = {}  # whoever waits longer is woken first
         self._watchers: dict[Callable[[], None], None] = {}
+        self._quiet: dict[Stir, None] = {}  # sessions of clients that know all there is, and ...
+        self._copied: dict[Stir, None] = {}  # ... of followers, which wait for what is appended, too
         self._waiters: list[_Waiter] = []  # by offset, one for each, or one of either kind
         self._cuts = partition_log.cuts
         self.high_watermark = -1  # to be read only, as is ...
@@ -150,10 +155,12 @@ class Replica:
         if led and not self.machine.leads:
             self._wake()
             self._wake_watchers()
+        self._stir_all()
 
     def retire(self) -> None:
         """The partition is gone: whoever remembers how it is led has to look it up again."""
         self.image = None
+        self._stir_all()
 
     def configure(self, *, lag_max_ms: int) -> None:
         """The log's settings may be others."""
@@ -186,13 +193,14 @@ class Replica:
         elif offset != self.high_watermark:
             self.visible, self.high_watermark = held, offset
             partition_log.committed = held  # `commit` in place: with each batch, a call counts
-            if self._wakes or self._waiters:
+            if self._wakes or self._waiters or self._quiet:
                 self._tell()
         if somebody_may_join:
             self.take(machine.ask_in(partition_log.log_end_offset))
 
     def _log_start_moved(self) -> None:
         self.take(self.machine.begins(self.log.log_start_offset))
+        self._stir_all()
 
     def _lost(self) -> None:
         """The log is closed or shorter than it was."""
@@ -208,6 +216,7 @@ class Replica:
         self.machine.begins(self.log.log_start_offset)  # told when what is left is held
         self.machine.stored(self.log.held.offset)
         self._show(self.machine.high_watermark)
+        self._stir_all()
 
     def _show(self, high_watermark: int) -> None:
         if high_watermark == self.high_watermark:
@@ -309,8 +318,7 @@ class Replica:
         self._wakes.pop(wake, None)
         if self._watchers:
             self._watchers.pop(wake, None)
-            if not self._watchers:
-                self.log.on_append = None
+            self._watch_if_wanted()
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever anything is appended, committed or not, a log start moves, the log is closed or this
@@ -321,9 +329,39 @@ class Replica:
         self._watchers[wake] = None
         self.log.on_append = self._wake_watchers
 
+    def listen(self, stir: Stir, *, of_appends: bool) -> None:
+        """Call `stir` once when the high watermark moves or, with `of_appends`, anything is appended, and then no more.
+
+        Of all else that an answer to a fetch tells, and of how the partition is led, it hears as often as that moves.
+        """
+        self._quiet[stir] = None
+        if of_appends:
+            self._copied[stir] = None
+            self.log.on_append = self._wake_watchers
+
+    def ignore(self, stir: Stir) -> None:
+        """Undo `listen`."""
+        self._quiet.pop(stir, None)
+        self._copied.pop(stir, None)
+        self._watch_if_wanted()
+
+    def _watch_if_wanted(self) -> None:
+        if not self._watchers and not self._copied:
+            self.log.on_append = None
+
+    def _stir_all(self) -> None:
+        for stir in self._quiet | self._copied:
+            stir(Moved.OTHER)
+
     def _wake_watchers(self) -> None:
         for wake in tuple(self._watchers):
             wake()
+        if self._copied:
+            copied, self._copied = self._copied, {}
+            for stir in copied:
+                self._quiet.pop(stir, None)
+                stir(Moved.APPENDED)
+            self._watch_if_wanted()
 
     @property
     def waiting(self) -> int:
@@ -333,3 +371,7 @@ class Replica:
     def _wake(self) -> None:
         for wake in tuple(self._wakes):
             wake()
+        if self._quiet:
+            quiet, self._quiet = self._quiet, {}
+            for stir in quiet:  # a follower hears of the next append all the same
+                stir(Moved.COMMITTED)

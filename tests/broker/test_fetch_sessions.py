@@ -19,6 +19,7 @@ from tidemill.broker.quorum.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from tidemill.broker.replication.moved import Moved, Stir
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch, KafkaError
 from tidemill.core.wire.messages.fetch import (
     EpochEndOffset,
@@ -390,7 +391,6 @@ def test_quiet_partitions_are_not_read_until_their_logs_say_something_new() -> N
     def ask(*changed: int) -> list[int]:
         turn = cache.begin(request({("t", number): 5 for number in changed}, session_id, next(epoch)), 12, 0)
         asked = [number for _, number in places(turn)]
-        assert len(turn.quiet_logs()) == len(logs) - len(asked)
         assert not turn.is_empty
         read = sources(logs, asked) if asked else {}
         cache.finish(turn, [logs[number].data(number, 5) for number in asked], 0, read)
@@ -510,7 +510,7 @@ def test_a_turn_can_want_what_was_quiet_and_has_moved() -> None:
     assert (places(turn), list(turn.want_moved())) == ([("t", 1)], [])
     logs[2].end = logs[1].end = 7
     assert (list(turn.want_moved()), places(turn)) == ([1], [("t", 1), ("t", 2)])
-    assert (list(turn.want_moved()), len(turn.quiet_logs())) == ([], 1)
+    assert list(turn.want_moved()) == []
     data = [logs[number].data(number, 5) for number in (1, 2)]
     assert list(cache.finish(turn, data, 0, sources(logs, (1, 2))).numbers) == [0, 1]
 
@@ -519,21 +519,97 @@ def test_a_session_keeps_no_log_alive() -> None:
     cache = sessions()
     logs = {0: Log(), 1: Log()}
     session_id = quietened(cache, logs)
+    logs[0].image = None
     gone = weakref.ref(logs.pop(0))
     assert gone() is None
-    turn = cache.begin(request({}, session_id, 1), 12, 0)
-    assert (places(turn), turn.quiet_logs()) == ([("t", 0)], [logs[1]])
+    assert places(cache.begin(request({}, session_id, 1), 12, 0)) == [("t", 0)]
 
 
 def test_a_turn_without_a_session_has_nothing_quiet() -> None:
     turn = sessions().begin(request({("t", 0): 0}, epoch=-1), 12, 0)
-    assert (turn.quiet_logs(), list(turn.want_moved()), turn.is_empty) == ([], [], False)
+    assert (list(turn.want_moved()), turn.is_empty) == ([], False)
     assert sessions().begin(request({}, epoch=-1), 12, 0).is_empty
 
 
-@dataclass
+class Request:
+    """One that waits."""
+
+    def __init__(self) -> None:
+        self.heard: list[Moved] = []
+
+    def hear(self, moved: Moved) -> None:
+        self.heard.append(moved)
+
+
+def follower_waits(cache: FetchSessions, log: "Log", offset: int) -> tuple[int, FetchTurn, Request]:
+    """A follower's session of a partition that it holds up to there, the request that waits, and its turn."""
+    turn = cache.begin(request({("t", 0): offset}, **FOLLOWER), 15, 0)
+    session_id = cache.finish(turn, [log.data(0, offset)], 0, sources({0: log})).session_id
+    turn, waiting = cache.begin(request({}, session_id, 1, **FOLLOWER), 15, 0), Request()
+    turn.wait(waiting)
+    return session_id, turn, waiting
+
+
+def test_a_request_that_waits_hears_what_becomes_of_quiet_partitions() -> None:
+    log = Log(end=5, stable=5, beyond=2)
+    _, turn, waiting = follower_waits(sessions(), log, 7)
+    log.start = 1
+    log.stable = 6
+    log.beyond = 3
+    assert waiting.heard == [Moved.OTHER, Moved.COMMITTED, Moved.APPENDED], "an append, too, once"
+    log.beyond = 4
+    assert len(waiting.heard) == 3, "it has been told to look"
+    assert list(turn.want_moved()) == [0]
+    log.start = 2
+    assert len(waiting.heard) == 3, "what is read is quiet no more"
+
+
+def test_a_request_that_waits_no_longer_hears_nothing_and_the_next_one_reads_what_has_moved() -> None:
+    log, cache = Log(end=5, stable=5), sessions()
+    session_id, turn, waiting = follower_waits(cache, log, 5)
+    turn.leave(Request())
+    log.start = 1
+    turn.leave(waiting)
+    log.beyond = 1
+    assert waiting.heard == [Moved.OTHER], "who has never waited does not leave for another"
+    assert places(cache.begin(request({}, session_id, 2, **FOLLOWER), 15, 0)) == [("t", 0)]
+
+
+def test_what_is_forgotten_and_sessions_that_are_over_are_stirred_no_more() -> None:
+    cache = sessions()
+    logs = {number: Log(end=5, stable=5) for number in range(2)}
+    session_id = quietened(cache, logs)
+    assert [len(log.quiet) for log in logs.values()] == [1, 1]
+    cache.begin(request({}, session_id, 1, forgotten=(("t", 0),)), 12, 0)
+    assert [len(log.quiet) for log in logs.values()] == [0, 1]
+    cache.begin(request({}, session_id, -1), 12, 0)
+    assert [len(log.quiet) for log in logs.values()] == [0, 0]
+
+
+def test_a_partition_that_is_named_twice_is_one() -> None:
+    cache, log = sessions(), Log(end=5, stable=5)
+    topic = FetchTopic(topic="t", partitions=(FetchPartition(fetch_offset=5), FetchPartition(fetch_offset=5)))
+    turn = cache.begin(FetchRequest(session_epoch=0, topics=(topic,)), 12, 0)
+    data = [log.data(0, 5), log.data(0, 5)]
+    session_id = cache.finish(turn, data, 0, {**sources({0: log}), 1: log}).session_id
+    assert (cache.partitions, len(log.quiet)) == (1, 1)
+    log.end = 6
+    assert places(cache.begin(request({}, session_id, 1), 12, 0)) == [("t", 0)]
+
+
+def test_what_has_moved_between_the_read_and_the_answer_is_not_quiet() -> None:
+    cache, log = sessions(), Log(end=5, stable=5)
+    turn = cache.begin(request({("t", 0): 5}), 12, 0)
+    data = [log.data(0, 5)]
+    read = sources({0: log})
+    log.start = 2
+    session_id = cache.finish(turn, data, 0, read).session_id
+    assert places(cache.begin(request({}, session_id, 1), 12, 0)) == [("t", 0)]
+
+
+@dataclass(eq=False)
 class Log:
-    """What a partition has, as the model of a broker sees it."""
+    """What a partition has, as the model of a broker sees it; a change of anything stirs who listens, as there."""
 
     start: int = 0
     end: int = 0
@@ -542,6 +618,35 @@ class Log:
     led_elsewhere: bool = False  # which the log itself does not know
     image: PartitionImage | None = None
     beyond: int = 0  # that is not committed
+    quiet: dict[Stir, None] = field(default_factory=dict)
+    copied: dict[Stir, None] = field(default_factory=dict)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        changed = name in self.__dict__ and self.__dict__[name] is not value
+        object.__setattr__(self, name, value)
+        if not changed or name in ("quiet", "copied"):
+            return
+        if name in ("end", "beyond"):
+            copied, self.copied = self.copied, {}
+            for stir in copied:
+                self.quiet.pop(stir, None)
+                stir(Moved.APPENDED)
+        if name in ("end", "stable"):
+            quiet, self.quiet = self.quiet, {}
+            for stir in quiet:
+                stir(Moved.COMMITTED)
+        if name in ("start", "image", "error"):
+            for stir in self.quiet | self.copied:
+                stir(Moved.OTHER)
+
+    def listen(self, stir: Stir, *, of_appends: bool) -> None:
+        self.quiet[stir] = None
+        if of_appends:
+            self.copied[stir] = None
+
+    def ignore(self, stir: Stir) -> None:
+        self.quiet.pop(stir, None)
+        self.copied.pop(stir, None)
 
     @property
     def high_watermark(self) -> int:
