@@ -235,10 +235,10 @@ class Replica:
         self._tell()
 
     def _tell(self) -> None:
-        """Those who wait for the high watermark to move."""
-        self._wake()
+        """Those who wait for the high watermark to move, producers first: others look in a later turn anyway."""
         if self._waiters:
             self._acknowledge(self.high_watermark)
+        self._wake()
 
     # -- appending
 
