@@ -23,7 +23,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TypeAlias
-from weakref import WeakSet
 
 import structlog
 
@@ -50,6 +49,7 @@ from tidemill.core.client.connection import Address, Connection, ConnectionFaile
 from tidemill.core.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 from tidemill.core.runtime.clock import Clock
 from tidemill.core.runtime.net import Dialer
+from tidemill.core.types import new_tuple
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.fetch import FetchResponse
 
@@ -90,7 +90,7 @@ class Surrounded:
 
 def key_of(replica: Replica) -> Key:
     """The partition as requests name it."""
-    return Key(replica.log.topic_id, replica.log.topic_partition.partition)
+    return Key.of(replica.log.topic_id, replica.log.topic_partition.partition)
 
 
 class ReplicaFetchers:
@@ -107,7 +107,6 @@ class ReplicaFetchers:
         self._asking: dict[Replica, ProposeIsr] = {}
         self._begun: dict[Replica, None] = {}  # where their logs begin is to be written down, and told
         self._writing = False
-        self.told_of: WeakSet[Replica] = WeakSet()  # some leader has been told how far they are held
         self._due: list[Coroutine[None, None, None]] = []  # before there is a group
         self._group: asyncio.TaskGroup | None = None
         self._over = False
@@ -186,8 +185,8 @@ class ReplicaFetchers:
             machine.role is Role.FOLLOWER
             and machine.leader == leader
             and machine.leader_epoch == leader_epoch
-            and not replica.closed
-            and self._followed.get(replica) is not None
+            and not replica.log.closed
+            and replica in self._followed
         )
 
     # -- logs
@@ -202,8 +201,12 @@ class ReplicaFetchers:
         except KafkaStorageError as error:  # the folder has failed: the broker stops
             log.error("copies cannot be made durable", partition=str(partition_log.topic_partition), reason=str(error))
             return
+        self.note_held(replica, leader_epoch)
+
+    def note_held(self, replica: Replica, leader_epoch: int) -> None:
+        """Go on from where a replica is, of which nothing waits for the disk."""
         leader = self._followed.get(replica)
-        if leader is not None and not replica.closed:
+        if leader is not None and not replica.log.closed:
             leader.note_held(replica, leader_epoch)
 
     def log_start_moved(self, replica: Replica) -> None:
@@ -317,6 +320,7 @@ class _Leader:
         self._fetchers = fetchers
         self._machine = LeaderFetches(fetchers.around.node_id, fetchers.settings)
         self._replicas: dict[Key, Replica] = {}
+        self._keys: dict[Replica, Key] = {}  # the same the other way round
         self._doubted: set[Replica] = set()  # they are damaged, and the leader is asked what it has
         self._connection: Connection | None = None
         self._woken = asyncio.Event()
@@ -328,13 +332,14 @@ class _Leader:
         key = key_of(replica)
         if not len(self._machine):
             self._note_heard()
-        self._replicas[key] = replica
+        self._keys.pop(self._replicas.get(key, replica), None)  # of a log that was thrown away
+        self._replicas[key], self._keys[replica] = replica, key
         self._machine.follow(key, replica.log.topic_partition, leader_epoch)
         if replica.log.cutting:  # for the leader before; whoever does it tells when it is done
             self._machine.away(key)
         if any(segment.damaged for segment in replica.log.segments):
             log.error("this copy is damaged", partition=str(replica.log.topic_partition), leader=self.node_id)
-            if not replica.counted_on and replica not in self._fetchers.told_of:
+            if not replica.counted_on and not replica.told:
                 self._doubted.add(replica)
         self._fetchers.spawn(self._settle_new(replica, leader_epoch))
 
@@ -345,9 +350,9 @@ class _Leader:
 
     def unfollow(self, replica: Replica) -> None:
         """Fetch a partition from here no more."""
-        key = key_of(replica)
         self._doubted.discard(replica)
-        if self._replicas.get(key) is replica:
+        key = self._keys.pop(replica, None)
+        if key is not None:
             del self._replicas[key]
             self._machine.unfollow(key)
             self._woken.set()
@@ -358,65 +363,65 @@ class _Leader:
 
     def note_held(self, replica: Replica, leader_epoch: int) -> None:
         """Nothing of a partition waits for the disk: go on from where it is."""
-        partition_log, key = replica.log, key_of(replica)
-        if self._replicas.get(key) is not replica or partition_log.held_offset != partition_log.log_end_offset:
+        partition_log, key = replica.log, self._keys.get(replica)
+        offset = partition_log.held.offset
+        if key is None or offset != partition_log.log_end_offset:
             return
-        if replica in self._doubted:
+        if self._doubted and replica in self._doubted:
             held = Held(offset=0, last_epoch=-1, log_start=0, high_watermark=0)
-            self._report(self._machine.held(key, leader_epoch, held))
-            self._woken.set()
-            return
-        self._fetchers.told_of.add(replica)
-        log_start = self._fetchers.around.logs.durable_start(partition_log)
-        if log_start < partition_log.log_start_offset:
-            self._fetchers.log_start_moved(replica)
-        held = Held(
-            offset=partition_log.held_offset,
-            last_epoch=partition_log.leader_epoch,
-            log_start=log_start,
-            high_watermark=replica.high_watermark,
-        )
+        else:
+            replica.told = True
+            log_start = self._fetchers.around.logs.durable_start(partition_log)
+            if log_start < partition_log.log_start_offset:
+                self._fetchers.log_start_moved(replica)
+            held = new_tuple(Held, (offset, partition_log.epochs.latest, log_start, replica.high_watermark))
         self._report(self._machine.held(key, leader_epoch, held))
         self._woken.set()
 
     def note_log_start(self, replica: Replica) -> None:
         """It is written down where the log of a replica begins."""
-        key = key_of(replica)
-        if self._replicas.get(key) is replica and replica not in self._doubted:
+        key = self._keys.get(replica)
+        if key is not None and replica not in self._doubted:
             self._machine.begins(key, self._fetchers.around.logs.durable_start(replica.log))
 
     # -- the connection
 
     async def run(self) -> None:
         """Ask and take what is answered, for ever."""
+        fetchers, machine = self._fetchers, self._machine
+        around = fetchers.around
         try:
             while True:
                 self._woken.clear()
-                self._hold_back()
-                request = self._machine.next_request(self._fetchers.now_ms(), self._fetchers.around.broker_epoch())
+                if fetchers.throttle.owes:
+                    self._hold_back()
+                request = machine.next_request(fetchers.now_ms(), around.broker_epoch())
                 if request is None:
                     await self._wait()
                     continue
                 try:
-                    connection = await self._connected()
+                    address, connection = around.address_of(self.node_id), self._connection
+                    if connection is None or connection.address != address or not connection.usable:
+                        connection = await self._connect(address)
                     response = await connection.request(
                         ApiKey.FETCH, request, FetchResponse, timeout_ms=request.max_wait_ms + SOCKET_TIMEOUT_MS
                     )
                 except (ConnectionFailed, KafkaError) as error:
                     self._close()
-                    self._report(self._machine.failed(str(error), self._fetchers.now_ms()))
+                    self._report(machine.failed(str(error), fetchers.now_ms()))
                 else:
-                    self._note_heard()
-                    await self._take_answer(response)
+                    await self._take_answer(response, self._note_heard())
         finally:
             self._close()
 
-    def _note_heard(self) -> None:
-        self._fetchers.around.replicas.heard_ms[self.node_id] = self._fetchers.now_ms()
+    def _note_heard(self) -> int:
+        """The leader is there, now: returns when that is."""
+        now_ms = self._fetchers.around.replicas.heard_ms[self.node_id] = self._fetchers.now_ms()
+        return now_ms
 
-    async def _take_answer(self, response: FetchResponse) -> None:
+    async def _take_answer(self, response: FetchResponse, now_ms: int) -> None:
         try:
-            await self._do(self._machine.answered(response, self._fetchers.now_ms()))
+            await self._do(self._machine.answered(response, now_ms))
         except Exception:  # a bug about one partition, or one leader, keeps no other from being copied
             log.exception("an answer was not taken to its end", leader=self.node_id)
             self._close()
@@ -424,14 +429,11 @@ class _Leader:
             for replica in list(self._replicas.values()):
                 self.follow(replica, replica.machine.leader_epoch)
 
-    async def _connected(self) -> Connection:
-        around = self._fetchers.around
-        address = around.address_of(self.node_id)
+    async def _connect(self, address: Address | None) -> Connection:
         if address is None:
             raise ConnectionFailed(Address(f"broker {self.node_id}", 0), "it is not registered")
-        if self._connection is not None and self._connection.usable and self._connection.address == address:
-            return self._connection
         self._close()
+        around = self._fetchers.around
         client_id = f"broker-{around.node_id}-fetcher-{self.node_id}"
         self._connection = await Connection.open(
             address, client_id=client_id, dialer=around.dialer, request_timeout_ms=SOCKET_TIMEOUT_MS
@@ -457,10 +459,7 @@ class _Leader:
             return
 
     def _hold_back(self) -> None:
-        throttle = self._fetchers.throttle
-        if not throttle.owes:
-            return
-        now_ms = self._fetchers.now_ms()
+        throttle, now_ms = self._fetchers.throttle, self._fetchers.now_ms()
         self._machine.rested(now_ms)
         for key in list(self._machine.ready):
             replica = self._replicas[key]
@@ -471,10 +470,11 @@ class _Leader:
     # -- answers
 
     async def _do(self, actions: list[Action]) -> None:
-        turns = Turns(self._fetchers.around.clock.monotonic)
+        turns = Turns(self._fetchers.around.clock.monotonic) if len(actions) > 1 else None  # else it has one
         stored: list[tuple[Replica, int]] = []
         for action in actions:
-            await turns.give_way()
+            if turns is not None:
+                await turns.give_way()
             if isinstance(action, Report):
                 self._report([action])
                 continue
@@ -486,27 +486,30 @@ class _Leader:
                     await self._rebuild(replica, action)
                 case Copied():
                     self._take(replica, action)
-                    if len(action.records):
+                    if action.records:
                         stored.append((replica, action.leader_epoch))
                 case Parted():
                     self._part(replica, action)
                 case BeginAnew():
                     self._begin_anew(replica, action)
         for replica, leader_epoch in stored:
-            await self._fetchers.settle(replica, leader_epoch)
+            if replica.log.held.offset < replica.log.log_end_offset:
+                await self._fetchers.settle(replica, leader_epoch)
+            else:  # it need not wait for the disk
+                self._fetchers.note_held(replica, leader_epoch)
 
     def _take(self, replica: Replica, copied: Copied) -> None:
         """Store what has come and take note of what the leader says."""
-        partition_log = replica.log
-        if len(copied.records):
+        partition_log, records = replica.log, copied.records
+        if records:
             try:
-                partition_log.append_at(copied.offset, copied.records, now_ms=self._fetchers.around.clock.now_ms())
+                partition_log.append_at(copied.offset, records, now_ms=self._fetchers.around.clock.now_ms())
             except KafkaError as error:
                 self._refuse(replica, copied.leader_epoch, f"cannot store what the leader sends: {error}")
                 return
             throttle = self._fetchers.throttle
             if throttle is not UNTHROTTLED and self._fetchers.around.node_id not in replica.machine.isr:
-                throttle.note(*partition_log.topic_partition, len(copied.records), self._fetchers.now_ms())
+                throttle.note(*partition_log.topic_partition, len(records), self._fetchers.now_ms())
         replica.take(
             replica.machine.answered(
                 copied.leader_epoch,

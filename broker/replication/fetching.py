@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tidemill.broker.replication.partition import Divergence
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.types import TopicPartition
+from tidemill.core.types import ZERO_UUID, TopicPartition, new_tuple
 from tidemill.core.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -44,10 +44,23 @@ BACKOFF_FIRST_MS: Final = 50
 
 
 class Key(NamedTuple):
-    """A partition as requests name it."""
+    """A partition as requests name it; `topic` is the number of the topic's id.
 
-    topic_id: uuid.UUID
+    Everything here is found by it, several times with each answer: numbers are hashed and compared in C, UUIDs are not.
+    """
+
+    topic: int
     partition: int
+
+    @classmethod
+    def of(cls, topic_id: uuid.UUID, partition: int) -> "Key":
+        """That of a partition of the topic with this id."""
+        return new_tuple(cls, (topic_id.int, partition))
+
+    @property
+    def topic_id(self) -> uuid.UUID:
+        """The topic's id."""
+        return uuid.UUID(int=self.topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +78,7 @@ class FetchSettings:
     replica_fetch_backoff_ms: int = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(NamedTuple):
     """Where a partition stands: everything below `offset` is held, and there the log ends.
 
     `last_epoch` is the leader epoch of the last record, -1 if there is none. It begins at `log_start`, durably.
@@ -78,8 +90,7 @@ class Held:
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class Copied(NamedTuple):
     """The leader has answered: append `records`, if any, at `offset`, and take note of the rest.
 
     If there were records, the partition waits for `held` or `refused`.
@@ -138,6 +149,8 @@ class Stage(enum.Enum):
 class _Followed:
     """Mutable: one partition."""
 
+    key: Key
+    topic_id: uuid.UUID  # as the rows of requests have it, made once
     name: TopicPartition
     leader_epoch: int
     stage: Stage = Stage.STORING
@@ -184,6 +197,7 @@ class LeaderFetches:
         self._asked: dict[Key, FetchPartition] = {}  # as the leader knows them, from the last request or the session
         self._changed: set[Key] = set()  # of these two
         self._begun: dict[Key, int] = {}  # log starts that the next request is to tell
+        self._state = ReplicaState(replica_id=replica_id)  # as requests have it
         self._storing: set[Key] = set()
         self._resting: set[Key] = set()
         self._session_id = 0
@@ -227,45 +241,46 @@ class LeaderFetches:
     def follow(self, key: Key, name: TopicPartition, leader_epoch: int) -> None:
         """Begin with a partition, or again in a newer leader epoch, as soon as it is told how far it is `held`."""
         before = self._followed.get(key)
-        self._followed[key] = followed = _Followed(name=name, leader_epoch=leader_epoch)
+        self._followed[key] = followed = _Followed(key=key, topic_id=key.topic_id, name=name, leader_epoch=leader_epoch)
         self._begun.pop(key, None)
         if before is not None:
             followed.trouble = before.trouble
-        self._enter(key, followed, Stage.STORING)
+            self._leave(before)
+        self._enter(followed, Stage.STORING)
 
     def away(self, key: Key) -> None:
         """The log of a partition is being cut or begun anew: nobody waits for it until it is `held`."""
         followed = self._followed.get(key)
         if followed is not None:
-            self._enter(key, followed, Stage.AWAY)
+            self._enter(followed, Stage.AWAY)
 
     def unfollow(self, key: Key) -> None:
         """End with a partition."""
         followed = self._followed.pop(key, None)
         self._begun.pop(key, None)
         if followed is not None:
-            self._leave(key)
+            self._leave(followed)
 
     def held(self, key: Key, leader_epoch: int, held: Held) -> list[Action]:
         """Everything that was fetched of a partition, and all else in its log, is held."""
         followed = self._followed.get(key)
         if followed is None or followed.leader_epoch != leader_epoch:
             return []
-        followed.row = FetchPartition(
-            partition=key.partition,
-            current_leader_epoch=leader_epoch,
-            fetch_offset=held.offset,
-            last_fetched_epoch=held.last_epoch,
-            log_start_offset=held.log_start,
-            partition_max_bytes=self._settings.replica_fetch_max_bytes,
-            high_watermark=max(held.high_watermark, followed.known),
+        offset, last_epoch, log_start, high_watermark = held
+        if high_watermark < followed.known:
+            high_watermark = followed.known
+        most = self._settings.replica_fetch_max_bytes
+        followed.row = new_tuple(
+            FetchPartition,
+            (key.partition, leader_epoch, offset, last_epoch, log_start, most, ZERO_UUID, high_watermark),
         )
-        self._begun.pop(key, None)
+        if self._begun:
+            self._begun.pop(key, None)
         if followed.stage is Stage.RESTING:
             return []
-        self._enter(key, followed, Stage.READY)
+        self._enter(followed, Stage.READY)
         followed.failures = 0
-        return self._over(followed)
+        return self._over(followed) if followed.trouble else []
 
     def begins(self, key: Key, log_start: int) -> None:
         """The log of a partition begins there now, durably; it has as much as before."""
@@ -278,51 +293,65 @@ class LeaderFetches:
         followed = self._followed.get(key)
         if followed is None or followed.leader_epoch != leader_epoch or followed.row is None:
             return []
-        return self._rest(key, followed, reason, now_ms)
+        return self._rest(followed, reason, now_ms)
 
     def hold_back(self, key: Key, until_ms: int) -> None:
         """Leave out a partition that is throttled."""
         followed = self._followed.get(key)
         if followed is not None and followed.stage is Stage.READY:
             followed.until_ms = until_ms
-            self._enter(key, followed, Stage.RESTING)
+            self._enter(followed, Stage.RESTING)
 
     def rested(self, now_ms: int) -> None:
         """Partitions whose pauses are over are ready again."""
         for key in [key for key in self._resting if self._followed[key].until_ms <= now_ms]:
-            self._enter(key, self._followed[key], Stage.READY)
+            self._enter(self._followed[key], Stage.READY)
 
     def next_request(self, now_ms: int, broker_epoch: int) -> FetchRequest | None:
         """What to ask now; None if there is nothing to ask, or not yet. One that is returned is under way."""
-        self.rested(now_ms)
+        if self._resting:
+            self.rested(now_ms)
         if self._under_way or self._storing or not self._ready or now_ms < self._not_before_ms:
             return None
         self._under_way = True
-        self._tell_log_starts()
+        if self._begun:
+            self._tell_log_starts()
+        ready, asked, forgotten = self._ready, self._asked, list[Key]()
         if self._session_epoch == 0:
-            rows, forgotten = dict(self._ready), list[Key]()
-            self._asked = rows
+            rows = self._asked = dict(ready)
         else:
-            rows = {key: self._ready[key] for key in self._changed if key in self._ready}
-            forgotten = [key for key in self._changed if key not in self._ready and key in self._asked]
-            self._asked |= rows
-            for key in forgotten:
-                del self._asked[key]
+            rows = {}
+            for key in self._changed:
+                row = ready.get(key)
+                if row is not None:
+                    rows[key] = asked[key] = row
+                elif key in asked:
+                    del asked[key]
+                    forgotten.append(key)
         self._changed.clear()
+        if self._state.replica_epoch != broker_epoch:
+            self._state = ReplicaState(replica_id=self._replica_id, replica_epoch=broker_epoch)
         settings = self._settings
         return FetchRequest(
-            replica_id=-1,
-            replica_state=ReplicaState(replica_id=self._replica_id, replica_epoch=broker_epoch),
+            replica_state=self._state,
             max_wait_ms=settings.replica_fetch_wait_max_ms,
             min_bytes=settings.replica_fetch_min_bytes,
             max_bytes=settings.replica_fetch_response_max_bytes,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
-            topics=_topics(rows),
-            forgotten_topics_data=tuple(
-                ForgottenTopic(topic_id=key.topic_id, partitions=(key.partition,)) for key in forgotten
-            ),
+            topics=self._topics(rows) if rows else (),
+            forgotten_topics_data=_forgotten(forgotten) if forgotten else (),
         )
+
+    def _topics(self, rows: dict[Key, FetchPartition]) -> tuple[FetchTopic, ...]:
+        topics: dict[int, tuple[uuid.UUID, list[FetchPartition]]] = {}
+        for key, row in rows.items():
+            found = topics.get(key.topic)
+            if found is None:
+                topics[key.topic] = self._followed[key].topic_id, [row]
+            else:
+                found[1].append(row)
+        return tuple([new_tuple(FetchTopic, ("", topic_id, tuple(found))) for topic_id, found in topics.values()])
 
     def _tell_log_starts(self) -> None:
         """What is asked changes between requests only: answers are about what was asked."""
@@ -332,7 +361,7 @@ class LeaderFetches:
             if followed.row.log_start_offset != log_start:
                 followed.row = followed.row._replace(log_start_offset=log_start)
                 if followed.stage is Stage.READY:
-                    self._enter(key, followed, Stage.READY)
+                    self._enter(followed, Stage.READY)
         self._begun.clear()
 
     def failed(self, reason: str, now_ms: int) -> list[Action]:
@@ -359,8 +388,11 @@ class LeaderFetches:
         actions: list[Action] = [Report(partition=None, reason="")] if self._trouble else []
         self._trouble, self._failures = "", 0
         for topic in response.responses:
+            number = topic.topic_id.int
             for row in topic.partitions:
-                actions += self._take(Key(topic.topic_id, row.partition_index), row, now_ms)
+                followed = self._followed.get(new_tuple(Key, (number, row.partition_index)))
+                if followed is not None:
+                    self._take(followed, row, now_ms, actions)
         self._session_id = response.session_id
         if response.session_id:
             self._session_epoch = 1 if self._session_epoch >= EPOCH_MAX else self._session_epoch + 1
@@ -370,55 +402,50 @@ class LeaderFetches:
 
     # -- the rules
 
-    def _take(self, key: Key, row: PartitionData, now_ms: int) -> list[Action]:
-        followed = self._followed.get(key)
-        if followed is None or followed.stage is not Stage.READY or followed.row is not self._asked.get(key):
-            return []  # of something that was asked before
-        assert followed.row is not None
+    def _take(self, followed: _Followed, row: PartitionData, now_ms: int, actions: list[Action]) -> None:
+        key, asked = followed.key, followed.row
+        if followed.stage is not Stage.READY or asked is None or asked is not self._asked.get(key):
+            return  # of something that was asked before
         if row.error_code:
-            return self._take_error(key, followed, row, now_ms)
+            actions += self._take_error(followed, asked, row, now_ms)
+            return
         epoch = followed.leader_epoch
         if row.diverging_epoch.epoch >= 0:
-            self._enter(key, followed, Stage.AWAY)
+            self._enter(followed, Stage.AWAY)
             divergence = Divergence(row.diverging_epoch.epoch, row.diverging_epoch.end_offset)
-            return [Parted(key=key, leader_epoch=epoch, divergence=divergence)]
-        followed.known = row.high_watermark
+            actions.append(Parted(key=key, leader_epoch=epoch, divergence=divergence))
+            return
+        followed.known = high_watermark = row.high_watermark
         records = row.records or b""
-        copied = Copied(
-            key=key,
-            leader_epoch=epoch,
-            offset=followed.row.fetch_offset,
-            records=records,
-            high_watermark=row.high_watermark,
-            log_start=row.log_start_offset,
+        actions.append(
+            new_tuple(Copied, (key, epoch, asked.fetch_offset, records, high_watermark, row.log_start_offset))
         )
-        if len(records):
-            self._enter(key, followed, Stage.STORING)
-            return [copied]
+        if records:
+            self._enter(followed, Stage.STORING)
+            return
         followed.failures = 0
-        if followed.row.high_watermark < row.high_watermark:  # without a session the leader has no other way to know
-            known = followed.row._replace(high_watermark=row.high_watermark)
+        if asked.high_watermark < high_watermark:  # without a session the leader has no other way to know
+            known = asked._replace(high_watermark=high_watermark)
             followed.row = self._ready[key] = self._asked[key] = known
-        return [copied, *self._over(followed)]
+        actions += self._over(followed)
 
-    def _take_error(self, key: Key, followed: _Followed, row: PartitionData, now_ms: int) -> list[Action]:
-        assert followed.row is not None
-        code, offset = _code(row.error_code), followed.row.fetch_offset
+    def _take_error(self, followed: _Followed, asked: FetchPartition, row: PartitionData, now_ms: int) -> list[Action]:
+        code, offset = _code(row.error_code), asked.fetch_offset
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset > offset:
-            self._enter(key, followed, Stage.AWAY)
-            return [BeginAnew(key=key, leader_epoch=followed.leader_epoch, offset=row.log_start_offset)]
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset >= 0 and followed.row.last_fetched_epoch < 0:
-            self._enter(key, followed, Stage.AWAY)  # an empty log that begins beyond the leader's end
-            return [BeginAnew(key=key, leader_epoch=followed.leader_epoch, offset=row.log_start_offset)]
+            self._enter(followed, Stage.AWAY)
+            return [BeginAnew(key=followed.key, leader_epoch=followed.leader_epoch, offset=row.log_start_offset)]
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset >= 0 and asked.last_fetched_epoch < 0:
+            self._enter(followed, Stage.AWAY)  # an empty log that begins beyond the leader's end
+            return [BeginAnew(key=followed.key, leader_epoch=followed.leader_epoch, offset=row.log_start_offset)]
         told = code not in _EXPECTED or followed.failures + 1 >= _TOLD_FROM
-        return self._rest(key, followed, f"the leader answers {code.name} at offset {offset}" if told else "", now_ms)
+        return self._rest(followed, f"the leader answers {code.name} at offset {offset}" if told else "", now_ms)
 
-    def _rest(self, key: Key, followed: _Followed, reason: str, now_ms: int) -> list[Action]:
+    def _rest(self, followed: _Followed, reason: str, now_ms: int) -> list[Action]:
         if not followed.failures:
             followed.failing_since_ms = now_ms
         followed.failures += 1
         followed.until_ms = now_ms + self._pause_ms(followed.failures)
-        self._enter(key, followed, Stage.RESTING)
+        self._enter(followed, Stage.RESTING)
         if not reason or followed.trouble:
             return []
         followed.trouble = reason
@@ -439,29 +466,31 @@ class LeaderFetches:
         self._session_epoch = 0  # with the old id, so that the leader forgets it
         self._asked = {}
 
-    def _enter(self, key: Key, followed: _Followed, stage: Stage) -> None:
-        self._leave(key)
+    def _enter(self, followed: _Followed, stage: Stage) -> None:
+        self._leave(followed)
         followed.stage = stage
         if stage is Stage.STORING:
-            self._storing.add(key)
+            self._storing.add(followed.key)
         elif stage is Stage.RESTING:
-            self._resting.add(key)
+            self._resting.add(followed.key)
         elif stage is Stage.READY:
             assert followed.row is not None
-            self._ready[key] = followed.row
+            self._ready[followed.key] = followed.row
 
-    def _leave(self, key: Key) -> None:
-        self._storing.discard(key)
-        self._resting.discard(key)
-        self._ready.pop(key, None)
+    def _leave(self, followed: _Followed) -> None:
+        """It is nowhere but where its stage says, if it is anywhere yet."""
+        key, stage = followed.key, followed.stage
+        if stage is Stage.STORING:
+            self._storing.discard(key)
+        elif stage is Stage.RESTING:
+            self._resting.discard(key)
+        elif stage is Stage.READY:
+            self._ready.pop(key, None)
         self._changed.add(key)
 
 
-def _topics(rows: dict[Key, FetchPartition]) -> tuple[FetchTopic, ...]:
-    topics: dict[uuid.UUID, list[FetchPartition]] = {}
-    for key, row in rows.items():
-        topics.setdefault(key.topic_id, []).append(row)
-    return tuple(FetchTopic(topic_id=topic_id, partitions=tuple(found)) for topic_id, found in topics.items())
+def _forgotten(keys: list[Key]) -> tuple[ForgottenTopic, ...]:
+    return tuple(ForgottenTopic(topic_id=key.topic_id, partitions=(key.partition,)) for key in keys)
 
 
 def _code(number: int) -> ErrorCode:

@@ -81,6 +81,7 @@ class Replica:
         "image",
         "log",
         "machine",
+        "told",
         "visible",
     )
 
@@ -98,6 +99,7 @@ class Replica:
         self._cuts = partition_log.cuts
         self.high_watermark = -1  # to be read only, as is ...
         self.visible = LogPosition(-1, 0, 0, None)  # ... where it lies in the log; the first image says both
+        self.told = False  # whether some leader has been told how far it is held: said by whoever does that
         machine.begins(partition_log.log_start_offset)  # nobody waits yet
         partition_log.own(self._log_changed, self._log_start_moved)
 

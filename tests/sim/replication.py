@@ -40,7 +40,7 @@ from tidemill.core.wire.messages.fetch import (
 
 LAG_MAX_MS = 1000
 NODES = (1, 2, 3)
-KEY = Key(uuid.UUID(int=7), 0)
+KEY = Key.of(uuid.UUID(int=7), 0)
 NAME = TopicPartition("t", 0)
 SETTINGS = FetchSettings(replica_fetch_backoff_ms=200)
 BY_ID = 17  # the version of the requests

@@ -32,7 +32,7 @@ from tidemill.core.wire.messages.fetch import (
 )
 
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
-A, B, C = Key(ONE, 0), Key(ONE, 1), Key(TWO, 0)
+A, B, C = Key.of(ONE, 0), Key.of(ONE, 1), Key.of(TWO, 0)
 BROKER_EPOCH = 12
 
 
@@ -84,7 +84,7 @@ class World:
 def rows_of(request: FetchRequest | None) -> dict[Key, FetchPartition]:
     """What is asked, by partition."""
     assert request is not None
-    return {Key(topic.topic_id, each.partition): each for topic in request.topics for each in topic.partitions}
+    return {Key.of(topic.topic_id, each.partition): each for topic in request.topics for each in topic.partitions}
 
 
 def asked(request: FetchRequest | None) -> dict[Key, int]:
@@ -94,7 +94,7 @@ def asked(request: FetchRequest | None) -> dict[Key, int]:
 
 def forgotten(request: FetchRequest | None) -> set[Key]:
     assert request is not None
-    return {Key(topic.topic_id, number) for topic in request.forgotten_topics_data for number in topic.partitions}
+    return {Key.of(topic.topic_id, number) for topic in request.forgotten_topics_data for number in topic.partitions}
 
 
 def copied(key: Key, records: bytes = b"", offset: int = 0, high_watermark: int = 3) -> Copied:
