@@ -38,6 +38,7 @@ from tidemill.core.errors import (
 )
 from tidemill.core.records.batch import (
     CODEC_MASK,
+    CONTROL_BIT,
     HEADER_BYTES,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
@@ -320,8 +321,8 @@ class PartitionLog:
         if offset != self.log_end_offset:
             raise OffsetOutOfRange(f"{self.topic_partition} ends at {self.log_end_offset}, not at {offset}")
         view = memoryview(data)
-        found = check_replicated(data, offset, self.leader_epoch)
-        ended = {at: markers.decode_any(BatchView(data, at)) for at, batch in found if batch.is_control}
+        found = check_replicated(data, offset, self.epochs.latest)
+        ended = {at: markers.decode_any(BatchView(data, at)) for at, each in found if each.attributes & CONTROL_BIT}
         for at, batch in found:
             self._store_replicated(view[at : at + batch.size_bytes], batch, ended.get(at), now_ms)
 
@@ -330,16 +331,17 @@ class PartitionLog:
     ) -> None:
         if batch.base_offset != self.log_end_offset and not self._sparse:
             self._expect_gaps()
-        self._write(data, batch.max_timestamp, batch.last_offset, now_ms)
+        next_offset, size_bytes = batch.next_offset, len(data)
+        self._write(data, batch.max_timestamp, next_offset - 1, now_ms)
         self._note_epoch(batch.leader_epoch, self.log_end_offset)  # it says who wrote what is missing, see `recovery`
         if marker is not None:
             self.producers.end_transaction(batch, batch.base_offset, marker.coordinator_epoch, now_ms)
             self.producers.decided(self.committed.offset)
         elif batch.producer_id >= 0 and batch.base_sequence >= 0:  # the cleaner leaves some without records
             self.producers.update(batch, batch.base_offset, batch.max_timestamp, now_ms, batch.leader_epoch)
-        self._opened_at += batch.next_offset - self.log_end_offset  # the leader has counted it
-        self._bytes_copied += len(data)
-        self._advance(batch.next_offset, len(data))
+        self._opened_at += next_offset - self.log_end_offset  # the leader has counted it
+        self._bytes_copied += size_bytes
+        self._advance(next_offset, size_bytes)
 
     def _expect_gaps(self) -> None:
         """From now on offsets may be missing between batches: a start must not take that for a sign of damage.

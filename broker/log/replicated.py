@@ -23,17 +23,18 @@ def check_replicated(
         if size_bytes - position < HEADER_BYTES:
             raise CorruptMessage(f"{size_bytes - position} bytes behind the last whole batch")
         header = read_header(data, position)
-        if not plausible_size(header) or position + header.size_bytes > size_bytes:
+        end, last_offset = position + header.size_bytes, header.last_offset
+        if not plausible_size(header) or end > size_bytes:
             raise CorruptMessage(f"no whole record batch at byte {position} of {size_bytes}")
         if not crc_matches(data, position, header):
             raise CorruptMessage(f"the record batch at byte {position} fails its checksum {header.crc:#010x}")
         if header.base_offset < due:
             raise OffsetOutOfRange(f"a batch with offset {header.base_offset} where {due} was due")
-        if header.last_offset - due >= RELATIVE_OFFSET_MAX:
-            raise OffsetOutOfRange(f"a batch up to offset {header.last_offset}, too far from {due} for one segment")
+        if last_offset - due >= RELATIVE_OFFSET_MAX:
+            raise OffsetOutOfRange(f"a batch up to offset {last_offset}, too far from {due} for one segment")
         if header.leader_epoch < leader_epoch:
             raise CorruptMessage(f"a batch of leader epoch {header.leader_epoch} behind one of {leader_epoch}")
         found.append((position, header))
-        due, leader_epoch = header.last_offset + 1, header.leader_epoch
-        position += header.size_bytes
+        due, leader_epoch = last_offset + 1, header.leader_epoch
+        position = end
     return found

@@ -92,7 +92,7 @@ class Segment:
         return (
             self.size_bytes + size_bytes <= segment_bytes
             and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and self.index.size_bytes + OFFSET_ENTRY_BYTES <= index_bytes
+            and (self.indexes.in_memory or self._load_indexes())[0].size_bytes + OFFSET_ENTRY_BYTES <= index_bytes
         )
 
     def append(self, data: ByteBuffer, max_timestamp: int, last_offset: int, index_interval_bytes: int) -> None:

@@ -401,7 +401,8 @@ class PartitionMachine:
         if self.role is not Role.FOLLOWER or leader_epoch != self.leader_epoch:
             return []
         if divergence is None:
-            self.leader_high_watermark = max(self.leader_high_watermark, high_watermark)
+            if high_watermark > self.leader_high_watermark:
+                self.leader_high_watermark = high_watermark
             self._take_high_watermark()
             return []
         epoch, end_offset = epochs.end_offset_for(divergence.epoch, UNKNOWN, log_end)
@@ -423,7 +424,10 @@ class PartitionMachine:
     # -- the rules
 
     def _take_high_watermark(self) -> None:
-        self.high_watermark = max(self.high_watermark, min(self.leader_high_watermark, self.held))
+        known, held = self.leader_high_watermark, self.held
+        least = known if known < held else held
+        if least > self.high_watermark:
+            self.high_watermark = least
 
     @property
     def _enough(self) -> bool:

@@ -190,8 +190,10 @@ class Replica:
         held = partition_log.held
         offset = held.offset
         somebody_may_join = machine.stored(offset)
-        if machine.high_watermark != offset:
-            self._show(machine.high_watermark)
+        high_watermark = machine.high_watermark
+        if high_watermark != offset:
+            if high_watermark != self.high_watermark:
+                self._show(high_watermark)
         elif offset != self.high_watermark:
             self.visible, self.high_watermark = held, offset
             partition_log.committed = held  # `commit` in place: with each batch, a call counts
@@ -234,7 +236,8 @@ class Replica:
             high_watermark = visible.offset
         self.visible, self.high_watermark = visible, high_watermark
         self.log.commit(visible)
-        self._tell()
+        if self._wakes or self._waiters:
+            self._tell()
 
     def _tell(self) -> None:
         """Those who wait for the high watermark to move, producers first: others look in a later turn anyway."""

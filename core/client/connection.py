@@ -14,16 +14,16 @@ request.
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from ..error_code import ErrorCode
 from ..errors import UnsupportedVersion, error_for_code
 from ..runtime.net import Dialer, Stream
 from ..runtime.tls import client_trouble
+from ..types import new_tuple
 from ..wire.api import ApiKey, api
 from ..wire.codec import DecodeError, decode
-from ..wire.framing import decode_response, encode_request_chunks, response_correlation_id
+from ..wire.framing import decode_response_message, encode_request_chunks, response_correlation_id
 from ..wire.message import Message
 from ..wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -81,8 +81,7 @@ class ApiNotSupported(UnsupportedVersion):
     """The broker does not serve an API, or no version of it that we know."""
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     key: ApiKey
     version: int
     correlation_id: int
@@ -187,7 +186,7 @@ class Connection:
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         answer: asyncio.Future[Message] = loop.create_future()
         deadline = loop.time() + limit_ms / 1000
-        self._pending.append(_Pending(key, version, correlation_id, deadline, limit_ms, answer))
+        self._pending.append(new_tuple(_Pending, (key, version, correlation_id, deadline, limit_ms, answer)))
         if self._watchdog is None or deadline < self._watchdog.when():
             self._watch_until(deadline)
         self._stream.write(chunks)
@@ -203,7 +202,9 @@ class Connection:
         timeout_ms: int | None = None,
     ) -> ResponseT:
         """Send one request and wait for its response; on timeout the connection is closed."""
-        await self.drain()
+        stream = self._stream
+        if stream is not None and not stream.writable:
+            await self.drain()
         response = await self.send(key, message, version=version, timeout_ms=timeout_ms)
         assert isinstance(response, expect), f"expected {expect.__name__}, got {type(response).__name__}"
         return response
@@ -280,7 +281,7 @@ class Connection:
         correlation_id = response_correlation_id(view)
         if correlation_id != waiting.correlation_id:
             raise DecodeError(f"correlation id {correlation_id} instead of {waiting.correlation_id}")
-        return decode_response(waiting.key, waiting.version, view)[1]
+        return decode_response_message(waiting.key, waiting.version, view)
 
     def _on_lost(self, error: Exception | None) -> None:
         reason = CLOSED_BY_PEER

@@ -139,12 +139,13 @@ def pack_header(header: BatchHeader) -> bytes:
 
 def plausible_size(header: BatchHeader) -> bool:
     """Whether magic and length can be those of a version 2 batch."""
-    return header.magic == MAGIC_V2 and header.size_bytes >= HEADER_BYTES and header.last_offset_delta >= 0
+    size_bytes = header.length + LOG_OVERHEAD_BYTES
+    return header.magic == MAGIC_V2 and size_bytes >= HEADER_BYTES and header.last_offset_delta >= 0
 
 
 def crc_matches(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
     """Whether the batch at `position`, all of it in `buffer`, is the one its CRC was made for."""
-    end = position + header.size_bytes
+    end = position + header.length + LOG_OVERHEAD_BYTES
     return crc32c(memoryview(buffer)[position + ATTRIBUTES_AT : end]) == header.crc
 
 

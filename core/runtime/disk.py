@@ -184,10 +184,11 @@ class OsFile:
 
     def write_at(self, position: int, data: ByteBuffer) -> None:
         """Write all of `data` at `position`, or raise; after an error the bytes from `position` on are undefined."""
-        if position + len(data) > self._reserved:
-            self._reserve(position + len(data))
+        end = position + len(data)
+        if end > self._reserved:
+            self._reserve(end)
         written = os.pwrite(self._descriptor, data, position)
-        if written != len(data):
+        if position + written != end:
             rest = memoryview(data)[written:]
             while rest:
                 position += written

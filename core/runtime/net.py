@@ -17,6 +17,7 @@ Not here: what is in a frame (`tidemill.core.wire`), whom to call and when to tr
 import asyncio
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
@@ -27,6 +28,8 @@ SIZE_BYTES = 4
 HUNG_UP = "the broker hung up during the TLS handshake: is this its TLS port? See security.protocol, and its log"
 STAGING_BYTES = 64 * 1024  # one recv of a busy loopback or a burst of small answers
 FRAME_BYTES_MAX = 256 * 1024 * 1024  # beyond any sane fetch.max.bytes; a larger size is garbage, not a frame
+
+_size_at = struct.Struct(">i").unpack_from
 
 OnFrame = Callable[[bytearray], None]
 OnLost = Callable[[Exception | None], None]
@@ -118,8 +121,9 @@ class FrameStream(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None  # a frame larger than the staging buffer, being filled
         self._filled = 0
         self._transport: asyncio.Transport | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self.writable = True  # the peer keeps up
+        self._resumed = asyncio.Event()
+        self._resumed.set()
 
     # -- asyncio's side
 
@@ -150,7 +154,7 @@ class FrameStream(asyncio.BufferedProtocol):
     def _cut_frames(self) -> None:
         at = 0
         while self._staged - at >= SIZE_BYTES:
-            size = int.from_bytes(self._staging[at : at + SIZE_BYTES], "big", signed=True)
+            size = _size_at(self._staging, at)[0]
             if not 0 <= size <= self._frame_bytes_max:
                 self._abort(FrameSizeError(f"peer announced a frame of {size} bytes: is this a Kafka port?"))
                 return
@@ -172,17 +176,19 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the end once."""
-        self._writable.set()
+        self.resume_writing()
         self._transport = None
         self._on_lost(exc)
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than we write."""
-        self._writable.clear()
+        self.writable = False
+        self._resumed.clear()
 
     def resume_writing(self) -> None:
         """The queue is short again."""
-        self._writable.set()
+        self.writable = True
+        self._resumed.set()
 
     # -- our side
 
@@ -191,14 +197,9 @@ class FrameStream(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(chunks)
 
-    @property
-    def writable(self) -> bool:
-        """Whether the peer keeps up."""
-        return self._writable.is_set()
-
     async def drain(self) -> None:
         """Wait while the peer is slow."""
-        await self._writable.wait()
+        await self._resumed.wait()
 
     def close(self) -> None:
         """Drop the connection at once; what is queued is lost."""

@@ -163,6 +163,12 @@ def api(key: int) -> Api:
     return _BY_KEY[key]
 
 
+@cache
+def response_of(key: int) -> type[Message]:
+    """Return the response class of the API with `key`, at once: this is asked for with each answer."""
+    return api(key).response
+
+
 def find_api(key: int) -> Api | None:
     """Return the API with `key`, or None if we have no schema for it."""
     return _BY_KEY.get(key)

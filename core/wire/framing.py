@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tidemill.core.types import new_tuple
 
-from .api import ALL_APIS, ApiKey, api
+from .api import ALL_APIS, ApiKey, response_of
 from .codec import DecodeError, decode_exact, encode_into
 from .message import Buffer, Message
 from .primitives import fail_length, skip_tags
@@ -109,10 +109,14 @@ def response_correlation_id(frame: bytes | bytearray | memoryview) -> int:
 
 def decode_response(key: int, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, Message]:
     """Read a response frame (without size prefix): correlation id and message."""
-    correlation_id = response_correlation_id(frame)
+    return response_correlation_id(frame), decode_response_message(key, version, frame)
+
+
+def decode_response_message(key: int, version: int, frame: bytes | bytearray | memoryview) -> Message:
+    """Read the message of a response frame (without size prefix), whose correlation id has been read."""
+    buffer = memoryview(frame) if isinstance(frame, bytearray) else frame
     offset = 4
     if version >= _FLEXIBLE_RESPONSE_FROM[key]:
-        buffer = frame if isinstance(frame, bytes) else memoryview(frame)
         try:
             count = buffer[offset]
             offset += 1
@@ -120,4 +124,4 @@ def decode_response(key: int, version: int, frame: bytes | bytearray | memoryvie
                 offset = skip_tags(buffer, offset, count, len(buffer))
         except IndexError as error:
             raise DecodeError("response header: the bytes end inside it") from error
-    return correlation_id, decode_exact(api(key).response, version, frame, offset)
+    return decode_exact(response_of(key), version, buffer, offset)

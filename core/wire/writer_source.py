@@ -11,8 +11,9 @@ struct.error), which `tidemill.core.wire.codec` turns into `EncodeError`.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from .primitives import uvarint
 from .schema import FieldLayout, StructLayout
-from .source_text import STRUCT_CODES, SourceText, default_name, length_code, struct_name
+from .source_text import SIZES, STRUCT_CODES, SourceText, default_name, length_code, struct_name
 
 
 def writer_source(function: str, layout: StructLayout, structs: set[str]) -> list[str]:
@@ -92,7 +93,7 @@ class _Writer:
             self.text.line(f"{out} += {self.packed((('n', code),))}")
         else:
             with self.text.block("if n < 128:"):
-                self.text.line(f"{out} += {self.packed((('n', 'B'),))}")
+                self.text.line(f"{out} += {self.packed((('n', 'B'),))}" if self.run else f"{out}.append(n)")
             with self.text.block("else:"):
                 self.text.line(f"{out} += {self.packed() + ' + ' if self.run else ''}uvarint(n)")
         self.run = []
@@ -190,15 +191,55 @@ class _Writer:
             self.text.line(f"{count} = 0")
             self.text.line(f"{tags} = bytearray()")
             for field in layout.tagged:
-                body = self.text.fresh("t")
-                source = f"{place}{field.name}"
-                with self.text.block(f"if {source} != {default_name(layout, field.name)}:"):
+                with self.text.block(
+                    f"if {_differs(f'{place}{field.name}', field, default_name(layout, field.name))}:"
+                ):
                     self.text.line(f"{count} += 1")
-                    self.text.line(f"{body} = bytearray()")
-                    self.write_field(source, field, layout.flexible, body)
-                    self.flush(body)
-                    self.text.line(f"{tags} += uvarint({field.tag}) + uvarint(len({body})) + {body}")
-            self.text.line(f"{out} += uvarint({count}) + {tags}")
+                    self.write_tagged(f"{place}{field.name}", field, layout.flexible, tags)
+            self.text.line(f"{out} += uvarint({count})")
+            self.text.line(f"{out} += {tags}")
+
+    def write_tagged(self, source: str, field: FieldLayout, flexible: bool, tags: str) -> None:
+        """Write one tagged field behind its tag and its size, which needs no look if it is always the same."""
+        assert field.tag is not None
+        size = _fixed_size(field)
+        if size is not None:
+            self.run = [(str(number), "B") for number in (*uvarint(field.tag), *uvarint(size))]
+            self.write_field(source, field, flexible, tags)
+            self.flush(tags)
+            return
+        body = self.text.fresh("t")
+        self.text.line(f"{body} = bytearray()")
+        self.write_field(source, field, flexible, body)
+        self.flush(body)
+        self.text.line(f"{tags} += {uvarint(field.tag)!r} + uvarint(len({body})) + {body}")
+
+
+def _fixed_size(field: FieldLayout) -> int | None:
+    """The size of all values of a field, if they have one."""
+    if field.array or field.nullable:
+        return None
+    if field.struct is not None:
+        numbers = _numbers_of(field)
+        return sum(SIZES[STRUCT_CODES[each.type]] for each in numbers) + field.struct.flexible if numbers else None
+    return 16 if field.type == "uuid" else SIZES.get(STRUCT_CODES.get(field.type, ""))
+
+
+def _numbers_of(field: FieldLayout) -> Sequence[FieldLayout]:
+    """The fields of a struct that has nothing but numbers; else none."""
+    struct = field.struct
+    if struct is None or field.array or field.nullable or struct.tagged or not all(map(_is_number, struct.fields)):
+        return ()
+    return struct.fields
+
+
+def _differs(source: str, field: FieldLayout, default: str) -> str:
+    """The condition under which a tagged field is written; what is compared by Python code only as a last resort."""
+    if _is_number(field):
+        return f"{source} != {default}"
+    numbers = _numbers_of(field)
+    unequal = " or ".join(f"{source}.{each.name} != {default}.{each.name}" for each in numbers)
+    return f"{source} is not {default} and ({unequal or f'{source} != {default}'})"
 
 
 def _all_same(place: str, layout: StructLayout) -> list[str]:
