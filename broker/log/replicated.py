@@ -8,7 +8,14 @@ Pure.
 """
 
 from tidemill.core.errors import CorruptMessage, OffsetOutOfRange
-from tidemill.core.records.batch import HEADER_BYTES, BatchHeader, crc_matches, plausible_size, read_header
+from tidemill.core.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    crc_matches,
+    plausible_size,
+    read_header,
+)
 
 from .index import RELATIVE_OFFSET_MAX
 
@@ -23,7 +30,8 @@ def check_replicated(
         if size_bytes - position < HEADER_BYTES:
             raise CorruptMessage(f"{size_bytes - position} bytes behind the last whole batch")
         header = read_header(data, position)
-        end, last_offset = position + header.size_bytes, header.last_offset
+        end = position + header.length + LOG_OVERHEAD_BYTES
+        last_offset = header.base_offset + header.last_offset_delta
         if not plausible_size(header) or end > size_bytes:
             raise CorruptMessage(f"no whole record batch at byte {position} of {size_bytes}")
         if not crc_matches(data, position, header):

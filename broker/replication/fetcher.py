@@ -201,10 +201,6 @@ class ReplicaFetchers:
         except KafkaStorageError as error:  # the folder has failed: the broker stops
             log.error("copies cannot be made durable", partition=str(partition_log.topic_partition), reason=str(error))
             return
-        self.note_held(replica, leader_epoch)
-
-    def note_held(self, replica: Replica, leader_epoch: int) -> None:
-        """Go on from where a replica is, of which nothing waits for the disk."""
         leader = self._followed.get(replica)
         if leader is not None and not replica.log.closed:
             leader.note_held(replica, leader_epoch)
@@ -375,7 +371,9 @@ class _Leader:
             if log_start < partition_log.log_start_offset:
                 self._fetchers.log_start_moved(replica)
             held = new_tuple(Held, (offset, partition_log.epochs.latest, log_start, replica.high_watermark))
-        self._report(self._machine.held(key, leader_epoch, held))
+        actions = self._machine.held(key, leader_epoch, held)
+        if actions:
+            self._report(actions)
         self._woken.set()
 
     def note_log_start(self, replica: Replica) -> None:
@@ -410,7 +408,10 @@ class _Leader:
                     self._close()
                     self._report(machine.failed(str(error), fetchers.now_ms()))
                 else:
-                    await self._take_answer(response, self._note_heard())
+                    try:
+                        await self._do(machine.answered(response, self._note_heard()))
+                    except Exception:  # a bug about one partition, or one leader, keeps no other from being copied
+                        self._begin_again()
         finally:
             self._close()
 
@@ -419,15 +420,12 @@ class _Leader:
         now_ms = self._fetchers.around.replicas.heard_ms[self.node_id] = self._fetchers.now_ms()
         return now_ms
 
-    async def _take_answer(self, response: FetchResponse, now_ms: int) -> None:
-        try:
-            await self._do(self._machine.answered(response, now_ms))
-        except Exception:  # a bug about one partition, or one leader, keeps no other from being copied
-            log.exception("an answer was not taken to its end", leader=self.node_id)
-            self._close()
-            self._report(self._machine.failed("see the error before", self._fetchers.now_ms()))
-            for replica in list(self._replicas.values()):
-                self.follow(replica, replica.machine.leader_epoch)
+    def _begin_again(self) -> None:
+        log.exception("an answer was not taken to its end", leader=self.node_id)
+        self._close()
+        self._report(self._machine.failed("see the error before", self._fetchers.now_ms()))
+        for replica in list(self._replicas.values()):
+            self.follow(replica, replica.machine.leader_epoch)
 
     async def _connect(self, address: Address | None) -> Connection:
         if address is None:
@@ -496,7 +494,7 @@ class _Leader:
             if replica.log.held.offset < replica.log.log_end_offset:
                 await self._fetchers.settle(replica, leader_epoch)
             else:  # it need not wait for the disk
-                self._fetchers.note_held(replica, leader_epoch)
+                self.note_held(replica, leader_epoch)
 
     def _take(self, replica: Replica, copied: Copied) -> None:
         """Store what has come and take note of what the leader says."""

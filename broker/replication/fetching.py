@@ -153,7 +153,7 @@ class _Followed:
     topic_id: uuid.UUID  # as the rows of requests have it, made once
     name: TopicPartition
     leader_epoch: int
-    stage: Stage = Stage.STORING
+    place: "_Place"  # where it is: that is its stage
     row: FetchPartition | None = None  # what is asked of it
     failures: int = 0  # in a row
     failing_since_ms: int = 0  # when the first of these was
@@ -161,6 +161,9 @@ class _Followed:
     trouble: str = ""  # that was told
     known: int = 0  # the high watermark that the leader has told last
 
+
+_Place: TypeAlias = dict[Key, _Followed]
+"""All that are in the same stage."""
 
 _EXPECTED: Final = frozenset(
     {
@@ -193,13 +196,14 @@ class LeaderFetches:
         self._replica_id = replica_id
         self._settings = settings
         self._followed: dict[Key, _Followed] = {}
-        self._ready: dict[Key, FetchPartition] = {}
         self._asked: dict[Key, FetchPartition] = {}  # as the leader knows them, from the last request or the session
         self._changed: set[Key] = set()  # of these two
         self._begun: dict[Key, int] = {}  # log starts that the next request is to tell
         self._state = ReplicaState(replica_id=replica_id)  # as requests have it
-        self._storing: set[Key] = set()
-        self._resting: set[Key] = set()
+        self._storing: _Place = {}
+        self._away: _Place = {}
+        self._resting: _Place = {}
+        self._ready: _Place = {}
         self._session_id = 0
         self._session_epoch = 0  # of the next request; 0 sends everything
         self._under_way = False
@@ -215,7 +219,10 @@ class LeaderFetches:
     def stage(self, key: Key) -> Stage | None:
         """What a partition waits for, None if it is not followed here."""
         followed = self._followed.get(key)
-        return None if followed is None else followed.stage
+        stages = {Stage.STORING: self._storing, Stage.AWAY: self._away, Stage.RESTING: self._resting}
+        if followed is None:
+            return None
+        return next((stage for stage, place in stages.items() if place is followed.place), Stage.READY)
 
     def failing_since_ms(self, key: Key) -> int | None:
         """Since when a partition could not be copied, though its leader may answer; None while it can be."""
@@ -231,7 +238,7 @@ class LeaderFetches:
         """When `next_request` may say something else than now if nothing happens; None for never."""
         if self._under_way or self._storing:
             return None
-        ends = [self._followed[key].until_ms for key in self._resting]
+        ends = [followed.until_ms for followed in self._resting.values()]
         if self._ready:
             ends.append(self._not_before_ms)
         return min(ends, default=None)
@@ -241,18 +248,20 @@ class LeaderFetches:
     def follow(self, key: Key, name: TopicPartition, leader_epoch: int) -> None:
         """Begin with a partition, or again in a newer leader epoch, as soon as it is told how far it is `held`."""
         before = self._followed.get(key)
-        self._followed[key] = followed = _Followed(key=key, topic_id=key.topic_id, name=name, leader_epoch=leader_epoch)
+        self._followed[key] = followed = _Followed(
+            key=key, topic_id=key.topic_id, name=name, leader_epoch=leader_epoch, place=self._storing
+        )
         self._begun.pop(key, None)
         if before is not None:
             followed.trouble = before.trouble
             self._leave(before)
-        self._enter(followed, Stage.STORING)
+        self._enter(followed, self._storing)
 
     def away(self, key: Key) -> None:
         """The log of a partition is being cut or begun anew: nobody waits for it until it is `held`."""
         followed = self._followed.get(key)
         if followed is not None:
-            self._enter(followed, Stage.AWAY)
+            self._enter(followed, self._away)
 
     def unfollow(self, key: Key) -> None:
         """End with a partition."""
@@ -276,9 +285,9 @@ class LeaderFetches:
         )
         if self._begun:
             self._begun.pop(key, None)
-        if followed.stage is Stage.RESTING:
+        if followed.place is self._resting:
             return []
-        self._enter(followed, Stage.READY)
+        self._enter(followed, self._ready)
         followed.failures = 0
         return self._over(followed) if followed.trouble else []
 
@@ -298,14 +307,14 @@ class LeaderFetches:
     def hold_back(self, key: Key, until_ms: int) -> None:
         """Leave out a partition that is throttled."""
         followed = self._followed.get(key)
-        if followed is not None and followed.stage is Stage.READY:
+        if followed is not None and followed.place is self._ready:
             followed.until_ms = until_ms
-            self._enter(followed, Stage.RESTING)
+            self._enter(followed, self._resting)
 
     def rested(self, now_ms: int) -> None:
         """Partitions whose pauses are over are ready again."""
-        for key in [key for key in self._resting if self._followed[key].until_ms <= now_ms]:
-            self._enter(self._followed[key], Stage.READY)
+        for followed in [each for each in self._resting.values() if each.until_ms <= now_ms]:
+            self._enter(followed, self._ready)
 
     def next_request(self, now_ms: int, broker_epoch: int) -> FetchRequest | None:
         """What to ask now; None if there is nothing to ask, or not yet. One that is returned is under way."""
@@ -316,18 +325,25 @@ class LeaderFetches:
         self._under_way = True
         if self._begun:
             self._tell_log_starts()
-        ready, asked, forgotten = self._ready, self._asked, list[Key]()
-        if self._session_epoch == 0:
-            rows = self._asked = dict(ready)
-        else:
-            rows = {}
-            for key in self._changed:
-                row = ready.get(key)
-                if row is not None:
-                    rows[key] = asked[key] = row
-                elif key in asked:
-                    del asked[key]
+        differing: Collection[Key] = self._changed
+        if self._session_epoch == 0:  # everything is sent, and who has had something most lately comes last
+            self._asked, differing = {}, self._ready
+        ready, asked = self._ready, self._asked
+        topics: dict[int, tuple[uuid.UUID, list[FetchPartition]]] = {}
+        forgotten: list[Key] = []
+        for key in differing:
+            followed = ready.get(key)
+            if followed is None:
+                if asked.pop(key, None) is not None:
                     forgotten.append(key)
+                continue
+            assert followed.row is not None
+            asked[key] = followed.row
+            found = topics.get(key.topic)
+            if found is None:
+                topics[key.topic] = followed.topic_id, [followed.row]
+            else:
+                found[1].append(followed.row)
         self._changed.clear()
         if self._state.replica_epoch != broker_epoch:
             self._state = ReplicaState(replica_id=self._replica_id, replica_epoch=broker_epoch)
@@ -339,19 +355,9 @@ class LeaderFetches:
             max_bytes=settings.replica_fetch_response_max_bytes,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
-            topics=self._topics(rows) if rows else (),
+            topics=tuple([new_tuple(FetchTopic, ("", topic_id, tuple(rows))) for topic_id, rows in topics.values()]),
             forgotten_topics_data=_forgotten(forgotten) if forgotten else (),
         )
-
-    def _topics(self, rows: dict[Key, FetchPartition]) -> tuple[FetchTopic, ...]:
-        topics: dict[int, tuple[uuid.UUID, list[FetchPartition]]] = {}
-        for key, row in rows.items():
-            found = topics.get(key.topic)
-            if found is None:
-                topics[key.topic] = self._followed[key].topic_id, [row]
-            else:
-                found[1].append(row)
-        return tuple([new_tuple(FetchTopic, ("", topic_id, tuple(found))) for topic_id, found in topics.values()])
 
     def _tell_log_starts(self) -> None:
         """What is asked changes between requests only: answers are about what was asked."""
@@ -360,8 +366,8 @@ class LeaderFetches:
             assert followed.row is not None
             if followed.row.log_start_offset != log_start:
                 followed.row = followed.row._replace(log_start_offset=log_start)
-                if followed.stage is Stage.READY:
-                    self._enter(followed, Stage.READY)
+                if followed.place is self._ready:
+                    self._enter(followed, self._ready)
         self._begun.clear()
 
     def failed(self, reason: str, now_ms: int) -> list[Action]:
@@ -404,14 +410,14 @@ class LeaderFetches:
 
     def _take(self, followed: _Followed, row: PartitionData, now_ms: int, actions: list[Action]) -> None:
         key, asked = followed.key, followed.row
-        if followed.stage is not Stage.READY or asked is None or asked is not self._asked.get(key):
+        if followed.place is not self._ready or asked is None or asked is not self._asked.get(key):
             return  # of something that was asked before
         if row.error_code:
             actions += self._take_error(followed, asked, row, now_ms)
             return
         epoch = followed.leader_epoch
         if row.diverging_epoch.epoch >= 0:
-            self._enter(followed, Stage.AWAY)
+            self._enter(followed, self._away)
             divergence = Divergence(row.diverging_epoch.epoch, row.diverging_epoch.end_offset)
             actions.append(Parted(key=key, leader_epoch=epoch, divergence=divergence))
             return
@@ -421,21 +427,21 @@ class LeaderFetches:
             new_tuple(Copied, (key, epoch, asked.fetch_offset, records, high_watermark, row.log_start_offset))
         )
         if records:
-            self._enter(followed, Stage.STORING)
+            self._enter(followed, self._storing)
             return
         followed.failures = 0
         if asked.high_watermark < high_watermark:  # without a session the leader has no other way to know
             known = asked._replace(high_watermark=high_watermark)
-            followed.row = self._ready[key] = self._asked[key] = known
+            followed.row = self._asked[key] = known
         actions += self._over(followed)
 
     def _take_error(self, followed: _Followed, asked: FetchPartition, row: PartitionData, now_ms: int) -> list[Action]:
         code, offset = _code(row.error_code), asked.fetch_offset
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset > offset:
-            self._enter(followed, Stage.AWAY)
+            self._enter(followed, self._away)
             return [BeginAnew(key=followed.key, leader_epoch=followed.leader_epoch, offset=row.log_start_offset)]
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset >= 0 and asked.last_fetched_epoch < 0:
-            self._enter(followed, Stage.AWAY)  # an empty log that begins beyond the leader's end
+            self._enter(followed, self._away)  # an empty log that begins beyond the leader's end
             return [BeginAnew(key=followed.key, leader_epoch=followed.leader_epoch, offset=row.log_start_offset)]
         told = code not in _EXPECTED or followed.failures + 1 >= _TOLD_FROM
         return self._rest(followed, f"the leader answers {code.name} at offset {offset}" if told else "", now_ms)
@@ -445,7 +451,7 @@ class LeaderFetches:
             followed.failing_since_ms = now_ms
         followed.failures += 1
         followed.until_ms = now_ms + self._pause_ms(followed.failures)
-        self._enter(followed, Stage.RESTING)
+        self._enter(followed, self._resting)
         if not reason or followed.trouble:
             return []
         followed.trouble = reason
@@ -466,27 +472,16 @@ class LeaderFetches:
         self._session_epoch = 0  # with the old id, so that the leader forgets it
         self._asked = {}
 
-    def _enter(self, followed: _Followed, stage: Stage) -> None:
-        self._leave(followed)
-        followed.stage = stage
-        if stage is Stage.STORING:
-            self._storing.add(followed.key)
-        elif stage is Stage.RESTING:
-            self._resting.add(followed.key)
-        elif stage is Stage.READY:
-            assert followed.row is not None
-            self._ready[followed.key] = followed.row
+    def _enter(self, followed: _Followed, place: _Place) -> None:
+        key = followed.key
+        followed.place.pop(key, None)
+        followed.place = place
+        place[key] = followed
+        self._changed.add(key)
 
     def _leave(self, followed: _Followed) -> None:
-        """It is nowhere but where its stage says, if it is anywhere yet."""
-        key, stage = followed.key, followed.stage
-        if stage is Stage.STORING:
-            self._storing.discard(key)
-        elif stage is Stage.RESTING:
-            self._resting.discard(key)
-        elif stage is Stage.READY:
-            self._ready.pop(key, None)
-        self._changed.add(key)
+        followed.place.pop(followed.key, None)
+        self._changed.add(followed.key)
 
 
 def _forgotten(keys: list[Key]) -> tuple[ForgottenTopic, ...]:

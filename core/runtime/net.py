@@ -149,9 +149,6 @@ class FrameStream(asyncio.BufferedProtocol):
                 self._on_frame(frame)
             return
         self._staged += nbytes
-        self._cut_frames()
-
-    def _cut_frames(self) -> None:
         at = 0
         while self._staged - at >= SIZE_BYTES:
             size = _size_at(self._staging, at)[0]

@@ -58,22 +58,39 @@ def decode(
         buffer = memoryview(buffer)
     try:
         return reader(buffer, offset)
-    except DecodeError as error:
-        raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
-    except (struct.error, IndexError) as error:
-        raise DecodeError(f"{cls.__name__} v{version}: the bytes end inside the message") from error
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"{cls.__name__} v{version}: a string is not UTF-8: {error.reason}") from error
+    except _MALFORMED as error:
+        raise _refusal(cls, version, error) from error
 
 
 def decode_exact(
     cls: type[MessageT], version: int, buffer: bytes | bytearray | memoryview, offset: int = 0
 ) -> MessageT:
     """Decode one message that must fill `buffer` from `offset` to its end."""
-    message, end = decode(cls, version, buffer, offset)
+    reader = cls.READERS.get(version) or _find_reader(cls, version)
+    if isinstance(buffer, bytearray):
+        buffer = memoryview(buffer)
+    message: MessageT
+    try:
+        message, end = reader(buffer, offset)
+    except _MALFORMED as error:
+        raise _refusal(cls, version, error) from error
     if end != len(buffer):
         raise DecodeError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes behind the message")
     return message
+
+
+_MALFORMED = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
+"""What a reader fails with, whatever the bytes are."""
+
+
+def _refusal(cls: type[Message], version: int, error: Exception) -> DecodeError:
+    if isinstance(error, DecodeError):
+        reason = str(error)
+    elif isinstance(error, UnicodeDecodeError):
+        reason = f"a string is not UTF-8: {error.reason}"
+    else:
+        reason = "the bytes end inside the message"
+    return DecodeError(f"{cls.__name__} v{version}: {reason}")
 
 
 def encode_into(out: bytearray, message: Message, version: int) -> list[bytearray | Buffer]:
