@@ -328,7 +328,9 @@ class _Leader:
         key = key_of(replica)
         if not len(self._machine):
             self._note_heard()
-        self._keys.pop(self._replicas.get(key, replica), None)  # of a log that was thrown away
+        before = self._replicas.get(key)
+        if before is not None:  # it may be of a log that was thrown away
+            del self._keys[before]
         self._replicas[key], self._keys[replica] = replica, key
         self._machine.follow(key, replica.log.topic_partition, leader_epoch)
         if replica.log.cutting:  # for the leader before; whoever does it tells when it is done

@@ -135,6 +135,14 @@ def test_nothing_is_asked_before_what_came_last_is_held() -> None:
     assert asked(world.ask()) == {A: 3, B: 0}
 
 
+def test_without_a_session_whoever_has_had_something_comes_last() -> None:
+    world = World(A, B, C)
+    assert list(asked(world.ask())) == [A, B, C]
+    world.answer({A: row(A, b"abc")})
+    world.held(A, 3, 7)
+    assert list(asked(world.ask())) == [B, A, C], "of one topic: an answer that is full has had no room for the others"
+
+
 def test_in_a_session_only_what_differs_is_sent() -> None:
     world = World(A, B, C)
     assert asked(world.ask()) == {A: 0, B: 0, C: 0}

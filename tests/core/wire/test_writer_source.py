@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from tests.core.wire.message_strategies import messages
 from tests.core.wire.plain_codec import ROW_IDS, ROW_KINDS, plain_bytes
 from tidemill.core.wire.codec import encode, encode_chunks
-from tidemill.core.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tidemill.core.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
 from tidemill.core.wire.schema import ApiSchema, load_schemas
 from tidemill.core.wire.writer_source import writer_source
 
@@ -68,3 +74,11 @@ def test_records_of_rows_are_passed_on_uncopied() -> None:
         response = FetchResponse(responses=(FetchableTopicResponse(partitions=(full, quiet, full)),))
         chunks = encode_chunks(response, version)
         assert [chunk is records for chunk in chunks] == [False, True, False, True, *([False] * (version >= 12))]
+
+
+def test_a_tagged_struct_is_written_only_if_its_values_are_not_those_of_the_default() -> None:
+    nobody = encode(FetchRequest(), 18)
+    assert encode(FetchRequest(replica_state=ReplicaState()), 18) == nobody
+    somebody = FetchRequest(replica_state=ReplicaState(replica_id=3, replica_epoch=-1))
+    tagged = bytes.fromhex("01" + "01" + "0d" + "00000003" + "ffffffffffffffff" + "00")
+    assert encode(somebody, 18) == nobody[:-1] + tagged
