@@ -236,7 +236,7 @@ class Replica:
             high_watermark = visible.offset
         self.visible, self.high_watermark = visible, high_watermark
         self.log.commit(visible)
-        if self._wakes or self._waiters:
+        if self._wakes or self._waiters or self._quiet:
             self._tell()
 
     def _tell(self) -> None:
