@@ -26,6 +26,7 @@ from tidemill.broker.replication.fetching import (
     LeaderFetches,
     Parted,
 )
+from tidemill.broker.replication.moved import Moved, Stir
 from tidemill.broker.replication.partition import Divergence, PartitionMachine, Role
 from tidemill.core.errors import KafkaError
 from tidemill.core.types import TopicPartition
@@ -117,6 +118,25 @@ class Node:
     closed: bool = False
     waiting: list[tuple[int, int, bool]] = field(default_factory=list)  # offset, minimum then, by the round alone
     shown: dict[int, int] = field(default_factory=dict)  # HW by leader epoch
+    listening: dict[Stir, tuple[object, ...]] = field(default_factory=dict)  # and the marks when they began to
+
+    def marks(self) -> tuple[object, ...]:
+        """What quiet partitions of sessions wait for, any of it."""
+        return self.high_watermark, self.log_end_offset, self.image
+
+    def listen(self, stir: Stir, *, of_appends: bool) -> None:
+        assert of_appends, "there are only followers"
+        self.listening[stir] = self.marks()
+
+    def ignore(self, stir: Stir) -> None:
+        self.listening.pop(stir, None)
+
+    def stir(self) -> None:
+        """Tell whoever listens if anything has moved since."""
+        marks = self.marks()
+        for stir in [stir for stir, before in self.listening.items() if before != marks]:
+            del self.listening[stir]
+            stir(Moved.OTHER)
 
     @property
     def high_watermark(self) -> int:
@@ -372,6 +392,7 @@ class ReplicationSimulation:
 
     def serve(self, node: Node, follower: int, asked: Asked) -> None:
         """As the handler does it, by way of a fetch session."""
+        node.stir()
         try:
             turn = node.sessions.begin(asked.request, BY_ID, self.now_ms)
         except KafkaError as error:
@@ -384,7 +405,7 @@ class ReplicationSimulation:
             if not rows[-1].error_code:
                 sources[number] = node
         session_id, numbers = node.sessions.finish(turn, rows, self.now_ms, sources)
-        self.quiet += len(turn.quiet_logs())
+        self.quiet += turn.session is not None and not turn.wanted
         told = tuple(rows[number] for number in numbers)
         topics = (FetchableTopicResponse(topic_id=KEY.topic_id, partitions=told),) if told else ()
         response = FetchResponse(session_id=session_id, responses=topics)
