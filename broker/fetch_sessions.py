@@ -185,12 +185,11 @@ class _SessionPartition:
             if session.waiting is not None:
                 session.waiting.hear(moved)
 
-    def leave(self) -> None:
-        """Never be stirred again."""
+    def ignore(self) -> None:
+        """Be stirred no more."""
         source = None if self.source is None else self.source()
         if source is not None:
             source.ignore(self.stir)
-        self.is_quiet = False
 
 
 class _Copied(_SessionPartition):
@@ -228,6 +227,7 @@ class _Session:
     waiting: Waiting | None = None
     epoch: int = INITIAL_EPOCH + 1  # of the request that is due
     counted: int = 0  # partitions, as the cache counts them
+    is_over: bool = False
 
     def obey(self, rules: object) -> None:
         """Under other rules the client must hear whether it may still read, so all quiet ends."""
@@ -250,8 +250,19 @@ class _Session:
         """The client wants nothing more of a partition."""
         partition = self.partitions.pop(key, None)
         if partition is not None:
-            partition.leave()
+            partition.ignore()
+            partition.is_quiet = False
             self.due.pop(partition, None)
+
+    def end(self) -> None:
+        """Nothing is quiet any more: a request that still waits has to look at all of it."""
+        self.is_over = True
+        for partition in self.partitions.values():
+            partition.ignore()
+            if partition.is_quiet:
+                self.due[partition] = None
+        if self.waiting is not None:
+            self.waiting.hear(Moved.APPENDED)
 
     def take_due(self) -> list[_SessionPartition]:
         """What is to be read now, which is not quiet any more."""
@@ -296,8 +307,10 @@ class FetchTurn:
 
     def want_moved(self) -> range:
         """Want those too that were quiet and have been stirred since; their numbers."""
-        before = len(self.wanted)
-        if self.session is not None and (moved := [each for each in self.session.due if each.is_quiet]):
+        before, session = len(self.wanted), self.session
+        if session is None or session.epoch != self.epoch_after:  # a later request reads them
+            return range(before, before)
+        if moved := [each for each in session.due if each.is_quiet]:
             for each in moved:
                 each.is_quiet = False
             self.partitions += moved
@@ -433,7 +446,8 @@ class FetchSessions:
             raise InvalidFetchSessionEpoch(f"fetch session {session.session_id} went on without this request")
         numbers: list[int] = []
         for number, (partition, answer) in enumerate(zip(turn.partitions, data, strict=True)):
-            partition.quieten(answer, sources.get(number))
+            if not session.is_over:
+                partition.quieten(answer, sources.get(number))
             if partition.tell(answer):
                 numbers.append(number)
                 if answer.records:
@@ -495,8 +509,7 @@ class FetchSessions:
     def _remove(self, session: _Session | None) -> None:
         if session is not None and self._by_id.pop(session.session_id, None) is not None:
             self._partitions -= session.counted
-            for partition in session.partitions.values():
-                partition.leave()
+            session.end()
 
     def _count(self, session: _Session) -> None:
         self._partitions += len(session.partitions) - session.counted

@@ -62,6 +62,8 @@ class _ParkedFollower(Parked):
 
     __slots__ = ("_due_soon",)
 
+    _fetch: "FollowerFetch"
+
     def __init__(self, fetch: "FollowerFetch", read: Read, answer: "asyncio.Future[FetchResponse]") -> None:
         self._due_soon = fetch.knows_less
         super().__init__(fetch, read, answer)
@@ -69,6 +71,8 @@ class _ParkedFollower(Parked):
     def _wait_for(self, replica: Replica) -> None:
         replica.watch(self.wake)
         replica.wait_for_data(self._committed)
+        if self._fetch.knows_less:  # which one that was stirred may have shown
+            self._committed()
 
     def hear(self, moved: Moved) -> None:
         """A partition that was quiet has moved."""

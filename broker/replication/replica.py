@@ -350,6 +350,11 @@ class Replica:
         self._copied.pop(stir, None)
         self._watch_if_wanted()
 
+    @property
+    def listening(self) -> int:
+        """How many are to be stirred."""
+        return len(self._quiet | self._copied)
+
     def _watch_if_wanted(self) -> None:
         if not self._watchers and not self._copied:
             self.log.on_append = None

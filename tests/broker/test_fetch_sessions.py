@@ -586,6 +586,32 @@ def test_what_is_forgotten_and_sessions_that_are_over_are_stirred_no_more() -> N
     assert [len(log.quiet) for log in logs.values()] == [0, 0]
 
 
+def test_a_request_whose_session_ends_while_it_waits_looks_at_everything_itself() -> None:
+    log, cache = Log(end=5, stable=5), sessions()
+    session_id, turn, waiting = follower_waits(cache, log, 5)
+    cache.begin(request({}, session_id, -1, **FOLLOWER), 15, 0)
+    assert (waiting.heard, len(log.quiet), list(turn.want_moved())) == ([Moved.APPENDED], 0, [0])
+    assert cache.finish(turn, [log.data(0, 5)], 0, sources({0: log})).session_id == session_id
+    assert (len(log.quiet), len(log.copied)) == (0, 0), "nothing is left of it"
+
+
+def test_a_request_whose_session_ended_before_it_waits_does_so_too() -> None:
+    log, cache = Log(end=5, stable=5), sessions()
+    turn = cache.begin(request({("t", 0): 5}, **FOLLOWER), 15, 0)
+    session_id = cache.finish(turn, [log.data(0, 5)], 0, sources({0: log})).session_id
+    turn = cache.begin(request({}, session_id, 1, **FOLLOWER), 15, 0)
+    cache.begin(request({}, session_id, -1, **FOLLOWER), 15, 0)
+    assert (places(turn), list(turn.want_moved())) == ([], [0])
+
+
+def test_a_request_that_was_overtaken_takes_nothing_from_the_one_that_counts() -> None:
+    log, cache = Log(end=5, stable=5), sessions()
+    session_id, overtaken, _ = follower_waits(cache, log, 5)
+    turn = cache.begin(request({}, session_id, 2, **FOLLOWER), 15, 0)
+    log.beyond = 1
+    assert (list(overtaken.want_moved()), list(turn.want_moved())) == ([], [0])
+
+
 def test_a_partition_that_is_named_twice_is_one() -> None:
     cache, log = sessions(), Log(end=5, stable=5)
     topic = FetchTopic(topic="t", partitions=(FetchPartition(fetch_offset=5), FetchPartition(fetch_offset=5)))

@@ -448,6 +448,27 @@ async def test_a_session_of_quiet_partitions_wakes_for_each_of_them_and_reads_on
         assert not any(replica.waiting for replica in broker.replicas), "nothing is left behind"
 
 
+async def test_a_client_whose_session_ends_while_it_waits_hears_of_records_and_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    async with broker_and_client(tmp_path) as (broker, client), wire_client(broker) as other:
+        topic = await make_topic(broker, partitions=2)
+        replicas = list(broker.replicas)
+        full = fetch_request(topic, {0: 0, 1: 0}, 12, session_epoch=0)
+        session_id = (await client.ask(ApiKey.FETCH, 12, full)).session_id
+        assert [replica.listening for replica in replicas] == [1, 1]
+        nothing = FetchRequest(max_wait_ms=30_000, min_bytes=1, session_id=session_id, session_epoch=1)
+        parked = asyncio.ensure_future(client.ask(ApiKey.FETCH, 12, nothing))
+        async with asyncio.timeout(30):
+            while not broker.fetch_sessions.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await other.ask(ApiKey.FETCH, 12, dataclasses.replace(full, session_id=session_id, session_epoch=-1))
+        await produce(other, topic, records(b"a"), partition=1)
+        response = await asyncio.wait_for(parked, 30)
+        assert [data.partition_index for data in response.responses[0].partitions] == [1]
+        assert [(replica.listening, replica.waiting) for replica in replicas] == [(0, 0), (0, 0)]
+
+
 async def test_a_moved_log_start_is_told_of_quiet_partitions_too(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         topic = await make_topic(broker, partitions=2)
