@@ -219,6 +219,8 @@ class HerderMachine:
         told = self._told.instance(connector, task) if assigned.owns(connector, task) else None
         if exists and told is not None:
             self._write(replace(told, generation=assigned.generation))
+        elif status is None and not exists:
+            self._told.apply(record)  # by whoever had it before: should it come back, all is to be said anew
         elif status is not None and assigned.leads and not exists and not self._is_done(connector, task):
             self._write(InstanceGone(connector=connector, task=task))
 
@@ -665,7 +667,7 @@ class HerderMachine:
 
     def _on_restart(self, plan: RestartPlan, connector: str) -> None:
         assert self._assigned is not None
-        if plan.connector and self._assigned.owns(connector):
+        if plan.connector and self._exists(connector, None) and self._assigned.owns(connector):
             self._say(connector, None, State.RESTARTING)
             self._restart_connector(connector)
         for number in sorted(plan.tasks):

@@ -14,6 +14,8 @@ from tidemill.connect.stores import InstanceGone, InstanceStatus
 from tidemill.connect.task_spec import TaskExited, TaskFailed
 
 SEEDS = range(300)
+KEPT = (6962, 7146, 7212, 8182, 9064, 9835)
+"""They once broke: a connector that is deleted and at once made again, or restarted, had no status or one too many."""
 
 
 def sound(name: str) -> HerderMachine:
@@ -31,7 +33,7 @@ def run(seed: int, make: type[HerderMachine] | None = None) -> None:
         raise Broken(f"seed {seed}: {error}\n" + "\n".join(world.trace[-40:])) from None
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
 def test_what_is_wanted_runs_once(seed: int) -> None:
     run(seed)
 
