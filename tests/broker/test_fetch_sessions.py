@@ -3,23 +3,31 @@
 import itertools
 import uuid
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.broker.fetch_sessions_world import (
+    FOLLOWER,
+    IMAGE,
+    Log,
+    cluster,
+    elected,
+    grown,
+    places,
+    request,
+    sessions,
+    sources,
+)
 from tidemill.broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessions, FetchTurn, Marks, next_epoch
-from tidemill.broker.quorum.image import ClusterImage, PartitionImage, apply_batch
+from tidemill.broker.quorum.image import ClusterImage, apply_batch
 from tidemill.broker.quorum.records import (
     ConfigRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
     RemoveTopicRecord,
-    TopicRecord,
 )
-from tidemill.broker.replication.moved import Moved, Stir
 from tidemill.core.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch, KafkaError
 from tidemill.core.wire.messages.fetch import (
     EpochEndOffset,
@@ -28,70 +36,10 @@ from tidemill.core.wire.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
     PartitionData,
-    ReplicaState,
 )
-
-
-def cluster(partitions: int = 4, topic: str = "t") -> ClusterImage:
-    """One topic, led by broker 1."""
-    return grown(ClusterImage(), topic, partitions)
-
-
-def grown(image: ClusterImage, topic: str, partitions: int = 1) -> ClusterImage:
-    """With one more topic."""
-    topic_id = uuid.UUID(int=len(image.topics) + image.offset + 1)
-    rows = [
-        PartitionRecord(
-            partition_id=number,
-            topic_id=topic_id,
-            replicas=(1,),
-            isr=(1,),
-            leader=1,
-        )
-        for number in range(partitions)
-    ]
-    return apply_batch(image, (TopicRecord(name=topic, topic_id=topic_id), *rows))
-
-
-def elected(image: ClusterImage, topic: str, number: int) -> ClusterImage:
-    """With another leader epoch of one partition."""
-    change = PartitionChangeRecord(topic_id=image.topics[topic].topic_id, partition_id=number, leader=1)
-    return apply_batch(image, (change,))
-
 
 TOPICS = ("a", "b")
 PARTITIONS = tuple((topic, number) for topic in TOPICS for number in range(3))
-
-
-IMAGE = cluster()
-
-
-def sessions(slots: int = 10, **more: int) -> FetchSessions:
-    return FetchSessions(slots, itertools.count(1).__next__, **more)
-
-
-def request(
-    partitions: dict[tuple[str, int], int],
-    session_id: int = 0,
-    epoch: int = 0,
-    forgotten: tuple[tuple[str, int], ...] = (),
-    **more: object,
-) -> FetchRequest:
-    topics = tuple(
-        FetchTopic(topic=topic, partitions=(FetchPartition(partition=number, fetch_offset=offset),))
-        for (topic, number), offset in partitions.items()
-    )
-    return FetchRequest(
-        session_id=session_id,
-        session_epoch=epoch,
-        topics=topics,
-        forgotten_topics_data=tuple(ForgottenTopic(topic=topic, partitions=(number,)) for topic, number in forgotten),
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def places(turn: FetchTurn) -> list[tuple[str, int]]:
-    return [(wanted.topic, wanted.partition.partition) for wanted in turn.wanted]
 
 
 def quiet(turn: FetchTurn, **more: object) -> list[PartitionData]:
@@ -244,9 +192,6 @@ def test_epochs_begin_again_at_one() -> None:
     assert (next_epoch(0), next_epoch(1), next_epoch(EPOCH_MAX)) == (1, 2, 1)
 
 
-FOLLOWER = {"replica_state": ReplicaState(replica_id=2)}
-
-
 @pytest.mark.parametrize(
     ("age_ms", "unused_ms", "size", "more", "evicts"),
     [
@@ -321,13 +266,6 @@ def test_names_that_no_topic_can_have_are_not_remembered() -> None:
     assert len(turn.wanted) == 2
     assert cache.finish(turn, quiet(turn), 0).session_id == 0
     assert (len(cache), cache.partitions) == (0, 0)
-
-
-def sources(logs: dict[int, "Log"], numbers: Sequence[int] = (), image: ClusterImage = IMAGE) -> dict[int, Marks]:
-    """Where the rows of an answer come from, which are of partitions `numbers`."""
-    for number, log in logs.items():
-        log.image = image.topics["t"].partitions[number]
-    return {place: logs[number] for place, number in enumerate(numbers or logs) if not logs[number].error}
 
 
 def quietened(cache: FetchSessions, logs: dict[int, "Log"], image: ClusterImage = IMAGE) -> int:
@@ -531,50 +469,6 @@ def test_a_turn_without_a_session_has_nothing_quiet() -> None:
     assert sessions().begin(request({}, epoch=-1), 12, 0).is_empty
 
 
-class Request:
-    """One that waits."""
-
-    def __init__(self) -> None:
-        self.heard: list[Moved] = []
-
-    def hear(self, moved: Moved) -> None:
-        self.heard.append(moved)
-
-
-def follower_waits(cache: FetchSessions, log: "Log", offset: int) -> tuple[int, FetchTurn, Request]:
-    """A follower's session of a partition that it holds up to there, the request that waits, and its turn."""
-    turn = cache.begin(request({("t", 0): offset}, **FOLLOWER), 15, 0)
-    session_id = cache.finish(turn, [log.data(0, offset)], 0, sources({0: log})).session_id
-    turn, waiting = cache.begin(request({}, session_id, 1, **FOLLOWER), 15, 0), Request()
-    turn.wait(waiting)
-    return session_id, turn, waiting
-
-
-def test_a_request_that_waits_hears_what_becomes_of_quiet_partitions() -> None:
-    log = Log(end=5, stable=5, beyond=2)
-    _, turn, waiting = follower_waits(sessions(), log, 7)
-    log.start = 1
-    log.stable = 6
-    log.beyond = 3
-    assert waiting.heard == [Moved.OTHER, Moved.COMMITTED, Moved.APPENDED], "an append, too, once"
-    log.beyond = 4
-    assert len(waiting.heard) == 3, "it has been told to look"
-    assert list(turn.want_moved()) == [0]
-    log.start = 2
-    assert len(waiting.heard) == 3, "what is read is quiet no more"
-
-
-def test_a_request_that_waits_no_longer_hears_nothing_and_the_next_one_reads_what_has_moved() -> None:
-    log, cache = Log(end=5, stable=5), sessions()
-    session_id, turn, waiting = follower_waits(cache, log, 5)
-    turn.leave(Request())
-    log.start = 1
-    turn.leave(waiting)
-    log.beyond = 1
-    assert waiting.heard == [Moved.OTHER], "who has never waited does not leave for another"
-    assert places(cache.begin(request({}, session_id, 2, **FOLLOWER), 15, 0)) == [("t", 0)]
-
-
 def test_what_is_forgotten_and_sessions_that_are_over_are_stirred_no_more() -> None:
     cache = sessions()
     logs = {number: Log(end=5, stable=5) for number in range(2)}
@@ -584,32 +478,6 @@ def test_what_is_forgotten_and_sessions_that_are_over_are_stirred_no_more() -> N
     assert [len(log.quiet) for log in logs.values()] == [0, 1]
     cache.begin(request({}, session_id, -1), 12, 0)
     assert [len(log.quiet) for log in logs.values()] == [0, 0]
-
-
-def test_a_request_whose_session_ends_while_it_waits_looks_at_everything_itself() -> None:
-    log, cache = Log(end=5, stable=5), sessions()
-    session_id, turn, waiting = follower_waits(cache, log, 5)
-    cache.begin(request({}, session_id, -1, **FOLLOWER), 15, 0)
-    assert (waiting.heard, len(log.quiet), list(turn.want_moved())) == ([Moved.APPENDED], 0, [0])
-    assert cache.finish(turn, [log.data(0, 5)], 0, sources({0: log})).session_id == session_id
-    assert (len(log.quiet), len(log.copied)) == (0, 0), "nothing is left of it"
-
-
-def test_a_request_whose_session_ended_before_it_waits_does_so_too() -> None:
-    log, cache = Log(end=5, stable=5), sessions()
-    turn = cache.begin(request({("t", 0): 5}, **FOLLOWER), 15, 0)
-    session_id = cache.finish(turn, [log.data(0, 5)], 0, sources({0: log})).session_id
-    turn = cache.begin(request({}, session_id, 1, **FOLLOWER), 15, 0)
-    cache.begin(request({}, session_id, -1, **FOLLOWER), 15, 0)
-    assert (places(turn), list(turn.want_moved())) == ([], [0])
-
-
-def test_a_request_that_was_overtaken_takes_nothing_from_the_one_that_counts() -> None:
-    log, cache = Log(end=5, stable=5), sessions()
-    session_id, overtaken, _ = follower_waits(cache, log, 5)
-    turn = cache.begin(request({}, session_id, 2, **FOLLOWER), 15, 0)
-    log.beyond = 1
-    assert (list(overtaken.want_moved()), list(turn.want_moved())) == ([], [0])
 
 
 def test_a_partition_that_is_named_twice_is_one() -> None:
@@ -631,81 +499,6 @@ def test_what_has_moved_between_the_read_and_the_answer_is_not_quiet() -> None:
     log.start = 2
     session_id = cache.finish(turn, data, 0, read).session_id
     assert places(cache.begin(request({}, session_id, 1), 12, 0)) == [("t", 0)]
-
-
-@dataclass(eq=False)
-class Log:
-    """What a partition has, as the model of a broker sees it; a change of anything stirs who listens, as there."""
-
-    start: int = 0
-    end: int = 0
-    stable: int = 0
-    error: int = 0
-    led_elsewhere: bool = False  # which the log itself does not know
-    image: PartitionImage | None = None
-    beyond: int = 0  # that is not committed
-    quiet: dict[Stir, None] = field(default_factory=dict)
-    copied: dict[Stir, None] = field(default_factory=dict)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        changed = name in self.__dict__ and self.__dict__[name] is not value
-        object.__setattr__(self, name, value)
-        if not changed or name in ("quiet", "copied"):
-            return
-        if name in ("end", "beyond"):
-            copied, self.copied = self.copied, {}
-            for stir in copied:
-                self.quiet.pop(stir, None)
-                stir(Moved.APPENDED)
-        if name in ("end", "stable"):
-            quiet, self.quiet = self.quiet, {}
-            for stir in quiet:
-                stir(Moved.COMMITTED)
-        if name in ("start", "image", "error"):
-            for stir in self.quiet | self.copied:
-                stir(Moved.OTHER)
-
-    def listen(self, stir: Stir, *, of_appends: bool) -> None:
-        self.quiet[stir] = None
-        if of_appends:
-            self.copied[stir] = None
-
-    def ignore(self, stir: Stir) -> None:
-        self.quiet.pop(stir, None)
-        self.copied.pop(stir, None)
-
-    @property
-    def high_watermark(self) -> int:
-        return self.end
-
-    @property
-    def log_end_offset(self) -> int:
-        return self.end + self.beyond
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self.stable
-
-    @property
-    def log_start_offset(self) -> int:
-        return self.start
-
-    @property
-    def closed(self) -> bool:
-        return self.error != 0
-
-    def data(self, number: int, offset: int) -> PartitionData:
-        error = 6 if self.led_elsewhere else self.error
-        records = b"" if error else b"x" * max(0, self.end - offset)
-        marks = (-1, -1, -1) if error else (self.end, self.stable, self.start)
-        return PartitionData(
-            partition_index=number,
-            error_code=error,
-            high_watermark=marks[0],
-            last_stable_offset=marks[1],
-            log_start_offset=marks[2],
-            records=records,
-        )
 
 
 @dataclass
