@@ -13,6 +13,9 @@ the locks of the other, so nothing is concluded from a file that was written und
 
 So a worker that is started again takes up its work at once. Where the folder is empty (another machine, a container
 without the files of the one before) nothing is known, and the waits are as for any other worker.
+
+A life that has ended in order leaves a file only if it was the last of its group: who comes next then knows that
+nobody else has been there since, and has nobody to wait for.
 """
 
 import contextlib
@@ -36,7 +39,11 @@ FILES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeFacts:
-    """What a life has left; a generation above that was not its own."""
+    """What a life has left; a generation above that was not its own.
+
+    `alone_in` is its last round (as its group counts rounds; `generation` goes on where a group begins anew), if there
+    was nobody else in it; else -1.
+    """
 
     worker_id: str
     process: int
@@ -44,6 +51,7 @@ class LifeFacts:
     generation: int = -1
     kernel: str = ""  # the start of the kernel whose locks tell of it
     name: str = ""  # of its file
+    alone_in: int = -1
 
     @property
     def mark(self) -> str:
@@ -61,22 +69,23 @@ class Life:
         self._facts = facts
         self._write()
 
-    def is_member(self, member_id: str, generation: int) -> None:
+    def is_member(self, member_id: str, generation: int, alone_in: int = -1) -> None:
         """Remember who this is in the group, and the generation of its newest assignment; before it acts on it."""
-        self._facts = replace(self._facts, member_id=member_id, generation=generation)
+        self._facts = replace(self._facts, member_id=member_id, generation=generation, alone_in=alone_in)
         self._write()
 
     def _write(self) -> None:
         facts = self._facts
-        content = [facts.worker_id, facts.process, facts.member_id, facts.generation, facts.kernel]
+        content = [facts.worker_id, facts.process, facts.member_id, facts.generation, facts.kernel, facts.alone_in]
         data = json.dumps(content).encode()
         os.pwrite(self.descriptor, data, 0)
         os.ftruncate(self.descriptor, len(data))
 
     def close(self) -> None:
-        """It has ended in order, and left nothing to find out."""
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        """It has ended in order, and left nothing to find out but that it was the last."""
+        if self._facts.alone_in < 0:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
         os.close(self.descriptor)
 
 
@@ -163,13 +172,19 @@ def _read(path: Path) -> tuple[bool, LifeFacts | None]:
 
 def _facts(data: bytes, name: str) -> LifeFacts | None:
     try:
-        worker_id, process, member_id, generation, kernel = json.loads(data)
+        worker_id, process, member_id, generation, kernel, alone_in = json.loads(data)
     except ValueError:  # of another version, or cut off
         return None
     if not (isinstance(worker_id, str) and isinstance(member_id, str) and isinstance(kernel, str)):
         return None
-    if not (isinstance(process, int) and isinstance(generation, int)):
+    if not (isinstance(process, int) and isinstance(generation, int) and isinstance(alone_in, int)):
         return None
     return LifeFacts(
-        worker_id=worker_id, process=process, member_id=member_id, generation=generation, kernel=kernel, name=name
+        worker_id=worker_id,
+        process=process,
+        member_id=member_id,
+        generation=generation,
+        kernel=kernel,
+        name=name,
+        alone_in=alone_in,
     )

@@ -215,6 +215,11 @@ class GroupMachine:
         return self.holds_lease and self.leader == self.member_id
 
     @property
+    def alone_in(self) -> int:
+        """Its last round, if there was nobody else in it; else -1."""
+        return self.plan.generation if self.workers.keys() == {self.member_id} else -1
+
+    @property
     def leader_url(self) -> str | None:
         """Where the leader answers, if there is one that this worker knows."""
         return self.workers.get(self.leader) if self.holds_lease else None

@@ -37,7 +37,7 @@ from tidemill.connect.group.machine import (
 from tidemill.connect.group.sessioned import SessionedMachine
 from tidemill.connect.group.sessioned_words import PROTOCOL as SESSIONED
 from tidemill.connect.group.words import PROTOCOL, PROTOCOL_TYPE
-from tidemill.connect.herder.placement import CONNECTOR, Instance, Placement, PlacementSettings
+from tidemill.connect.herder.placement import CONNECTOR, AloneIn, Instance, Placement, PlacementSettings
 from tidemill.core.client import membership as m
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
@@ -152,7 +152,7 @@ class Seat:
         herder: Herding,
         *,
         over: tuple[LifeFacts, ...] = (),
-        joined: Callable[[str, int], None] | None = None,
+        joined: Callable[[str, int, int], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.url = settings.url
@@ -189,7 +189,8 @@ class Seat:
             )
             return SessionedMachine(settings.url, assignor)
         gone = frozenset(life.member_id for life in self._dead if life.member_id)
-        placement = Placement(settings.of_placement())
+        alone = [AloneIn(generation=life.alone_in, overall=life.generation) for life in self._dead if life.alone_in > 0]
+        placement = Placement(settings.of_placement(), alone)
         return GroupMachine(
             settings.url, placement, lease_ms=settings.session_timeout_ms, gone=gone, topics=settings.topics
         )
@@ -339,7 +340,7 @@ class Seat:
                 self._member.tell(event)
             case Allow():
                 if self._joined is not None:
-                    self._joined(self._machine.member_id, action.generation)
+                    self._joined(self._machine.member_id, action.generation, self._machine.alone_in)
                 self._herder.allow(action)
             case Lease(until_ms=until_ms):
                 self._herder.lease(until_ms / 1000)

@@ -88,6 +88,7 @@ class SessionedMachine:
         self.url = url
         self.member_id = ""
         self.leader = ""
+        self.alone_in = -1  # in this protocol who does not lead knows of nobody else
         self.plan = Plan()  # of those in `workers`
         self.workers: Mapping[str, str] = MappingProxyType({})  # of whom it knows what they do: all, if it leads
         self.holds_lease = False

@@ -15,8 +15,10 @@ An instance is given to a worker only when nobody else may be doing it:
   and of its lives before on the same machine (`gone`). But in a round that the leader knows nothing of somebody else
   may have been given it: unless that round was of nobody, it waits as what a worker held that is gone.
 - A leader without any plan knows of no round. It goes by the status topic, and by who was in the group before it came
-  (`expect`): only if one of them is missing may somebody be doing what the status topic does not tell yet. If it was in
-  rounds of which it has learned nothing, or its first one took as long as a lease, somebody may in any case.
+  (`expect`): if one of them is missing, somebody may be doing what the status topic does not tell yet. Who was removed
+  just before that look may still be ending it: so in a group that has had rounds `grace_ms` have to pass since then,
+  unless a life on this machine was alone in the last of them (`alone`). If it was in rounds of which it has learned
+  nothing, or its first one took as long as a lease, somebody may be doing anything in any case.
 - A worker that is about to stop says so (`leaving`), ends its tasks and then goes. What it did waits `return_ms` for a
   worker under the same address, so that a restart moves nothing; it may have it back at once.
 
@@ -121,6 +123,14 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AloneIn:
+    """The last round of a life that is over, in which there was nobody else; `overall` is counted as a plan's is."""
+
+    generation: int
+    overall: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A plan, and when the leader has to ask for another round because something waits; None if nothing does."""
 
@@ -142,12 +152,13 @@ class PlacementSettings:
 class Placement:
     """What a leader remembers between rounds, and how it decides."""
 
-    def __init__(self, settings: PlacementSettings | None = None) -> None:
+    def __init__(self, settings: PlacementSettings | None = None, alone: Collection[AloneIn] = ()) -> None:
         self.plan = Plan()
         self._settings = settings or PlacementSettings()
+        self._alone = tuple(alone)
         self._members = frozenset[str]()  # who was there in the round of the plan
         self._before: frozenset[str] | None = None  # who was in the group before this worker, if that could be asked
-        self._before_ms = 0
+        self._before_ms: int | None = None
         self._gone_ms: dict[str, tuple[int, int]] = {}  # members: when their absence was seen, and how long to wait
 
     def learn(self, plan: Plan, members: Collection[str] = ()) -> None:
@@ -203,8 +214,13 @@ class Placement:
         """
         held = _held(present)
         unknown = now.said_to_run | self.plan.holders.keys()
+        since_ms = None
         if self.plan.generation >= 0 or self._may_miss_somebody(now, present):
             unknown |= now.wanted
+        elif now.generation > 1:  # whoever was in a round before was removed before the look
+            since_ms = self._before_ms
+            if not self._follows_a_life_alone(now):
+                unknown |= now.wanted
         if self._was_of_nobody(now, present):
             ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
             known = {each for each, holder in self.plan.holders.items() if holder.member_id not in ended}
@@ -212,6 +228,8 @@ class Placement:
         unknown -= held
         if unknown:
             self._gone_ms.pop(SOMEBODY.member_id, None)  # waited for from now on
+            if since_ms is not None:
+                self._gone_ms[SOMEBODY.member_id] = since_ms, self._settings.grace_ms
         holders = {**self.plan.holders, **dict.fromkeys(unknown, SOMEBODY)}
         self.plan = replace(self.plan, holders=MappingProxyType(holders))
 
@@ -220,11 +238,17 @@ class Placement:
 
         Who came between the look at the group and this leader's own join, and is missing, was silent for a session.
         """
-        if self._before is None:
-            return False  # nobody can tell, and a group that is new would wait for nothing
+        if self._before is None or self._before_ms is None:
+            return now.generation > 1 and not self._follows_a_life_alone(now)  # a group that is new waits for nothing
         ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
         took_long = now.now_ms - self._before_ms >= self._settings.lease_ms
         return took_long or not now.is_first or bool(self._before - present.keys() - ended)
+
+    def _follows_a_life_alone(self, now: Round) -> bool:
+        """Whether the only round since one that a life on this machine had for itself is that of nobody (see below)."""
+        return any(
+            now.generation == alone.generation + 2 and now.generation_heard <= alone.overall for alone in self._alone
+        )
 
     def _was_of_nobody(self, now: Round, present: Mapping[str, WorkerSays]) -> bool:
         """Whether all that is unknown is one round, in which the group had nobody left.

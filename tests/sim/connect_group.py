@@ -18,11 +18,12 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidemill.connect.group import machine as g
-from tidemill.connect.herder.placement import CONNECTOR, Instance, Placement, PlacementSettings
+from tidemill.connect.herder.placement import CONNECTOR, AloneIn, Instance, PlacementSettings
 from tidemill.core.client import membership as m
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.wire.message import Message
@@ -37,6 +38,8 @@ END_MS = 4_000
 """The longest that a process takes to end; below the grace of the placement."""
 
 Reply = Callable[[Message], None]
+Make = Callable[[Sequence[AloneIn]], Any]
+"""Makes what decides for a group, `Placement` or the assignor of the other protocol."""
 
 
 class Broken(AssertionError):
@@ -235,14 +238,15 @@ class Worker:
         world: "World",
         url: str,
         life: int,
-        make: Callable[[], Placement],
-        gone: frozenset[str] = frozenset(),
+        make: "Make",
+        over: Sequence["Worker"] = (),
     ) -> None:
         self.world = world
         self.url = url
         self.life = life
         self.machine = m.MemberMachine(MEMBERS)
-        self.placement = make()
+        self.placement = make([each.alone for each in over if each.alone is not None])
+        gone = frozenset(each.machine.member_id for each in over)
         self.group = self.makes_group(url, self.placement, lease_ms=MEMBERS.session_timeout_ms, gone=gone)
         self.events: deque[m.Event | g.Event] = deque()
         self.stepping = False
@@ -256,7 +260,8 @@ class Worker:
         self.leaving = False
         self.left = False
         self.stops: list[Instance] = []
-        self.over: set[int] = set()  # lives of which it knows that nothing runs any more
+        self.over = {each.life for each in over}  # lives of which it knows that nothing runs any more
+        self.alone: AloneIn | None = None  # its last round, if there was nobody else in it
         self.board = dict(world.statuses)  # the status topic, as far as it was read here
         self.tell(g.Listed(members=frozenset(world.coordinator.seats)))
         self.tell(g.Look())
@@ -327,6 +332,8 @@ class Worker:
             case g.Allow(generation=generation, instances=instances):
                 self.world.say(f"{self.url}#{self.life} may do in generation {generation}: {sorted(instances)}")
                 self.allowed, self.generation = instances, generation
+                alone_in = self.group.alone_in
+                self.alone = AloneIn(generation=alone_in, overall=generation) if alone_in > 0 else None
                 self.reconcile()
             case g.EndAll(reason=reason):
                 self.world.say(f"{self.url}#{self.life} lost: {reason}")
@@ -392,7 +399,7 @@ class Worker:
 class World:
     """Coordinator, workers, and time."""
 
-    def __init__(self, seed: int, make: Callable[[], Placement], worker: type[Worker] = Worker) -> None:
+    def __init__(self, seed: int, make: Make, worker: type[Worker] = Worker) -> None:
         self.rng = random.Random(seed)
         self.now_ms = 1_000
         self.topic = Topic()
@@ -407,7 +414,7 @@ class World:
         self._worker = worker
         self._starts = random.Random(f"starts {seed}")
         self.generations: dict[Instance, tuple[int, int]] = {}  # of its last start: the generation, and whose
-        self.lives: list[Worker] = []  # that were killed and have no process left
+        self.lives: list[Worker] = []  # that are over, and have left a file that says so
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._lives = itertools.count(1)
@@ -497,8 +504,7 @@ class World:
         for member_id in sorted(gone & self.coordinator.seats.keys()):
             self.coordinator.remove(member_id)
         self.lives = [life for life in self.lives if life not in over]
-        self.workers.append(self._worker(self, url, next(self._lives), self._make, gone))
-        self.workers[-1].over = {life.life for life in over}
+        self.workers.append(self._worker(self, url, next(self._lives), self._make, over))
 
     def kill(self, worker: Worker) -> None:
         """kill -9; the processes die a little later."""
@@ -525,6 +531,8 @@ class World:
                         self.say(f"{worker.url}#{worker.life} has left")
                         worker.alive = False
                         self.workers.remove(worker)
+                        if worker.alone is not None:
+                            self.lives.append(worker)
                 self.check()
             upcoming = self._events[0][0] if self._events else until_ms
             self.now_ms = min(until_ms, max(upcoming, self.now_ms + 1), (self.now_ms // 100 + 1) * 100)

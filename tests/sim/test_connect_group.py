@@ -3,26 +3,27 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.sim.connect_group import MEMBERS, PLACING, Broken, Worker, World
+from tests.sim.connect_group import MEMBERS, PLACING, Broken, Make, Worker, World
 from tidemill.connect.group.machine import Action, Event, Facts, GroupMachine
-from tidemill.connect.herder.placement import Decision, Instance, Placement, Round
+from tidemill.connect.herder.placement import AloneIn, Decision, Instance, Placement, Round
 from tidemill.core.client.membership import MemberMachine
 
-SEEDS = range(40)
+SEEDS = (*range(40), 2633, 3138, 3484)
+"""In the last three a worker begins alone that nobody can tell of one that was removed a moment before."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def sound() -> Placement:
-    return Placement(PLACING)
+def sound(alone: Sequence[AloneIn] = ()) -> Placement:
+    return Placement(PLACING, alone)
 
 
-def run(seed: int, make: Callable[[], Placement] = sound, worker: type[Worker] = Worker) -> World:
+def run(seed: int, make: Make = sound, worker: type[Worker] = Worker) -> World:
     """The world after a life from a seed; raises Broken."""
     world = World(seed, make, worker)
     try:
@@ -131,22 +132,35 @@ def test_a_rolling_restart_stops_everything_once() -> None:
 class Impatient(Placement):
     """Gives away at once what a worker held that is gone."""
 
-    def __init__(self) -> None:
-        super().__init__(replace(PLACING, grace_ms=0, lease_ms=0))
+    def __init__(self, alone: Sequence[AloneIn]) -> None:
+        super().__init__(replace(PLACING, grace_ms=0, lease_ms=0), alone)
 
 
 class Credulous(Placement):
-    """Believes the status topic alone where it knows of no round."""
+    """Believes the status topic alone where it knows of no round: it looks away."""
 
-    def __init__(self) -> None:
-        super().__init__(PLACING)
+    def __init__(self, alone: Sequence[AloneIn]) -> None:
+        super().__init__(PLACING, alone)
 
     def expect(self, members: Collection[str], now_ms: int) -> None:
-        pass
+        super().expect((), now_ms - PLACING.grace_ms)
+
+
+class Forgetful(Placement):
+    """Thinks of whoever it sees in the group, and of nobody who was removed from it a moment before."""
+
+    def __init__(self, alone: Sequence[AloneIn]) -> None:
+        super().__init__(PLACING, alone)
+
+    def expect(self, members: Collection[str], now_ms: int) -> None:
+        super().expect(members, now_ms - PLACING.grace_ms)
 
 
 class Blind(Placement):
     """Gives to one what another still does."""
+
+    def __init__(self, alone: Sequence[AloneIn]) -> None:
+        super().__init__(PLACING, alone)
 
     def decide(self, now: Round) -> Decision:
         workers = (
@@ -164,10 +178,8 @@ class Stubborn(Worker):
 class Trusting(Worker):
     """Counts its lease from when an answer came instead of when its request was sent, and doubles it."""
 
-    def __init__(
-        self, world: World, url: str, life: int, make: Callable[[], Placement], gone: frozenset[str] = frozenset()
-    ) -> None:
-        super().__init__(world, url, life, make, gone)
+    def __init__(self, world: World, url: str, life: int, make: Make, over: Sequence[Worker] = ()) -> None:
+        super().__init__(world, url, life, make, over)
 
         class Late(MemberMachine):
             def _renew(self, sent_ms: int) -> None:
@@ -203,13 +215,18 @@ class Hasty(Worker):
 
 
 @pytest.mark.parametrize("make", [Impatient, Blind, Credulous])
-def test_a_planted_fault_of_the_placement_is_seen(make: Callable[[], Placement]) -> None:
+def test_a_planted_fault_of_the_placement_is_seen(make: Make) -> None:
     assert any(breaks(seed, make=make) for seed in range(100))
 
 
 @pytest.mark.parametrize("worker", [Stubborn, Trusting, Silent])
 def test_a_planted_fault_of_a_worker_is_seen(worker: type[Worker]) -> None:
     assert any(breaks(seed, worker=worker) for seed in range(100))
+
+
+def test_who_thinks_of_nobody_that_was_removed_is_seen() -> None:
+    """In one life of a thousand."""
+    assert all(breaks(seed, make=Forgetful) for seed in SEEDS[-3:])
 
 
 def back_while_its_processes_end(worker: type[Worker]) -> None:
@@ -260,7 +277,7 @@ def test_a_seed_is_one_life_however_sets_are_ordered() -> None:
     assert b"Instance(" in lives.pop()
 
 
-def breaks(seed: int, make: Callable[[], Placement] = sound, worker: type[Worker] = Worker) -> bool:
+def breaks(seed: int, make: Make = sound, worker: type[Worker] = Worker) -> bool:
     """Whether the fault shows in this life."""
     try:
         run(seed, make, worker)

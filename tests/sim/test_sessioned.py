@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.connect_group import MEMBERS, Broken, Worker, World
+from tests.sim.connect_group import MEMBERS, Broken, Make, Worker, World
 from tidemill.connect.group import machine as g
 from tidemill.connect.group.incremental import Assignor, Changes, Round
 from tidemill.connect.group.sessioned import SessionedMachine
@@ -38,7 +38,7 @@ class Sessioned(Worker):
                 self.world.unsay(self, instance, self.processes.pop(instance))
 
 
-def sound() -> Any:
+def sound(_: object = ()) -> Any:
     return made(Assignor)
 
 
@@ -46,7 +46,7 @@ def made(kind: type[Assignor], delay_max_ms: int = DELAY_MS) -> Assignor:
     return kind(delay_max_ms, lease_ms=MEMBERS.session_timeout_ms, rebalance_timeout_ms=MEMBERS.rebalance_timeout_ms)
 
 
-def run(seed: int, make: Callable[[], Any] = sound, worker: type[Sessioned] = Sessioned) -> World:
+def run(seed: int, make: Make = sound, worker: type[Sessioned] = Sessioned) -> World:
     """The world after a life from a seed; raises Broken."""
     world = World(seed, make, worker)
     try:
@@ -70,10 +70,10 @@ def test_what_is_wanted_runs_once(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_wanted_runs_once_where_nobody_is_waited_for(seed: int) -> None:
-    run(seed, lambda: made(Assignor, 0))
+    run(seed, lambda _: made(Assignor, 0))
 
 
-def quiet(*urls: str, make: Callable[[], Any] = sound) -> World:
+def quiet(*urls: str, make: Make = sound) -> World:
     """A world in which nothing happens but what a test does; it has come to rest."""
     world = World(1, make, Sessioned)
     world.faults = False
@@ -193,7 +193,7 @@ class Trusting(Sessioned):
         self.machine.__class__ = Late
 
 
-def breaks(seed: int, make: Callable[[], Any] = sound, worker: type[Sessioned] = Sessioned) -> bool:
+def breaks(seed: int, make: Make = sound, worker: type[Sessioned] = Sessioned) -> bool:
     """Whether the fault shows in this life."""
     try:
         run(seed, make, worker)
@@ -203,7 +203,7 @@ def breaks(seed: int, make: Callable[[], Any] = sound, worker: type[Sessioned] =
 
 
 def test_a_planted_fault_of_the_assignor_is_seen() -> None:
-    assert any(breaks(seed, make=lambda: made(Blind)) for seed in range(100))
+    assert any(breaks(seed, make=lambda _: made(Blind)) for seed in range(100))
 
 
 @pytest.mark.parametrize("worker", [WithForgetful, WithHasty, Stubborn, Trusting])

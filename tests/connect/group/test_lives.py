@@ -67,6 +67,24 @@ def test_what_is_written_later_is_shorter(lives: Lives) -> None:
     assert lives.look(but=now) == ([], [of(before, facts("m", 1))])
 
 
+def test_a_life_that_ended_in_order_and_was_the_last_says_so(lives: Lives) -> None:
+    before, now = lives.begin("w:1"), lives.begin("w:2")
+    before.is_member("m1", 7, 5)
+    before.close()
+    left = replace(of(before, facts("m1", 7)), alone_in=5)
+    assert lives.look(but=now) == ([left], [])
+    lives.forget(left)
+    assert lives.look(but=now) == ([], [])
+
+
+def test_a_life_that_is_not_the_last_any_more_leaves_nothing(lives: Lives) -> None:
+    before, now = lives.begin("w:1"), lives.begin("w:2")
+    before.is_member("m1", 7, 5)
+    before.is_member("m1", 8)
+    before.close()
+    assert lives.look(but=now) == ([], [])
+
+
 def test_a_life_that_ended_in_order_leaves_nothing(lives: Lives) -> None:
     before, now = lives.begin("w:1"), lives.begin("w:2")
     before.close()
@@ -74,7 +92,17 @@ def test_a_life_that_ended_in_order_leaves_nothing(lives: Lives) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[1]", b"{", b'["w", 1, "m", 3]', b'["w", 1, 2, 3, "k"]', b'["w", "1", "m", 3, "k"]']
+    "content",
+    [
+        b"",
+        b"[1]",
+        b"{",
+        b'["w", 1, "m", 3]',
+        b'["w", 1, "m", 3, "k"]',
+        b'["w", 1, 2, 3, "k", 4]',
+        b'["w", "1", "m", 3, "k", 4]',
+        b'["w", 1, "m", 3, "k", "4"]',
+    ],
 )
 def test_a_file_that_says_nothing_is_left(lives: Lives, tmp_path: Path, content: bytes) -> None:
     now = lives.begin("w:1")

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -33,6 +34,7 @@ class Herder:
         self.allowed = Allow(generation=0, instances=frozenset())
         self.leases: list[float] = []
         self.over: set[str] = set()
+        self.life = LifeFacts(worker_id="", process=1)
 
     def wanted(self) -> frozenset[Instance]:
         return WORK
@@ -48,6 +50,9 @@ class Herder:
 
     def lease(self, until_s: float) -> None:
         self.leases.append(until_s)
+
+    def joined(self, member_id: str, generation: int, alone_in: int) -> None:
+        self.life = replace(self.life, member_id=member_id, generation=generation, alone_in=alone_in)
 
 
 def settings(address: str, group: str, worker_id: str) -> GroupSettings:
@@ -69,7 +74,8 @@ async def seated(
     """A seat that is given up as by a kill, unless it was left before."""
     herder = Herder(said)
     herder.over = {life.worker_id for life in over}
-    seat = Seat(settings(address, group, worker_id), herder, over=over)
+    herder.life = replace(herder.life, worker_id=worker_id)
+    seat = Seat(settings(address, group, worker_id), herder, over=over, joined=herder.joined)
     running = asyncio.ensure_future(seat.run())
     try:
         async with asyncio.timeout(60):
@@ -145,12 +151,10 @@ async def test_who_came_and_who_went_is_a_line_of_the_log(tidemill_broker: Servi
 
 async def test_the_next_life_on_the_machine_goes_on_at_once(tidemill_broker: Service) -> None:
     address, group, said = tidemill_broker.facts["address"], new_group(), dict.fromkeys(WORK, "w:1")
-    async with seated(address, group, "w:1", {}) as (before, herder):
-        await until(lambda: herder.allowed.instances == WORK)
-        (member_id,) = before.workers
-    life = LifeFacts(worker_id="w:1", process=1, member_id=member_id, generation=herder.allowed.generation)
+    async with seated(address, group, "w:1", {}) as (_, killed):
+        await until(lambda: killed.allowed.instances == WORK)
     began = BootClock().monotonic()
-    async with seated(address, group, "w:1", said, over=(life,)) as (_, herder):
+    async with seated(address, group, "w:1", said, over=(killed.life,)) as (_, herder):
         await until(lambda: herder.allowed.instances == WORK)
     assert BootClock().monotonic() - began < 4.0, "its session alone is longer"
 
@@ -176,15 +180,44 @@ async def test_whoever_is_missing_is_waited_for_though_the_status_topic_says_not
     assert BootClock().monotonic() - began > 9.0, "the rest of a session, and the grace"
 
 
-async def test_a_group_that_everybody_has_left_begins_at_once(tidemill_broker: Service) -> None:
+async def test_a_group_that_its_last_worker_has_left_is_begun_again_at_once(tidemill_broker: Service) -> None:
     address, group = tidemill_broker.facts["address"], new_group()
-    for _ in range(2):
+    over: tuple[LifeFacts, ...] = ()
+    for _ in range(3):
         began = BootClock().monotonic()
-        async with seated(address, group, "w:1", {}) as (seat, herder):
-            await until(lambda: herder.allowed.instances == WORK)
+        async with seated(address, group, "w:1", {}, over=over) as (seat, herder):
+            await until(lambda herder=herder: herder.allowed.instances == WORK)  # type: ignore[misc]
             assert BootClock().monotonic() - began < 2.0
             seat.stop()
             await asyncio.wait_for(seat.left.wait(), 20)
+        over = (herder.life,)
+
+
+async def test_who_finds_an_empty_group_waits_for_whoever_was_removed_before(tidemill_broker: Service) -> None:
+    """On another machine nobody can tell how long ago that was."""
+    address, group = tidemill_broker.facts["address"], new_group()
+    async with seated(address, group, "w:1", {}) as (seat, herder):
+        await until(lambda: herder.allowed.instances == WORK)
+        seat.stop()
+        await asyncio.wait_for(seat.left.wait(), 20)
+    began = BootClock().monotonic()
+    async with seated(address, group, "w:2", {}) as (_, herder):
+        await until(lambda: herder.allowed.instances == WORK)
+    assert BootClock().monotonic() - began > 4.9, "the grace"
+
+
+async def test_only_who_is_alone_says_so(tidemill_broker: Service) -> None:
+    address, group = tidemill_broker.facts["address"], new_group()
+    async with seated(address, group, "w:1", {}) as (first, one):
+        await until(lambda: one.allowed.instances == WORK)
+        assert one.life.alone_in == first.generation
+        async with seated(address, group, "w:2", {}) as (second, two):
+            await until(lambda: len(one.running()) == len(two.running()) == 1)
+            assert one.life.alone_in == two.life.alone_in == -1
+            second.stop()
+            await asyncio.wait_for(second.left.wait(), 20)
+        await until(lambda: one.life.alone_in == first.generation)
+        assert two.life.alone_in == -1
 
 
 async def test_a_group_of_another_kind_of_workers_is_refused(

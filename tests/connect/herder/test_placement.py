@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tidemill.connect.herder.placement import (
     CONNECTOR,
+    AloneIn,
     Decision,
     Holder,
     Instance,
@@ -178,15 +179,16 @@ def test_the_next_leader_goes_on_from_the_plan() -> None:
 def test_a_leader_that_knows_nothing_believes_the_statuses() -> None:
     group = Group("a")
     group.wanted = tasks(4)
-    group.generation, group.said_to_run = 7, tasks(2)
+    group.generation, group.said_to_run = 0, tasks(2)
     assert group.round().plan.of("a") == tasks(4) - tasks(2)
-    assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+    assert group.round(SETTINGS.grace_ms + SETTINGS.lease_ms).plan.of("a") == tasks(4)
 
 
-def fresh(*before: str) -> Group:
+def fresh(*before: str, generation: int = 7, alone: tuple[AloneIn, ...] = ()) -> Group:
     """A worker that has been in no round, and who was in the group before it; the status topic says nothing."""
     group = Group("a")
-    group.wanted, group.generation = tasks(4), 7
+    group.placement = Placement(SETTINGS, alone)
+    group.wanted, group.generation = tasks(4), generation - 1
     group.placement.expect(before, group.now_ms)
     return group
 
@@ -199,10 +201,49 @@ def test_a_leader_that_has_been_in_no_round_waits_for_whom_it_misses() -> None:
 
 
 @pytest.mark.parametrize("before", [(), ("a",), ("a", "over")])
-def test_a_leader_that_misses_nobody_begins_at_once(before: tuple[str, ...]) -> None:
+def test_a_leader_that_misses_nobody_waits_for_whoever_was_removed_before_it_looked(before: tuple[str, ...]) -> None:
     group = fresh(*before)
     group.gone = frozenset({"over"})
-    assert group.round(SETTINGS.lease_ms - 1, is_first=True).plan.of("a") == tasks(4)
+    decision = group.round(1_000, is_first=True)
+    assert (decision.plan.of("a"), decision.again_at_ms) == (frozenset(), SETTINGS.grace_ms)
+    assert group.round(SETTINGS.grace_ms - 1_000).plan.of("a") == tasks(4)
+
+
+def test_who_looked_long_enough_ago_begins_at_once() -> None:
+    group = fresh()
+    group.said_to_run = tasks(1)  # by somebody who was removed before
+    assert group.round(SETTINGS.grace_ms, is_first=True).plan.of("a") == tasks(4)
+
+
+def test_the_first_round_of_a_group_waits_for_nobody() -> None:
+    assert fresh(generation=1).round(is_first=True).plan.of("a") == tasks(4)
+
+
+def test_who_could_not_look_waits_in_a_group_that_has_had_rounds() -> None:
+    group = Group("a")
+    group.wanted, group.generation = tasks(4), 6
+    assert not group.round(is_first=True).plan.assigned
+    assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+
+
+def test_who_follows_a_life_that_was_alone_begins_at_once() -> None:
+    """One round ago the group had nobody: that counts as one."""
+    alone = (AloneIn(generation=2, overall=2), AloneIn(generation=5, overall=9))
+    assert fresh(alone=alone).round(is_first=True).plan.of("a") == tasks(4)
+
+
+@pytest.mark.parametrize("generation", [6, 8, 9])
+def test_another_round_may_have_been_somebodys(generation: int) -> None:
+    group = fresh(generation=generation, alone=(AloneIn(generation=5, overall=9),))
+    assert not group.round(is_first=True).plan.of("a")
+
+
+def test_who_follows_a_life_that_was_alone_waits_for_whatever_was_begun_later() -> None:
+    group = fresh(alone=(AloneIn(generation=5, overall=9),))
+    group.generation_heard = 10
+    assert not group.round(is_first=True).plan.of("a")
+    group = fresh("m", alone=(AloneIn(generation=5, overall=9),))
+    assert not group.round(is_first=True).plan.of("a")
 
 
 def test_a_leader_that_was_in_rounds_it_knows_nothing_of_waits() -> None:
