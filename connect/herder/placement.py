@@ -160,6 +160,7 @@ class Placement:
         self._before: frozenset[str] | None = None  # who was in the group before this worker, if that could be asked
         self._before_ms: int | None = None
         self._gone_ms: dict[str, tuple[int, int]] = {}  # members: when their absence was seen, and how long to wait
+        self._anything: tuple[int, int] | None = None  # the same of somebody who may be doing anything
 
     def learn(self, plan: Plan, members: Collection[str] = ()) -> None:
         """The plan of a round that somebody else led; what that one waits for, this one would wait for anew."""
@@ -177,6 +178,8 @@ class Placement:
         present = {worker.holder.member_id: worker for worker in now.workers}
         if self.plan.generation != now.generation - 1:
             self._suspect_somebody(now, present)
+        elif self._anything is not None:
+            self._suspect_of_what_is_new(now, present, self._anything)
         self._members = frozenset(present)
         base = max(self.plan.base, now.generation_heard + 1 - now.generation)
         if now.generation <= self.plan.generation:
@@ -212,24 +215,34 @@ class Placement:
         That is what the status topic says to run. But it says nothing of what is only about to start, or was when its
         worker was cut off: so it is also whatever the plan before had, and what is wanted, if somebody may be missing.
         """
-        held = _held(present)
         unknown = now.said_to_run | self.plan.holders.keys()
-        since_ms = None
-        if self.plan.generation >= 0 or self._may_miss_somebody(now, present):
-            unknown |= now.wanted
-        elif now.generation > 1:  # whoever was in a round before was removed before the look
-            since_ms = self._before_ms
-            if not self._follows_a_life_alone(now):
-                unknown |= now.wanted
+        waits = now.now_ms, self._wait_ms(now)
         if self._was_of_nobody(now, present):
             ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
             known = {each for each, holder in self.plan.holders.items() if holder.member_id not in ended}
-            unknown = now.said_to_run - known
-        unknown -= held
+            unknown, anything = now.said_to_run - known, False
+        elif self.plan.generation >= 0 or self._may_miss_somebody(now, present):
+            anything = True
+        elif now.generation > 1 and self._before_ms is not None:  # all before were removed before the look
+            waits = self._before_ms, self._settings.grace_ms
+            anything = not self._follows_a_life_alone(now)
+        else:
+            anything = False
+        if anything:
+            unknown |= now.wanted
+        self._anything = waits if anything else None
+        self._suspect(unknown - _held(present), waits)
+
+    def _suspect_of_what_is_new(self, now: Round, present: Mapping[str, WorkerSays], waits: tuple[int, int]) -> None:
+        """Who may be doing anything may be doing what is wanted only since, as who leads now had not read of it."""
+        if now.now_ms >= sum(waits):
+            self._anything = None
+        else:
+            self._suspect(now.wanted - self.plan.holders.keys() - _held(present), waits)
+
+    def _suspect(self, unknown: frozenset[Instance], waits: tuple[int, int]) -> None:
         if unknown:
-            self._gone_ms.pop(SOMEBODY.member_id, None)  # waited for from now on
-            if since_ms is not None:
-                self._gone_ms[SOMEBODY.member_id] = since_ms, self._settings.grace_ms
+            self._gone_ms[SOMEBODY.member_id] = waits
         holders = {**self.plan.holders, **dict.fromkeys(unknown, SOMEBODY)}
         self.plan = replace(self.plan, holders=MappingProxyType(holders))
 
@@ -260,11 +273,7 @@ class Placement:
         return only_one and now.generation_heard <= self.plan.overall and not self._members & present.keys()
 
     def _notice_absences(self, now: Round, present: Mapping[str, WorkerSays]) -> None:
-        settings = self._settings
-        # A group of the first generation may be one that its coordinator has forgotten, with all who were in it.
-        anew = now.generation <= max(1, self.plan.generation)
-        sure = now.round_ms < settings.rebalance_timeout_ms and not anew
-        grace_ms = settings.grace_ms + (0 if sure else settings.lease_ms)
+        grace_ms, settings = self._wait_ms(now), self._settings
         absent = {holder.member_id for holder in self.plan.holders.values()} - set(present)
         for member_id in absent:
             wait_ms = settings.return_ms if member_id in self.plan.left else grace_ms
@@ -272,6 +281,14 @@ class Placement:
         for worker in present.values():
             self._gone_ms |= dict.fromkeys(absent & worker.gone, (now.now_ms, 0))
         self._gone_ms = {member_id: gone for member_id, gone in self._gone_ms.items() if member_id in absent}
+
+    def _wait_ms(self, now: Round) -> int:
+        """How long it may take until whoever is missed since now does nothing any more."""
+        settings = self._settings
+        # A group of the first generation may be one that its coordinator has forgotten, with all who were in it.
+        anew = now.generation <= max(1, self.plan.generation)
+        sure = now.round_ms < settings.rebalance_timeout_ms and not anew
+        return settings.grace_ms + (0 if sure else settings.lease_ms)
 
     def _holders(self, present: Mapping[str, WorkerSays]) -> dict[Instance, Holder]:
         """Who may be doing what: those who are gone, by the plan before, and those who are there, by their own words.

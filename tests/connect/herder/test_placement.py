@@ -209,6 +209,19 @@ def test_a_leader_that_misses_nobody_waits_for_whoever_was_removed_before_it_loo
     assert group.round(SETTINGS.grace_ms - 1_000).plan.of("a") == tasks(4)
 
 
+def test_what_is_wanted_only_later_may_be_somebodys_as_well() -> None:
+    """The leader had not read of it in its first round."""
+    group = fresh()
+    group.wanted = frozenset()
+    group.round(1_000, is_first=True)
+    group.wanted = tasks(4)
+    decision = group.round(1_000)
+    assert (decision.plan.of("a"), decision.again_at_ms) == (frozenset(), SETTINGS.grace_ms)
+    assert group.round(SETTINGS.grace_ms - 2_000).plan.of("a") == tasks(4)
+    group.wanted = tasks(6)
+    assert group.round().plan.of("a") == tasks(6), "nobody is suspected for ever"
+
+
 def test_who_looked_long_enough_ago_begins_at_once() -> None:
     group = fresh()
     group.said_to_run = tasks(1)  # by somebody who was removed before
