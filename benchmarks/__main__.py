@@ -19,6 +19,7 @@ NAMES = (
     "metadata",
     "failover",
     "cdc",
+    "cdc_chain",
     "density",
     "bad_neighbours",
     "many_tasks",

@@ -6,7 +6,7 @@ task process, the Connect JVM.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,15 +62,17 @@ def config(server: PostgresServer, slot: str) -> dict[str, str]:
     }
 
 
-def one(folder: Path, name: str, url: str, bootstrap: str, worker_pid: int) -> dict[str, float]:
-    """Register, wait for the snapshot, make changes, wait for them."""
+def one(
+    folder: Path, name: str, url: str, bootstrap: str, worker_pid: int, more: Mapping[str, str] | None = None
+) -> dict[str, float]:
+    """Register, with `more` settings, wait for the snapshot, make changes, wait for them."""
     with PostgresServer(folder / "postgres", settings={"max_wal_size": "4GB"}) as server:
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             connection.execute(CREATE)
             connection.execute(FILL, (1, ROWS))
             topic = f"{name}.public.bench"
             with measured(worker_pid) as snapshot:
-                body = {"name": name, "config": config(server, name)}
+                body = {"name": name, "config": config(server, name) | dict(more or {})}
                 httpx.post(f"{url}/connectors", json=body, timeout=90).raise_for_status()
                 wait_for_records(bootstrap, topic, ROWS)
             with measured(worker_pid) as streaming:
@@ -98,14 +100,16 @@ def wait_for_records(bootstrap: str, topic: str, count: int) -> None:
 
 
 @contextmanager
-def ours(folder: Path) -> Iterator[tuple[str, str, int]]:
+def ours(folder: Path, environ: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, int]]:
     """A Tidemill broker and worker: REST address, bootstrap address, process."""
     with ExitStack() as stack:
         broker = services.broker("broker", folder / "data", log=folder / "broker.log").start()
         stack.callback(broker.stop)
         settings = {"offset.flush.interval.ms": "1000"}
         address = broker.facts["address"]
-        worker = services.connect_worker("connect", address, settings=settings, log=folder / "connect.log").start()
+        worker = services.connect_worker(
+            "connect", address, settings=settings, log=folder / "connect.log", environ=environ
+        ).start()
         stack.callback(worker.stop)
         yield worker.facts["url"], address, worker.pid
 
