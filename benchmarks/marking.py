@@ -1,10 +1,10 @@
 """A transform that puts a field into every row, as `cdc_chain` installs it"""
 
-from dataclasses import replace
+from typing import Any
 
 from pydantic import BaseModel, Field
 
-from tidemill import Record, transform
+from tidemill import transform
 
 
 class MarkSettings(BaseModel):
@@ -14,9 +14,7 @@ class MarkSettings(BaseModel):
     value: str = Field(alias="static.value", description="What it holds.")
 
 
-@transform("mark", version="1.0", uses=["value"])
-def mark(cfg: MarkSettings, records: list[Record]) -> list[Record]:
-    """Says where a row is from; a deleted one has none."""
-    return [
-        each if each.value is None else replace(each, value={**each.value, cfg.field: cfg.value}) for each in records
-    ]
+@transform("mark", version="1.0")
+def mark(cfg: MarkSettings, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Says where a row is from."""
+    return [{**row, cfg.field: cfg.value} for row in rows]

@@ -24,7 +24,7 @@ else is a bug in the plugin: the task fails with its trace. What would help is t
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel
@@ -303,6 +303,36 @@ class Transform(ABC):
 
     def close(self) -> None:
         """Release everything; called once."""
+
+
+class ValueTransform(Transform):
+    """A transform of values, which sees nothing else of a record and is not asked about one without (a tombstone).
+
+    So what a source has serialised itself never becomes records: its values are read, changed and written as a batch.
+    """
+
+    uses_key = False
+
+    @abstractmethod
+    def of_values(self, values: list[Any]) -> Sequence[Json]:
+        """Return as many as were given, in their order; None leaves the record out."""
+
+    def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
+        """The same of records."""
+        values = [record.value for record in records if record.value is not None]
+        made = iter(self.made_of(values))
+        return [record if record.value is None else _with_value(record, next(made)) for record in records]
+
+    def made_of(self, values: list[Any]) -> Sequence[Json]:
+        """What `of_values` returns; raises TypeError if that are not as many."""
+        made = self.of_values(values) if values else ()
+        if len(made) != len(values):
+            raise TypeError(f"{len(made)} values came back of {len(values)}")
+        return made
+
+
+def _with_value(record: Record, value: Json) -> Record | None:
+    return None if value is None else replace(record, value=value)
 
 
 class Predicate(ABC):

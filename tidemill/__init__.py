@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         TaskContext,
         Transform,
         Unsupported,
+        ValueTransform,
     )
     from tidemill.connect.sdk import Pos, check, flush, sink, source, task_split, transform
 
@@ -80,6 +81,7 @@ __all__ = [
     "TaskContext",
     "Transform",
     "Unsupported",
+    "ValueTransform",
     "check",
     "flush",
     "sink",

@@ -5,15 +5,13 @@ What a source has serialised itself becomes one record per row, whose key and va
 them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from tidemill.connect.api import EncodedBatch, Json, Record, Schema
+from tidemill.connect.api import EncodedBatch, Record
 from tidemill.connect.converters.json import JsonConverter
 from tidemill.connect.converters.registry import Converter
-from tidemill.connect.transforms.chain import Chain, Decode, Encoded, Severity
-
-Encode: TypeAlias = Callable[[Json, Schema | None], bytes | None]
+from tidemill.connect.transforms.chain import Chain, Decode, Encode, Encoded, Severity
 
 TRANSFORMING_PATIENCE_S: Final = 3.0
 """Until a batch that is still in the transforms is told in the status."""
@@ -25,7 +23,7 @@ def chain_of(config: Mapping[str, str], key_converter: Converter, value_converte
         return None
     from tidemill.connect.transforms.stages import make_chain  # most tasks need none of them
 
-    return make_chain(config, _exactly(key_converter), _exactly(value_converter))
+    return make_chain(config, _exactly(key_converter), _exactly(value_converter), value_converter.encode)
 
 
 def _exactly(converter: Converter) -> Decode:

@@ -20,12 +20,12 @@ from confluent_kafka.cimpl import NewTopic
 from tidemill.connect.api import EncodedBatch, Fatal, Headers, Json, NotConnected, Poison, Record
 from tidemill.connect.converters.registry import make_converter
 from tidemill.connect.task_spec import TaskSpec
-from tidemill.connect.tasks.chained import Encode, chain_of, log_notices, unless_encoded
+from tidemill.connect.tasks.chained import chain_of, log_notices, unless_encoded
 from tidemill.connect.tasks.kafka_clients import admin_config, explain, kafka_error, raise_if_lost
 from tidemill.connect.tasks.meter import TaskMeter
 from tidemill.connect.tasks.topic_creation import TopicCreation
 from tidemill.connect.tolerance import ErrorPolicy, Stage, Verdict
-from tidemill.connect.transforms.chain import Chain
+from tidemill.connect.transforms.chain import Chain, Encode
 
 log = structlog.get_logger("tidemill.connect.source")
 

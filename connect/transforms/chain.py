@@ -11,16 +11,28 @@ known and its neighbours pass.
 A source may have serialised its records: such keys and values are `Encoded`, and are read only for the first stage that
 uses them, of the records its predicate lets through. What is still `Encoded` at the end goes out as the same bytes. A
 transform that knows its way in the bytes of some records is asked for those before they are read (`OfBytes`).
+
+Where every stage can do with a batch of bytes or of values as it is, no record is made of any row (`apply_encoded`).
 """
 
 import enum
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from tidemill.connect.api import EncodedBatch, Fatal, Json, NotConnected, Predicate, Record, Schema, Transform
+from tidemill.connect.api import (
+    EncodedBatch,
+    Fatal,
+    Json,
+    NotConnected,
+    Predicate,
+    Record,
+    Schema,
+    Transform,
+    ValueTransform,
+)
 
 
 class Encoded(bytes):
@@ -64,6 +76,7 @@ class Telling(Transform):
 
 
 Decode: TypeAlias = Callable[[bytes | None], tuple[Json, Schema | None]]
+Encode: TypeAlias = Callable[[Json, Schema | None], bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +103,13 @@ Outcome: TypeAlias = Record | Failure | None
 class Chain:
     """The stages of one connector, in order."""
 
-    def __init__(self, stages: Sequence[Stage], decode_key: Decode, decode_value: Decode) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], decode_key: Decode, decode_value: Decode, encode_value: Encode | None = None
+    ) -> None:
         self._stages = tuple(stages)
         self._decode_key = decode_key
         self._decode_value = decode_value
+        self._encode_value = encode_value
 
     def apply(self, records: Sequence[Record]) -> list[Outcome]:
         """What becomes of each record."""
@@ -108,19 +124,51 @@ class Chain:
     def apply_encoded(self, batch: EncodedBatch) -> EncodedBatch | None:
         """What becomes of a batch as a whole, without a record being made of a row; None if that cannot be told.
 
-        One stage that takes everything can do so. Whatever goes wrong is for `apply` to find out, record by record.
+        Stages that take everything can do so. Whatever goes wrong is for `apply` to find out, record by record.
         """
-        if len(self._stages) != 1 or self._stages[0].predicate is not None:
-            return None
-        transform = self._stages[0].transform
-        if not isinstance(transform, OfBytes):
+        if not self._stages or any(each.predicate is not None for each in self._stages):
             return None
         try:
-            return transform.of_batch(batch)
+            return self._whole(batch)
         except (Fatal, NotConnected):
             raise
         except Exception:
             return None
+
+    def _whole(self, batch: EncodedBatch) -> EncodedBatch | None:
+        of_values: list[ValueTransform] = []  # one after the other they are given what is read once
+        for stage in self._stages:
+            if isinstance(stage.transform, ValueTransform):
+                of_values.append(stage.transform)
+                continue
+            made = self._read_and_written(batch, of_values)
+            of_values = []
+            if made is None or not isinstance(stage.transform, OfBytes):
+                return None
+            made = stage.transform.of_batch(made)
+            if made is None:
+                return None
+            batch = made
+        return self._read_and_written(batch, of_values)
+
+    def _read_and_written(self, batch: EncodedBatch, transforms: Sequence[ValueTransform]) -> EncodedBatch | None:
+        """A batch whose values have been through these; None where a value that is there is nothing when it is read."""
+        if not transforms:
+            return batch
+        if self._encode_value is None:
+            return None
+        decode, encode = self._decode_value, self._encode_value
+        read = [(None, None) if data is None else decode(data) for data in batch.values]
+        kept = [(place, value) for place, (value, _) in enumerate(read) if value is not None]
+        if len(kept) != sum(data is not None for data in batch.values):
+            return None
+        for transform in transforms:
+            made = transform.made_of([value for _, value in kept])
+            kept = [(place, value) for (place, _), value in zip(kept, made, strict=True) if value is not None]
+        written = {place: encode(value, read[place][1]) for place, value in kept}
+        left_out = {place for place, data in enumerate(batch.values) if data is not None and place not in written}
+        whole = replace(batch, values=[written.get(place) for place in range(len(read))])
+        return _without(whole, left_out) if left_out else whole
 
     def notices(self) -> Counter[tuple[Severity, str]]:
         """What the stages have to say since this was asked for the last time."""
@@ -180,6 +228,18 @@ class Chain:
             value, schema = self._decode_value(bytes(record.value))
             record = replace(record, value=value, value_schema=schema)
         return record
+
+
+def _without(batch: EncodedBatch, left_out: Collection[int]) -> EncodedBatch:
+    """A batch without the rows at these places."""
+    places = [place for place in range(len(batch.values)) if place not in left_out]
+    return replace(
+        batch,
+        keys=[batch.keys[place] for place in places],
+        values=[batch.values[place] for place in places],
+        headers=[batch.headers[place] for place in places] if batch.headers else (),
+        timestamps_ms=[batch.timestamps_ms[place] for place in places] if batch.timestamps_ms else (),
+    )
 
 
 def _applied(stage: Stage, batch: list[Record]) -> Sequence[Outcome]:

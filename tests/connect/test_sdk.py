@@ -27,6 +27,7 @@ from tidemill.connect.api import (
     SourceTask,
     TaskContext,
     Transform,
+    ValueTransform,
 )
 from tidemill.connect.sdk import Pos, check, flush, sink, source, task_split, transform
 
@@ -391,6 +392,42 @@ def test_a_transform_may_take_batches() -> None:
 
     made = batch.task(batch.config())
     assert isinstance(made, Transform) and made.apply([Record(value=1), Record(value=2)]) == [None, Record(value=2)]
+
+
+def test_a_transform_may_take_values_alone() -> None:
+    @transform("add", version="1", uses=["value"])
+    def add(cfg: Cfg, rows: list[dict[str, int]]) -> list[dict[str, int] | None]:
+        """Adds to small values."""
+        return [{"n": row["n"] + cfg.count} if row["n"] < 5 else None for row in rows]
+
+    made = add.task(Cfg(count=3))
+    assert isinstance(made, ValueTransform) and (made.uses_key, made.uses_value) == (False, True)
+    given = [Record(key=b"a", value={"n": 1}), Record(key=b"b"), Record(value={"n": 7})]
+    assert made.apply(given) == [Record(key=b"a", value={"n": 4}), Record(key=b"b"), None]
+    assert add(Cfg(count=1), [{"n": 1}]) == [{"n": 2}]
+
+
+def test_as_many_values_come_back_as_were_given() -> None:
+    @transform("few", version="1")
+    def few(rows: list) -> list:  # type: ignore[type-arg]
+        return rows[1:]
+
+    with pytest.raises(TypeError, match="1 values came back of 2"):
+        few.task(few.config()).apply([Record(value=1), Record(value=2)])  # type: ignore[union-attr]
+    assert few.task(few.config()).apply([Record()]) == [Record()]  # type: ignore[union-attr]
+
+
+def test_only_a_transform_takes_values() -> None:
+    with pytest.raises(TypeError, match="must be annotated"):
+
+        @sink("s", version="1")
+        def keep(rows: list[dict[str, int]]) -> None: ...
+
+    with pytest.raises(TypeError, match="can use nothing else"):
+
+        @transform("t", version="1", uses=["key", "value"])
+        def other(rows: list[dict[str, int]]) -> list[dict[str, int]]:
+            return rows
 
 
 def test_what_cannot_be_a_transform_is_told() -> None:

@@ -2,13 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.connect.api import Fatal, Json, NotConnected, Predicate, Record, Schema, Transform
+from tidemill.connect.api import (
+    EncodedBatch,
+    Fatal,
+    Json,
+    NotConnected,
+    Predicate,
+    Record,
+    Schema,
+    Transform,
+    ValueTransform,
+)
 from tidemill.connect.transforms.chain import UNREAD, Chain, Encoded, Failure, OfBytes, Stage, Unread
 
 read: list[bytes] = []
@@ -286,3 +297,132 @@ def test_a_batch_is_what_its_records_are_alone(
     assert [replace(each, topic=None) if isinstance(each, Record) else each for each in shown] == [
         alone(value) for value in values
     ]
+
+
+# ------------------------------------------------------------- batches of values
+
+
+class Values(ValueTransform):
+    """Calls a function with all values."""
+
+    def __init__(self, function: Callable[[list[Json]], Sequence[Json]]) -> None:
+        self.function = function
+
+    def of_values(self, values: list[Json]) -> Sequence[Json]:
+        return self.function(values)
+
+
+class Cutting(OfBytes):
+    """Takes brackets off, and gives up at what has none."""
+
+    def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
+        return [record if record.value is None else replace(record, value=record.value[0]) for record in records]
+
+    def of_bytes(self, record: Record) -> Record | Unread | None:
+        return UNREAD
+
+    def of_batch(self, batch: EncodedBatch) -> EncodedBatch | None:
+        if any(data is not None and not data.startswith(b"[") for data in batch.values):
+            return None
+        return replace(batch, values=[data and data[1:-1] for data in batch.values])
+
+
+def encode(value: Json, schema: Schema | None) -> bytes | None:
+    assert schema is None
+    return None if value is None else orjson.dumps(value)
+
+
+def batch_of(*values: bytes | None, more: bool = False) -> EncodedBatch:
+    keys = [b"%d" % number for number in range(len(values))]
+    if not more:
+        return EncodedBatch(topic="t", keys=keys, values=values, offset={"at": 1})
+    headers = [(("n", key),) for key in keys]
+    return EncodedBatch(topic="t", keys=keys, values=values, headers=headers, timestamps_ms=[*range(len(values))])
+
+
+def whole(batch: EncodedBatch, *transforms: Transform) -> EncodedBatch | None:
+    return Chain([stage(each) for each in transforms], decode, decode, encode).apply_encoded(batch)
+
+
+def twice(values: list[Json]) -> list[Json]:
+    return [2 * value for value in values]
+
+
+def small(values: list[Json]) -> list[Json]:
+    return [value if value < 5 else None for value in values]
+
+
+def test_values_are_read_once_for_all_that_follow_one_another() -> None:
+    batch = batch_of(b"1", None, b"3")
+    assert whole(batch, Values(twice), Values(twice)) == replace(batch, values=[b"4", None, b"12"])
+    assert read == [b"1", b"3"]
+
+
+def test_rows_that_are_left_out_are_so_in_every_column() -> None:
+    out = whole(batch_of(b"1", b"7", None, b"2", more=True), Values(small), Values(twice))
+    assert out is not None and list(out.values) == [b"2", None, b"4"]
+    assert (out.keys, out.timestamps_ms) == ([b"0", b"2", b"3"], [0, 2, 3])
+    assert out.headers == [(("n", b"0"),), (("n", b"2"),), (("n", b"3"),)]
+
+
+def test_bytes_and_values_in_turn() -> None:
+    batch = batch_of(b"[1]", b"[2]")
+    assert whole(batch, Cutting(), Values(twice)) == replace(batch, values=[b"2", b"4"])
+    nested = batch_of(b"[1]")
+    assert whole(nested, Values(lambda values: [[value] for value in values]), Cutting()) == replace(
+        nested, values=[b"[1]"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "transforms"),
+    [
+        ([b"1", b"null"], [Values(twice)]),  # nothing, though there are bytes: what the general way makes of it
+        ([b"1", b"{"], [Values(twice)]),
+        ([b"1"], [Values(lambda values: [])]),
+        ([b"1"], [Values(lambda values: [{1, 2}])]),
+        ([b"1"], [Values(twice), adding("!")]),
+        ([b"1"], [Cutting(), Values(twice)]),
+        ([b"1"], []),
+    ],
+    ids=["null", "rubbish", "fewer", "unwritable", "another", "uncut", "none"],
+)
+def test_what_no_batch_can_be_told_of_goes_record_by_record(values: list[bytes], transforms: list[Transform]) -> None:
+    assert whole(batch_of(*values), *transforms) is None
+
+
+def test_a_predicate_needs_records() -> None:
+    picked = stage(Values(twice), When(lambda record: True))
+    assert Chain([picked], decode, decode, encode).apply_encoded(batch_of(b"1")) is None
+    assert Chain([stage(Values(twice))], decode, decode).apply_encoded(batch_of(b"1")) is None, "nobody can write it"
+
+
+@pytest.mark.parametrize("error", [Fatal, NotConnected])
+def test_what_speaks_of_the_task_ends_a_batch_too(error: type[Exception]) -> None:
+    def fails(values: list[Json]) -> list[Json]:
+        raise error("now")
+
+    with pytest.raises(error):
+        whole(batch_of(b"1"), Values(fails))
+
+
+def test_a_failure_is_told_of_its_value_alone() -> None:
+    halves = Values(lambda values: [1 / value for value in values])
+    out = chain(stage(halves)).apply(records(1, None, 0, 2))
+    assert [each.value for each in out if isinstance(each, Record)] == [1.0, None, 0.5]
+    assert isinstance(out[2], Failure) and isinstance(out[2].error, ZeroDivisionError)
+
+
+@given(
+    st.lists(st.sampled_from([twice, small, lambda values: [-value for value in values]]), min_size=1, max_size=3),
+    st.lists(st.one_of(st.none(), st.integers(-9, 9)), max_size=8),
+)
+def test_a_batch_of_values_is_what_its_records_are(functions: list[Any], values: list[int | None]) -> None:
+    batch = batch_of(*(None if value is None else b"%d" % value for value in values))
+    out = whole(batch, *map(Values, functions))
+    assert out is not None
+    given = [Record(topic="t", key=key, value=value) for key, value in zip(batch.keys, values, strict=True)]
+    alone = [each for each in chain(*(stage(Values(each)) for each in functions)).apply(given) if each is not None]
+    assert [(each.key, encode(each.value, None)) for each in alone if isinstance(each, Record)] == list(
+        zip(out.keys, out.values, strict=True)
+    )
