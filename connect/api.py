@@ -319,9 +319,15 @@ class ValueTransform(Transform):
 
     def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
         """The same of records."""
-        values = [record.value for record in records if record.value is not None]
-        made = iter(self.made_of(values))
-        return [record if record.value is None else _with_value(record, next(made)) for record in records]
+        made = iter(self.made_of([record.value for record in records if record.value is not None]))
+        became: list[Record | None] = []
+        for record in records:
+            if record.value is None:
+                became.append(record)
+            else:
+                value = next(made)
+                became.append(None if value is None else replace(record, value=value))
+        return became
 
     def made_of(self, values: list[Any]) -> Sequence[Json]:
         """What `of_values` returns; raises TypeError if that are not as many."""
@@ -329,10 +335,6 @@ class ValueTransform(Transform):
         if len(made) != len(values):
             raise TypeError(f"{len(made)} values came back of {len(values)}")
         return made
-
-
-def _with_value(record: Record, value: Json) -> Record | None:
-    return None if value is None else replace(record, value=value)
 
 
 class Predicate(ABC):
