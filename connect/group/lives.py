@@ -14,8 +14,8 @@ the locks of the other, so nothing is concluded from a file that was written und
 So a worker that is started again takes up its work at once. Where the folder is empty (another machine, a container
 without the files of the one before) nothing is known, and the waits are as for any other worker.
 
-A life that has ended in order leaves a file only if it was the last of its group: who comes next then knows that
-nobody else has been there since, and has nobody to wait for.
+A life that has ended in order leaves a file only if it was the last of its group and waited for nobody: who comes next
+then knows that nobody else has been there since, and has nobody to wait for either.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class LifeFacts:
     """What a life has left; a generation above that was not its own.
 
     `alone_in` is its last round (as its group counts rounds; `generation` goes on where a group begins anew), if there
-    was nobody else in it; else -1.
+    was nobody else in it and nobody was waited for; else -1.
     """
 
     worker_id: str

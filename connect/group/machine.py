@@ -216,8 +216,9 @@ class GroupMachine:
 
     @property
     def alone_in(self) -> int:
-        """Its last round, if there was nobody else in it; else -1."""
-        return self.plan.generation if self.workers.keys() == {self.member_id} else -1
+        """Its last round, if there was nobody else in it and nobody was waited for; else -1."""
+        there = {holder.member_id for holder in self.plan.holders.values()} | self.workers.keys()
+        return self.plan.generation if there == {self.member_id} else -1
 
     @property
     def leader_url(self) -> str | None:

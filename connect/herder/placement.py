@@ -17,8 +17,8 @@ An instance is given to a worker only when nobody else may be doing it:
 - A leader without any plan knows of no round. It goes by the status topic, and by who was in the group before it came
   (`expect`): if one of them is missing, somebody may be doing what the status topic does not tell yet. Who was removed
   just before that look may still be ending it: so in a group that has had rounds `grace_ms` have to pass since then,
-  unless a life on this machine was alone in the last of them (`alone`). If it was in rounds of which it has learned
-  nothing, or its first one took as long as a lease, somebody may be doing anything in any case.
+  unless a life on this machine was alone in the last of them and waited for nobody (`alone`). If it was in rounds of
+  which it has learned nothing, or its first one took as long as a lease, somebody may be doing anything in any case.
 - A worker that is about to stop says so (`leaving`), ends its tasks and then goes. What it did waits `return_ms` for a
   worker under the same address, so that a restart moves nothing; it may have it back at once.
 
@@ -55,6 +55,10 @@ class Holder(NamedTuple):
 SOMEBODY = Holder("", "")
 """Who may be doing something and is not known: it was given that in a round that the leader knows nothing of, or has
 gone."""
+
+ANYTHING = Instance("", CONNECTOR)
+"""Stands among what `SOMEBODY` may be doing where that may be anything, also what is wanted only later, of which the
+leader may not have read yet. It is nobody's name, and whoever leads next waits for it as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +128,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AloneIn:
-    """The last round of a life that is over, in which there was nobody else; `overall` is counted as a plan's is."""
+    """The last round of a life that is over, in which there was nobody else, and nobody was waited for.
+
+    `overall` is counted as a plan's is.
+    """
 
     generation: int
     overall: int
@@ -160,7 +167,6 @@ class Placement:
         self._before: frozenset[str] | None = None  # who was in the group before this worker, if that could be asked
         self._before_ms: int | None = None
         self._gone_ms: dict[str, tuple[int, int]] = {}  # members: when their absence was seen, and how long to wait
-        self._anything: tuple[int, int] | None = None  # the same of somebody who may be doing anything
 
     def learn(self, plan: Plan, members: Collection[str] = ()) -> None:
         """The plan of a round that somebody else led; what that one waits for, this one would wait for anew."""
@@ -178,8 +184,8 @@ class Placement:
         present = {worker.holder.member_id: worker for worker in now.workers}
         if self.plan.generation != now.generation - 1:
             self._suspect_somebody(now, present)
-        elif self._anything is not None:
-            self._suspect_of_what_is_new(now, present, self._anything)
+        if ANYTHING in self.plan.holders:
+            self._suspect(now.wanted - self.plan.holders.keys() - _held(present))
         self._members = frozenset(present)
         base = max(self.plan.base, now.generation_heard + 1 - now.generation)
         if now.generation <= self.plan.generation:
@@ -220,29 +226,18 @@ class Placement:
         if self._was_of_nobody(now, present):
             ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
             known = {each for each, holder in self.plan.holders.items() if holder.member_id not in ended}
-            unknown, anything = now.said_to_run - known, False
+            unknown = now.said_to_run - known
         elif self.plan.generation >= 0 or self._may_miss_somebody(now, present):
-            anything = True
+            unknown |= now.wanted | {ANYTHING}
         elif now.generation > 1 and self._before_ms is not None:  # all before were removed before the look
             waits = self._before_ms, self._settings.grace_ms
-            anything = not self._follows_a_life_alone(now)
-        else:
-            anything = False
-        if anything:
-            unknown |= now.wanted
-        self._anything = waits if anything else None
-        self._suspect(unknown - _held(present), waits)
-
-    def _suspect_of_what_is_new(self, now: Round, present: Mapping[str, WorkerSays], waits: tuple[int, int]) -> None:
-        """Who may be doing anything may be doing what is wanted only since, as who leads now had not read of it."""
-        if now.now_ms >= sum(waits):
-            self._anything = None
-        else:
-            self._suspect(now.wanted - self.plan.holders.keys() - _held(present), waits)
-
-    def _suspect(self, unknown: frozenset[Instance], waits: tuple[int, int]) -> None:
+            unknown |= frozenset() if self._follows_a_life_alone(now) else now.wanted | {ANYTHING}
+        unknown -= _held(present)
         if unknown:
-            self._gone_ms[SOMEBODY.member_id] = waits
+            self._gone_ms[SOMEBODY.member_id] = max(waits, self._gone_ms.get(SOMEBODY.member_id, waits), key=sum)
+        self._suspect(unknown)
+
+    def _suspect(self, unknown: frozenset[Instance]) -> None:
         holders = {**self.plan.holders, **dict.fromkeys(unknown, SOMEBODY)}
         self.plan = replace(self.plan, holders=MappingProxyType(holders))
 
@@ -252,7 +247,7 @@ class Placement:
         Who came between the look at the group and this leader's own join, and is missing, was silent for a session.
         """
         if self._before is None or self._before_ms is None:
-            return now.generation > 1 and not self._follows_a_life_alone(now)  # a group that is new waits for nothing
+            return now.generation > 1  # nobody can tell; a group that is new waits for nothing
         ended = frozenset[str]().union(*(worker.gone for worker in present.values()))
         took_long = now.now_ms - self._before_ms >= self._settings.lease_ms
         return took_long or not now.is_first or bool(self._before - present.keys() - ended)

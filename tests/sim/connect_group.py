@@ -245,8 +245,9 @@ class Worker:
         self.url = url
         self.life = life
         self.machine = m.MemberMachine(MEMBERS)
+        self.known_as = ""  # the member that its file tells of
         self.placement = make([each.alone for each in over if each.alone is not None])
-        gone = frozenset(each.machine.member_id for each in over)
+        gone = frozenset(each.known_as for each in over)
         self.group = self.makes_group(url, self.placement, lease_ms=MEMBERS.session_timeout_ms, gone=gone)
         self.events: deque[m.Event | g.Event] = deque()
         self.stepping = False
@@ -261,7 +262,7 @@ class Worker:
         self.left = False
         self.stops: list[Instance] = []
         self.over = {each.life for each in over}  # lives of which it knows that nothing runs any more
-        self.alone: AloneIn | None = None  # its last round, if there was nobody else in it
+        self.alone: AloneIn | None = None  # its last round, if there was nobody else in it and nobody was waited for
         self.board = dict(world.statuses)  # the status topic, as far as it was read here
         self.tell(g.Listed(members=frozenset(world.coordinator.seats)))
         self.tell(g.Look())
@@ -332,7 +333,7 @@ class Worker:
             case g.Allow(generation=generation, instances=instances):
                 self.world.say(f"{self.url}#{self.life} may do in generation {generation}: {sorted(instances)}")
                 self.allowed, self.generation = instances, generation
-                alone_in = self.group.alone_in
+                self.known_as, alone_in = self.group.member_id, self.group.alone_in
                 self.alone = AloneIn(generation=alone_in, overall=generation) if alone_in > 0 else None
                 self.reconcile()
             case g.EndAll(reason=reason):
@@ -370,7 +371,7 @@ class Worker:
         """A process takes its time to end."""
         self.processes[instance].ending = True
         gone = self.processes[instance]
-        self.world.at(self.world.now_ms + self.world.rng.randrange(END_MS), lambda: self.ended(instance, gone))
+        self.world.at(self.world.now_ms + self.world.end_ms(), lambda: self.ended(instance, gone))
 
     def ended(self, instance: Instance, process: Process) -> None:
         """It is gone; what is assigned again starts again."""
@@ -412,6 +413,7 @@ class World:
         self.coordinator = Coordinator(self)
         self._make = make
         self._worker = worker
+        self.end_ms: Callable[[], int] = lambda: self.rng.randrange(END_MS)  # that a process takes
         self._starts = random.Random(f"starts {seed}")
         self.generations: dict[Instance, tuple[int, int]] = {}  # of its last start: the generation, and whose
         self.lives: list[Worker] = []  # that are over, and have left a file that says so
@@ -496,10 +498,11 @@ class World:
         self.at(self.now_ms + self.delay(), arrive)
         self.at(self.now_ms + ask.timeout_ms, late)
 
-    def start(self, url: str) -> None:
-        """One more worker."""
-        over = [life for life in self.lives if life.machine.member_id] if self.rng.random() < 0.5 else []
-        gone = frozenset(life.machine.member_id for life in over)
+    def start(self, url: str, *, knows: bool | None = None) -> None:
+        """One more worker, which may know of lives that are over."""
+        knows = self.rng.random() < 0.5 if knows is None else knows
+        over = [life for life in self.lives if life.known_as] if knows else []
+        gone = frozenset(life.known_as for life in over)
         self.say(f"start {url}, which knows of the end of {sorted(gone)}")
         for member_id in sorted(gone & self.coordinator.seats.keys()):
             self.coordinator.remove(member_id)

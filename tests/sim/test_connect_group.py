@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.sim.connect_group import MEMBERS, PLACING, Broken, Make, Worker, World
+from tests.sim.connect_group import END_MS, MEMBERS, PLACING, Broken, Make, Worker, World
 from tidemill.connect.group.machine import Action, Event, Facts, GroupMachine
 from tidemill.connect.herder.placement import AloneIn, Decision, Instance, Placement, Round
 from tidemill.core.client.membership import MemberMachine
@@ -101,6 +101,48 @@ def test_a_worker_that_is_back_waits_for_the_end_of_what_was_begun_meanwhile() -
     world.run(world.now_ms + 3 * MEMBERS.session_timeout_ms + PLACING.grace_ms)  # Broken, if it does not wait
     assert sorted(first.processes) == sorted(world.topic.wanted[-1])
     assert not second.processes
+
+
+def one_was_removed_a_moment_ago() -> World:
+    """It was alone, has begun what nobody has heard of, and its processes take as long to end as they may."""
+    world = World(1, sound)
+    world.faults = False  # nothing but what is done here
+    world.want(1, 1)
+    world.start("w1")
+    world.run(6_000)
+    (first,) = world.workers
+    world.want(2, 1)
+    while Instance("c1", 0) not in first.processes:
+        world.run(world.now_ms + 5)
+    first.cut = True
+    (seat,) = world.coordinator.seats.values()
+    world.run(seat.deadline_ms - 100)
+    world.end_ms = lambda: END_MS - 1
+    world.kill(first)
+    while world.coordinator.seats:
+        world.run(world.now_ms + 50)
+    return world
+
+
+def test_who_begins_waits_for_whoever_was_removed_before() -> None:
+    world = one_was_removed_a_moment_ago()
+    world.start("w2", knows=False)
+    world.run(world.now_ms + 15_000)  # Broken, if it does not wait
+    assert sorted(world.workers[0].processes) == sorted(world.topic.wanted[-1])
+
+
+@pytest.mark.parametrize("end", [World.kill, lambda world, worker: worker.stop()], ids=["killed", "stopped"])
+def test_who_follows_a_life_that_was_waiting_waits_as_well(end: Callable[[World, Worker], None]) -> None:
+    world = one_was_removed_a_moment_ago()
+    world.start("w2", knows=False)
+    (second,) = world.workers
+    world.run(world.now_ms + 300)
+    end(world, second)
+    while second in (*world.workers, *world.dead):
+        world.run(world.now_ms + 50)
+    world.start("w2", knows=True)
+    world.run(world.now_ms + 15_000)  # Broken, if it does not wait
+    assert sorted(world.workers[0].processes) == sorted(world.topic.wanted[-1])
 
 
 def test_a_rolling_restart_stops_everything_once() -> None:

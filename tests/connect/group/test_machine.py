@@ -445,3 +445,16 @@ def test_whoever_is_behind_the_config_topic_says_so(worker: Driven) -> None:
     assert "it leads and has read the config topic up to 9 of 20" in worker.machine.behind
     worker.tell(m.Lost(generation=3, reason="silence"))
     assert worker.machine.behind == ""
+
+
+def test_it_is_alone_where_nobody_else_is_and_nobody_is_waited_for(worker: Driven) -> None:
+    def alone_in(generation: int, *others: WorkerSays) -> int:
+        worker.lead(*others, generation=generation)
+        return worker.machine.alone_in
+
+    worker.wanted = frozenset({ONE})
+    assert worker.machine.alone_in == -1
+    assert alone_in(1) == 1
+    assert alone_in(2, WorkerSays(holder=Holder("m2", "http://w2"), config_offset=5)) == -1
+    assert alone_in(3) == 3
+    assert alone_in(9) == -1, "in rounds that it knows nothing of somebody may have been given something"

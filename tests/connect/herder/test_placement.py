@@ -222,6 +222,32 @@ def test_what_is_wanted_only_later_may_be_somebodys_as_well() -> None:
     assert group.round().plan.of("a") == tasks(6), "nobody is suspected for ever"
 
 
+def test_the_next_leader_waits_for_what_is_wanted_only_later_too() -> None:
+    group = fresh()
+    group.wanted = frozenset()
+    plan = group.round(1_000, is_first=True).plan
+    group.placement = Placement(SETTINGS)
+    group.placement.learn(plan, ["a"])
+    group.wanted = tasks(4)
+    assert group.round(1_000).again_at_ms == group.now_ms + SETTINGS.grace_ms
+    assert not group.holds["a"]
+    assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
+
+
+def test_a_longer_wait_is_not_cut_short_by_another_one() -> None:
+    group = over_and_back(3)
+    begun_ms = group.now_ms
+    long_ms = SETTINGS.grace_ms + SETTINGS.lease_ms
+    assert group.round(round_ms=SETTINGS.rebalance_timeout_ms).again_at_ms == begun_ms + long_ms
+    group.generation += 2
+    assert group.round(1_000).again_at_ms == begun_ms + long_ms
+    group.generation += 1  # of nobody
+    group.holds, group.urls, group.gone = {"a3": frozenset()}, {"a3": "a"}, frozenset({"a", "a2"})
+    group.wanted = tasks(6)
+    assert group.round(SETTINGS.grace_ms).again_at_ms == begun_ms + long_ms
+    assert not group.holds["a3"]
+
+
 def test_who_looked_long_enough_ago_begins_at_once() -> None:
     group = fresh()
     group.said_to_run = tasks(1)  # by somebody who was removed before
@@ -233,7 +259,9 @@ def test_the_first_round_of_a_group_waits_for_nobody() -> None:
 
 
 def test_who_could_not_look_waits_in_a_group_that_has_had_rounds() -> None:
+    """Whatever a life alone tells: who came after it cannot be seen."""
     group = Group("a")
+    group.placement = Placement(SETTINGS, [AloneIn(generation=5, overall=9)])
     group.wanted, group.generation = tasks(4), 6
     assert not group.round(is_first=True).plan.assigned
     assert group.round(SETTINGS.grace_ms).plan.of("a") == tasks(4)
