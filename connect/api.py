@@ -25,7 +25,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, final
 
 from pydantic import BaseModel
 
@@ -308,7 +308,8 @@ class Transform(ABC):
 class ValueTransform(Transform):
     """A transform of values, which sees nothing else of a record and is not asked about one without (a tombstone).
 
-    So what a source has serialised itself never becomes records: its values are read, changed and written as a batch.
+    So what a source has serialised itself never becomes records: its values are read, changed and written as a batch,
+    and `apply`, which is final, is not called. A value may be changed in place, though not what is nested in it.
     """
 
     uses_key = False
@@ -317,9 +318,11 @@ class ValueTransform(Transform):
     def of_values(self, values: list[Any]) -> Sequence[Json]:
         """Return as many as were given, in their order; None leaves the record out."""
 
+    @final
     def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
-        """The same of records."""
-        made = iter(self.made_of([record.value for record in records if record.value is not None]))
+        """The same of records; each value is a copy, for should one fail, all are given again."""
+        values = [record.value for record in records if record.value is not None]
+        made = iter(self.made_of([each.copy() if isinstance(each, (dict, list)) else each for each in values]))
         became: list[Record | None] = []
         for record in records:
             if record.value is None:

@@ -378,10 +378,11 @@ class _Signature:
                 self.record = name
             elif typing.get_args(hint) == (Record,):
                 self.batch = name
-            elif of_values and (hint is list or typing.get_origin(hint) is list):
+            elif of_values and self.values is None and _is_list_of_values(hint):
                 self.values = name
             else:
                 more = "" if setup is None else f", or {_spelled(setup.yields)}, which the setup yields"
+                more += ", or one list of values, such as list[dict[str, Any]]" if of_values else ""
                 raise TypeError(
                     f"{function.__name__}: parameter {name!r} must be annotated with a settings model, "
                     f"Pos, TaskContext, Record or list[Record]{more}"
@@ -404,6 +405,15 @@ class _Signature:
             (self.resource, resource),
         )
         return {name: value for name, value in given if name is not None}
+
+
+def _is_list_of_values(hint: Any) -> bool:
+    """Whether it is a list, and of nothing that plain values are not."""
+    items = typing.get_args(hint)
+    named = {part for item in items for part in (item, *typing.get_args(item)) if isinstance(part, type)}
+    return (hint is list or typing.get_origin(hint) is list) and not any(
+        issubclass(part, (Record, BaseModel)) for part in named
+    )
 
 
 def _spelled(hint: Any) -> str:
@@ -746,4 +756,7 @@ class ValueFunction(ValueTransform):
 
     def of_values(self, values: list[Any]) -> Sequence[Json]:
         """Hand the values over."""
-        return list(self._call(**{self._values: values}))
+        made = self._call(**{self._values: values})
+        if not isinstance(made, (list, tuple)):
+            raise TypeError(f"a {type(made).__name__} came back, not a list of values")
+        return made

@@ -12,7 +12,8 @@ A source may have serialised its records: such keys and values are `Encoded`, an
 uses them, of the records its predicate lets through. What is still `Encoded` at the end goes out as the same bytes. A
 transform that knows its way in the bytes of some records is asked for those before they are read (`OfBytes`).
 
-Where every stage can do with a batch of bytes or of values as it is, no record is made of any row (`apply_encoded`).
+Where the first stages can do with a batch of bytes and the others with its values, no record is made of any row
+(`apply_encoded`).
 """
 
 import enum
@@ -110,6 +111,7 @@ class Chain:
         self._decode_key = decode_key
         self._decode_value = decode_value
         self._encode_value = encode_value
+        self._of_batches = _of_batches(self._stages)
 
     def apply(self, records: Sequence[Record]) -> list[Outcome]:
         """What becomes of each record."""
@@ -124,32 +126,21 @@ class Chain:
     def apply_encoded(self, batch: EncodedBatch) -> EncodedBatch | None:
         """What becomes of a batch as a whole, without a record being made of a row; None if that cannot be told.
 
-        Stages that take everything can do so. Whatever goes wrong is for `apply` to find out, record by record.
+        It can where every stage takes everything, first those that take bytes and then those of values. Whatever goes
+        wrong is for `apply` to find out, record by record.
         """
-        if not self._stages or any(each.predicate is not None for each in self._stages):
+        if self._of_batches is None:
             return None
+        of_bytes, of_values = self._of_batches
         try:
-            return self._whole(batch)
+            whole: EncodedBatch | None = batch
+            for transform in of_bytes:
+                whole = None if whole is None else transform.of_batch(whole)
+            return None if whole is None else self._read_and_written(whole, of_values)
         except (Fatal, NotConnected):
             raise
         except Exception:
             return None
-
-    def _whole(self, batch: EncodedBatch) -> EncodedBatch | None:
-        of_values: list[ValueTransform] = []  # one after the other they are given what is read once
-        for stage in self._stages:
-            if isinstance(stage.transform, ValueTransform):
-                of_values.append(stage.transform)
-                continue
-            made = self._read_and_written(batch, of_values)
-            of_values = []
-            if made is None or not isinstance(stage.transform, OfBytes):
-                return None
-            made = stage.transform.of_batch(made)
-            if made is None:
-                return None
-            batch = made
-        return self._read_and_written(batch, of_values)
 
     def _read_and_written(self, batch: EncodedBatch, transforms: Sequence[ValueTransform]) -> EncodedBatch | None:
         """A batch whose values have been through these; None where a value that is there is nothing when it is read."""
@@ -228,6 +219,21 @@ class Chain:
             value, schema = self._decode_value(bytes(record.value))
             record = replace(record, value=value, value_schema=schema)
         return record
+
+
+def _of_batches(stages: Sequence[Stage]) -> tuple[Sequence[OfBytes], Sequence[ValueTransform]] | None:
+    """The transforms, if all of them can do with batches and take everything."""
+    of_bytes: list[OfBytes] = []
+    of_values: list[ValueTransform] = []
+    for stage in stages:
+        transform = stage.transform
+        if isinstance(transform, OfBytes) and not of_values:
+            of_bytes.append(transform)
+        elif isinstance(transform, ValueTransform) and type(transform).apply is ValueTransform.apply:
+            of_values.append(transform)
+        else:
+            return None
+    return (of_bytes, of_values) if stages and all(stage.predicate is None for stage in stages) else None
 
 
 def _without(batch: EncodedBatch, left_out: Collection[int]) -> EncodedBatch:

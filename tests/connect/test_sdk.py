@@ -412,8 +412,13 @@ def test_as_many_values_come_back_as_were_given() -> None:
     def few(rows: list) -> list:  # type: ignore[type-arg]
         return rows[1:]
 
+    @transform("none", version="1")
+    def none(rows: list[int]) -> None: ...
+
     with pytest.raises(TypeError, match="1 values came back of 2"):
         few.task(few.config()).apply([Record(value=1), Record(value=2)])  # type: ignore[union-attr]
+    with pytest.raises(TypeError, match="a NoneType came back, not a list of values"):
+        none.task(none.config()).apply([Record(value=1)])  # type: ignore[union-attr]
     assert few.task(few.config()).apply([Record()]) == [Record()]  # type: ignore[union-attr]
 
 
@@ -428,6 +433,18 @@ def test_only_a_transform_takes_values() -> None:
         @transform("t", version="1", uses=["key", "value"])
         def other(rows: list[dict[str, int]]) -> list[dict[str, int]]:
             return rows
+
+
+def test_a_list_of_something_else_is_not_taken_for_values() -> None:
+    def records_or_none(rows: list[Record | None]) -> None: ...
+    def models(rows: list[Cfg]) -> None: ...
+    def sequence(rows: Sequence[dict[str, int]]) -> None: ...
+    def maybe(rows: list[int] | None) -> None: ...
+    def two(rows: list[int], others: list[int]) -> None: ...
+
+    for function in (records_or_none, models, sequence, maybe, two):
+        with pytest.raises(TypeError, match=r"must be annotated .* or one list of values"):
+            transform("t", version="1")(function)
 
 
 def test_what_cannot_be_a_transform_is_told() -> None:

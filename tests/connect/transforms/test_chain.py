@@ -365,13 +365,40 @@ def test_rows_that_are_left_out_are_so_in_every_column() -> None:
     assert out.headers == [(("n", b"0"),), (("n", b"2"),), (("n", b"3"),)]
 
 
-def test_bytes_and_values_in_turn() -> None:
-    batch = batch_of(b"[1]", b"[2]")
-    assert whole(batch, Cutting(), Values(twice)) == replace(batch, values=[b"2", b"4"])
-    nested = batch_of(b"[1]")
-    assert whole(nested, Values(lambda values: [[value] for value in values]), Cutting()) == replace(
-        nested, values=[b"[1]"]
-    )
+def test_bytes_and_then_values() -> None:
+    batch = batch_of(b"[[1]]", b"[[2]]")
+    assert whole(batch, Cutting(), Cutting(), Values(twice)) == replace(batch, values=[b"2", b"4"])
+
+
+def test_nothing_is_done_twice_where_another_stage_needs_records() -> None:
+    asked: list[list[Json]] = []
+
+    def listen(values: list[Json]) -> list[Json]:
+        asked.append(values)
+        return values
+
+    for others in ([adding("!")], [Cutting(), Values(twice)]):
+        assert whole(batch_of(b"1"), Values(listen), *others) is None
+    assert not asked
+
+
+class Overriding(Values):
+    """What apply does is all that counts."""
+
+    def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:  # type: ignore[misc]
+        return [replace(each, value="own") for each in records]
+
+
+def test_values_that_are_changed_in_place_are_changed_once() -> None:
+    """Those beside one that fails are given again."""
+
+    def add(values: list[Json]) -> list[Json]:
+        for value in values:
+            value["n"] += 10
+        return values
+
+    out = chain(stage(Values(add))).apply(records({"n": 1}, {"n": None}, {"n": 2}))
+    assert [each.value for each in out if isinstance(each, Record)] == [{"n": 11}, {"n": 12}]
 
 
 @pytest.mark.parametrize(
@@ -383,9 +410,10 @@ def test_bytes_and_values_in_turn() -> None:
         ([b"1"], [Values(lambda values: [{1, 2}])]),
         ([b"1"], [Values(twice), adding("!")]),
         ([b"1"], [Cutting(), Values(twice)]),
+        ([b"1"], [Overriding(twice)]),
         ([b"1"], []),
     ],
-    ids=["null", "rubbish", "fewer", "unwritable", "another", "uncut", "none"],
+    ids=["null", "rubbish", "fewer", "unwritable", "another", "uncut", "overridden", "none"],
 )
 def test_what_no_batch_can_be_told_of_goes_record_by_record(values: list[bytes], transforms: list[Transform]) -> None:
     assert whole(batch_of(*values), *transforms) is None
