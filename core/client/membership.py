@@ -100,7 +100,8 @@ class Describe:
 class Rejoin:
     """The owner wants another round. One that is under way with older words is followed by another.
 
-    That one begins in a step after its `Assigned`, so that what was assigned can be among the words of its join.
+    That one begins with the `Tick` after its `Assigned`, so that what was assigned is among the words of its join: what
+    the owner says before it hears of that, as of `Leased`, may come in between.
 
     Kafka starts a round for a leader always, for others only if they have something new to say.
     """
@@ -291,7 +292,7 @@ class MemberMachine:
         """Take in `event` and return what has to happen now, in order."""
         self._actions = []
         settled = self.phase is Phase.STABLE
-        again = self._again and settled
+        again = self._again and settled and isinstance(event, Tick)
         match event:
             case Describe(metadata=metadata):
                 self._metadata = metadata

@@ -359,7 +359,9 @@ def test_the_owner_asks_for_another_round(member: Driven) -> None:
     only(actions, Assigned)
     assert none(actions, Ask)  # which would go without what was just assigned
     assert only(actions, WakeAt).at_ms == member.now_ms
-    request = only(member.tell(Describe(metadata=b"newest")), Ask).request
+    assert none(member.tell(Describe(metadata=b"of before")), Ask)  # the owner has heard of its lease only
+    assert none(member.tell(Describe(metadata=b"newest")), Ask)
+    request = only(member.tell(Tick()), Ask).request
     assert isinstance(request, JoinGroupRequest)
     assert request.protocols[0].metadata == b"newest"
 
