@@ -253,6 +253,7 @@ class Worker:
         self.stepping = False
         self.allowed: frozenset[Instance] = frozenset()
         self.generation = 0
+        self.lease_until_ms = 0
         self.processes: dict[Instance, Process] = {}
         self.read = 0
         self.alive = True
@@ -349,8 +350,8 @@ class Worker:
                 raise Broken(f"{self.url} is out of the group: {reason}")
             case g.Trouble(reason=reason):
                 raise Broken(f"{self.url} does not understand: {reason}")
-            case g.Lease():
-                pass
+            case g.Lease(until_ms=until_ms):
+                self.lease_until_ms = until_ms
 
     def stop(self) -> None:
         """It is to end in order."""
@@ -363,6 +364,8 @@ class Worker:
             if instance not in self.allowed and not self.processes[instance].ending:
                 self.stops.append(instance)
                 self.end(instance)
+        if self.world.now_ms >= self.lease_until_ms:
+            return  # the guardian starts nothing, whether its worker has looked at the time or not
         for instance in sorted(self.allowed - set(self.processes)):
             self.processes[instance] = Process()
             self.world.begins(self, instance)

@@ -14,9 +14,9 @@ from tidemill.connect.group.machine import Action, Event, Facts, GroupMachine
 from tidemill.connect.herder.placement import AloneIn, Decision, Instance, Placement, Round
 from tidemill.core.client.membership import MemberMachine
 
-SEEDS = (*range(40), 2633, 3138, 3484, 4244, 20062, 20293)
-"""From the first four of the last a worker began alone that nobody could tell of one that was removed a moment before; in
-two a worker joined another round without what it was assigned among its words."""
+SEEDS = (*range(40), 2633, 3138, 3484, 4244, 20293)
+"""In the first four of the last a worker began alone that nobody could tell of one that was removed a moment before; in
+the very last one joined another round without what it was assigned among its words."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -269,7 +269,7 @@ def test_a_planted_fault_of_a_worker_is_seen(worker: type[Worker]) -> None:
 
 def test_who_thinks_of_nobody_that_was_removed_is_seen() -> None:
     """In one life of a thousand."""
-    assert all(breaks(seed, make=Forgetful) for seed in SEEDS[-6:-2])
+    assert all(breaks(seed, make=Forgetful) for seed in SEEDS[-5:-1])
 
 
 def back_while_its_processes_end(worker: type[Worker]) -> None:
