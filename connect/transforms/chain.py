@@ -159,7 +159,7 @@ class Chain:
         written = {place: encode(value, read[place][1]) for place, value in kept}
         left_out = {place for place, data in enumerate(batch.values) if data is not None and place not in written}
         whole = replace(batch, values=[written.get(place) for place in range(len(read))])
-        return _without(whole, left_out) if left_out else whole
+        return without(whole, left_out) if left_out else whole
 
     def notices(self) -> Counter[tuple[Severity, str]]:
         """What the stages have to say since this was asked for the last time."""
@@ -236,8 +236,8 @@ def _of_batches(stages: Sequence[Stage]) -> tuple[Sequence[OfBytes], Sequence[Va
     return (of_bytes, of_values) if stages and all(stage.predicate is None for stage in stages) else None
 
 
-def _without(batch: EncodedBatch, left_out: Collection[int]) -> EncodedBatch:
-    """A batch without the rows at these places."""
+def without(batch: EncodedBatch, left_out: Collection[int]) -> EncodedBatch:
+    """A batch without the rows at these places; where it ends stays the same."""
     places = [place for place in range(len(batch.values)) if place not in left_out]
     return replace(
         batch,

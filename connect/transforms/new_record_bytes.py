@@ -18,7 +18,7 @@ import orjson
 
 from tidemill.connect.api import EncodedBatch, Headers, Json, Record, Schema
 from tidemill.connect.converters.json.schemas import schema_from_json, schema_to_json
-from tidemill.connect.transforms.chain import UNREAD, Encoded, Unread
+from tidemill.connect.transforms.chain import UNREAD, Encoded, Unread, without
 from tidemill.connect.transforms.change_event import ENVELOPE_SUFFIX, Reference
 from tidemill.connect.transforms.debezium_options import ExtractNewRecordStateOptions
 from tidemill.connect.transforms.role import SCHEMAS_MAX
@@ -132,7 +132,7 @@ class RowCutter:
             values.append(value)
         if not gone:
             return replace(batch, values=values)
-        return _without(replace(batch, values=values), frozenset(gone))
+        return without(replace(batch, values=values), frozenset(gone))
 
     def _cut(self, topic: str, data: bytes) -> _Cut | Unread | None:
         """The row in the place of its change, and what else there was to read for it."""
@@ -212,18 +212,6 @@ class RowCutter:
         after = schema_to_json(schema.fields[1].schema, _as_it_is)
         deleted = b'{"schema":' + orjson.dumps(after) + b',"payload":null}'
         return _Topic(bytes(data[: at + len(_WRAPPED)]), 1, row_head, b"}}", schema, defaulted, deleted)
-
-
-def _without(batch: EncodedBatch, gone: frozenset[int]) -> EncodedBatch:
-    """The batch without some of its records; where it ends stays the same."""
-    kept = [index for index in range(len(batch.values)) if index not in gone]
-    return replace(
-        batch,
-        keys=[batch.keys[index] for index in kept],
-        values=[batch.values[index] for index in kept],
-        headers=[batch.headers[index] for index in kept] if batch.headers else (),
-        timestamps_ms=[batch.timestamps_ms[index] for index in kept] if batch.timestamps_ms else (),
-    )
 
 
 def _rows(images: bytes) -> tuple[bytes, bytes]:
