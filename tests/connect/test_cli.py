@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.processes import processes_below
 from tidemill import services
 from tidemill.connect.cli import gather, run
 from tidemill.connect.config import parse_worker
@@ -216,8 +217,7 @@ class Pipeline:
 
     def task_processes(self) -> list[psutil.Process]:
         """The processes that run plugins."""
-        below = psutil.Process(self.worker.pid).children(recursive=True)
-        return [process for process in below if "tidemill: task" in process.cmdline()[0]]
+        return processes_below(self.worker.pid, "tidemill: task")
 
 
 @pytest.fixture

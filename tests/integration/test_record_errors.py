@@ -98,7 +98,9 @@ def check_answers(address: str) -> None:
 def check_client(address: str) -> None:
     """librdkafka fails the bad ones for what they are, and the others so that they may be sent again.
 
-    That is one batch's fate: `flush` alone ends the lingering, however slowly this thread gets its turns.
+    That is one batch's fate: `flush` alone ends the lingering, however slowly this thread gets its turns. A record
+    before them makes the client know the partition: what waits for that is handed over one by one, in any number of
+    batches.
     """
     topic = new_topic(address, COMPACTED)
     producer = Producer({"bootstrap.servers": address, "linger.ms": 60_000, "enable.idempotence": False})
@@ -107,6 +109,9 @@ def check_client(address: str) -> None:
     def delivered(error: KafkaError | None, message: Message) -> None:
         results[message.value() or b""] = error.code() if error is not None else 0
 
+    producer.produce(topic, b"before them", b"k", partition=0, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    assert results == {b"before them": 0}
     for number in range(100):
         key = None if number % 10 == 3 else b"k%d" % number
         producer.produce(topic, b"%d" % number, key, partition=0, on_delivery=delivered)

@@ -2,17 +2,16 @@
 
 import asyncio
 import os
-import signal
 import sys
 import venv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.connect.conftest import python_path
+from tests.processes import processes_below
 from tidemill.connect.api import PluginKind
 from tidemill.connect.environments import in_use
 from tidemill.connect.failure import Failure
@@ -129,19 +128,11 @@ async def test_a_killed_root_takes_the_tasks_of_its_environment_only(
         await running.events.wait(
             TaskReport, lambda event, each=each: event.task == each.task and "library" in event.facts
         )
-    (root,) = (
-        process.pid
-        for process in psutil.Process().children(recursive=True)
-        if process.ppid() != os.getpid() and _command(process) == "tidemill: nursery of tasks in one"
-    )
-    os.kill(root, signal.SIGKILL)
+    (root,) = processes_below(os.getpid(), "tidemill: nursery of tasks in one")
+    root.kill()
     assert (await running.ended(of_one.task)).killed
     again = job(spec, one)
     await running.start(again)
     await running.events.wait(TaskReport, lambda event: event.task == again.task and "library" in event.facts)
     assert of_two.task not in {event.task for event in running.events.seen if isinstance(event, TaskExited)}
     await asyncio.gather(*(running.host.stop_task(each.task, 10) for each in (again, of_two)))
-
-
-def _command(process: psutil.Process) -> str:
-    return " ".join(process.cmdline()).strip()
