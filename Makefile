@@ -12,7 +12,7 @@ demo: $(VENV)/.demo ## Run the whole pipeline on this machine and compare both e
 
 test: $(VENV)/.dev ## Every test
 	$(BIN)/python -m pytest -m "not integration" -n auto --dist loadfile $(ARGS)
-	$(BIN)/python -m pytest -m "integration and not deploy" -n 3 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "integration and not deploy" -n 4 --dist loadfile $(ARGS)
 
 deploy-test: $(VENV)/.dev ## Images and compose deployment in real containers, by the commands of deploy/README.md
 	$(BIN)/python -m pytest -q -m deploy tests/deploy tests/tidemill/testing $(ARGS)

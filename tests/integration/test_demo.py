@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.postgres,
     pytest.mark.spark,
     pytest.mark.java,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
 ]
 
 
@@ -19,7 +19,7 @@ pytestmark = [
 def test_the_demo_ends_with_equal_tables(nodes: int) -> None:
     command = [sys.executable, "-m", "tidemill.cli", "demo", "--rows", "500", "--changes", "2000"]
     command += [f"--nodes={nodes}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["ok"] is True

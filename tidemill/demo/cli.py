@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidemill.demo.compare import Comparison
-from tidemill.demo.pipeline import MIRRORED_TOPIC, TOPIC, Pipeline, PipelineError
+from tidemill.demo.pipeline import MIRRORED_TOPIC, TOPIC, Counts, Pipeline, PipelineError
 from tidemill.services import ServiceError
 
 
@@ -25,7 +25,7 @@ def demo(
     rows: Annotated[int, typer.Option(min=0, help="Rows in the table before capture starts.")] = 5_000,
     changes: Annotated[int, typer.Option(min=0, help="Row changes to make while the pipeline runs.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Seed of the load: one seed, one history.")] = 1,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for equality after the load.")] = 180,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds without progress after which to give up.")] = 180,
     folder: Annotated[Path | None, typer.Option(help="Where to keep all data; a temporary folder by default.")] = None,
     nodes: Annotated[int, typer.Option(min=1, max=5, help="Brokers of each of the two clusters.")] = 1,
     keep: Annotated[
@@ -75,20 +75,19 @@ def _run(pipeline: Pipeline, console: Console, rows: int, changes: int, timeout_
         captured = progress.add_task("captured", total=None)
         mirrored = progress.add_task("mirrored", total=None)
 
-        def show() -> None:
-            counts = pipeline.counts()
+        def show(counts: Counts) -> None:
             progress.update(written, completed=pipeline.load.progress.changes if pipeline.load else 0)
             progress.update(captured, completed=counts.captured)
             progress.update(mirrored, completed=counts.mirrored, total=max(1, counts.captured))
 
         while pipeline.load.running:
-            show()
+            show(pipeline.counts())
             time.sleep(0.3)
         pipeline.load.wait()
         pipeline.seconds["load"] = round(time.monotonic() - begin, 2)
         begin = time.monotonic()
         comparison = pipeline.wait_equal(timeout_s, on_wait=show)
-        show()
+        show(pipeline.counts())
     pipeline.seconds["catch_up"] = round(time.monotonic() - begin, 2)
     return comparison
 

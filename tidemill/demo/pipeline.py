@@ -177,16 +177,23 @@ class Pipeline:
         """Compare the warehouse table with the source table as both are now."""
         return compare(read_source(self.postgres.dsn, TABLE), read_warehouse(self.warehouse))
 
-    def wait_equal(self, timeout_s: float, on_wait: Callable[[], None] = lambda: None) -> Comparison:
-        """Wait until both tables are equal, at most `timeout_s`; returns the last comparison either way."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            result = self.compare()
-            if result.equal or time.monotonic() > deadline:
-                return result
+    def wait_equal(self, idle_s: float, on_wait: Callable[[Counts], None] = lambda counts: None) -> Comparison:
+        """Wait until both tables are equal, or nothing has moved on the way for `idle_s`; returns the last comparison.
+
+        A slow machine is given its time, and what is stuck is not waited for.
+        """
+        before: tuple[Comparison, Counts] | None = None
+        deadline = 0.0
+        while not (result := self.compare()).equal:
+            counts = self.counts()
+            if (now := (result, counts)) != before:
+                before, deadline = now, time.monotonic() + idle_s
+            elif time.monotonic() > deadline:
+                break
             self._check_alive()
-            on_wait()
+            on_wait(counts)
             time.sleep(0.5)
+        return result
 
     def _check_alive(self) -> None:
         for service in (self.east, self.west, self.connect, self.mirror):
