@@ -4,9 +4,10 @@ The config topic is a log of wishes: `ConfigState.apply` folds it, record by rec
 exist, their target states and their tasks. The same function runs at replay and live, so what a restarted worker knows
 is what it knew. The status topic is folded into a `StatusBoard`: what every worker last said about every instance.
 
-Task configurations are written one by one and count only with the commit record that follows them. A commit whose
-task records are not all there (a worker died in between, or compaction took some) makes the connector *inconsistent*:
-its tasks must be computed anew before any may run.
+Task configurations are written one by one and count only with the commit record that follows them. A commit counts the
+first so many; what it leaves out is no task any more. A commit whose task records are not all there (a worker died in
+between, or compaction took some) makes the connector *inconsistent*: its tasks must be computed anew before any may
+run.
 
 What a worker does about all this is `machine`'s business.
 """
@@ -96,8 +97,9 @@ class ConfigState:
             self._forget(connector)
             return
         buffered = self._buffered.pop(connector, {})
-        # Whatever number the record claims, no more is looked at than there is.
-        consistent = len(buffered) == count and all(task < count for task in buffered)
+        # Whatever number the record claims, no more is looked at than there is. There may be more tasks than it counts:
+        # compaction keeps the last record of a task that a later commit has left out, and takes the commit before.
+        consistent = len(buffered) >= count and all(task in buffered for task in range(count))
         configs = tuple(buffered[task] for task in range(count)) if consistent else ()
         self._tasks[connector] = TaskSet(configs=configs, offset=offset, consistent=consistent)
 

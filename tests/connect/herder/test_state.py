@@ -21,6 +21,7 @@ from tidemill.connect.stores import (
     TasksFencing,
     TopicUnused,
     TopicUse,
+    encode_config,
 )
 
 CONNECTOR = ConnectorConfig(connector="c", properties={"k": "v"})
@@ -66,12 +67,25 @@ def test_a_commit_of_any_number_costs_what_there_is(tasks: int) -> None:
     assert task_set is not None and not task_set.consistent
 
 
-@pytest.mark.parametrize("records", [(commit(1),), (task(1), commit(1)), (task(0), task(1), commit(1))])
+@pytest.mark.parametrize("records", [(commit(1),), (task(1), commit(1)), (task(0), task(2), commit(2))])
 def test_a_commit_without_its_records_is_inconsistent(records: tuple[ConfigRecord, ...]) -> None:
     state = folded(CONNECTOR, *records)
     task_set = state.task_set("c")
     assert task_set is not None and not task_set.consistent
     assert state.tasks("c") == ()
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_fewer_tasks_than_before_are_the_same_after_compaction(left: int) -> None:
+    """A record stays of what a later commit leaves out, without the commit that it belonged to."""
+    log = [CONNECTOR, task(0), task(1), commit(2), *map(task, range(left)), commit(left)]
+    last = {encode_config(record)[0]: offset for offset, record in enumerate(log)}
+    compacted = ConfigState()
+    for offset in sorted(last.values()):
+        compacted.apply(log[offset], offset)
+    task_set, lived = compacted.task_set("c"), folded(*log).task_set("c")
+    assert task_set is not None and lived is not None and lived.consistent
+    assert (task_set.configs, task_set.consistent) == (lived.configs, True)
 
 
 def test_a_commit_of_nothing_is_consistent() -> None:
