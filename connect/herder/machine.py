@@ -276,6 +276,8 @@ class HerderMachine:
             known |= self._abandoned()
         self._assigned = assigned
         for connector in sorted(known):
+            # Whoever decides may have died between the two halves of a stop, and nobody writes the second one.
+            self._keep_tasks(connector)
             self._reconcile(connector)
 
     def _abandoned(self) -> set[str]:

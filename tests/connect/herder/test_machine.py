@@ -129,6 +129,17 @@ def test_stop_ends_every_task_and_resume_computes_them_anew(world: World) -> Non
     assert set(world.processes) == {ONE, TWO}
 
 
+def test_half_a_stop_does_not_outlast_the_next_round(world: World) -> None:
+    """Who led was killed when the tasks were taken back, and the connector was not stopped yet."""
+    create(world)
+    world.append([TasksCommit(connector="c", tasks=0)])
+    world.settle()
+    assert not world.processes
+    world.tell(e.Assigned(generation=2))
+    world.settle()
+    assert set(world.processes) == {ONE, TWO}
+
+
 def test_a_stop_overtakes_tasks_that_are_being_computed(world: World) -> None:
     world.command(Create(connector="c", config=config()))
     world.split(world.splits[0])
