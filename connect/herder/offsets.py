@@ -5,6 +5,7 @@ The offsets topic folded into a dictionary per connector. Tasks write the record
 the very key bytes it was stored under, since compaction and Apache's workers compare keys by bytes.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -67,8 +68,13 @@ class OffsetBook:
 
 
 def flat(mapping: SourcePartition) -> bool:
-    """Whether a partition or offset is legal: a flat map of primitive values, no number beyond Java's long."""
-    return all(
-        -(2**63) <= value < 2**63 if isinstance(value, int) else value is None or isinstance(value, str | float)
-        for value in mapping.values()
-    )
+    """Whether a partition or offset is legal: a flat map of primitive values, no number that its record cannot hold."""
+    return all(map(_is_primitive, mapping.values()))
+
+
+def _is_primitive(value: object) -> bool:
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63  # Java's long
+    if isinstance(value, float):
+        return math.isfinite(value)  # JSON has no others, and would be given null instead
+    return value is None or isinstance(value, str)

@@ -10,6 +10,7 @@ lose everything if anything happens in between.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ from tidemill.core.types import TopicPartition as Partition
 
 TOPIC, PARTITION, OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
 PARTITION_MAX, OFFSET_MAX = 2**31 - 1, 2**63 - 1
+
+_DIGITS = re.compile(r"\+?[0-9]{1,40}")
+"""What Java takes for a number; Python's "1_000" and " 5 " are typing errors here."""
 
 
 class BadSinkOffset(ValueError):
@@ -58,10 +62,11 @@ def parse_entry(partition: Mapping[str, Any], offset: Mapping[str, Any] | None) 
 
 
 def _number(value: Any, name: str, most: int) -> int:
-    try:
-        number = -1 if isinstance(value, bool | float) else int(value)
-    except (TypeError, ValueError):
-        number = -1
+    number = -1
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and _DIGITS.fullmatch(value):
+        number = int(value)
     if not 0 <= number <= most:
         raise BadSinkOffset(f"The value of '{name}' must be a number of at least 0, got {value!r}")
     return number

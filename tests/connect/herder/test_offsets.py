@@ -42,3 +42,8 @@ def test_reset_forgets_every_partition_of_the_connector() -> None:
 def test_only_flat_maps_are_legal() -> None:
     assert flat({"a": 1, "b": None, "c": "x", "d": 1.5, "e": True})
     assert not flat({"a": {}}) and not flat({"a": []})
+
+
+def test_a_number_that_json_cannot_say_is_refused() -> None:
+    """It would be stored as null."""
+    assert not any(flat({"a": number}) for number in (float("nan"), float("inf"), float("-inf")))

@@ -83,3 +83,9 @@ def test_a_cluster_the_request_cannot_be_sent_to_is_said() -> None:
     client |= {"sasl.username": "u", "sasl.password": "p"}
     with pytest.raises(GroupFailed, match="move them to an offset, or reset all of them"):
         sink_offsets.alter(client, "g", [TopicPartition("t", 1, -1)], 1)
+
+
+@pytest.mark.parametrize("number", ["1_000", " 5 ", "\N{ARABIC-INDIC DIGIT ONE}", "-1", ""])
+def test_a_number_with_a_typing_error_moves_nothing(number: str) -> None:
+    with pytest.raises(BadSinkOffset, match="kafka_offset"):
+        parse_entry({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": number})
