@@ -29,6 +29,7 @@ log = structlog.get_logger("tidemill.connect.host")
 
 OUTPUT_LINE_MAX = 64 * 1024  # longer lines are cut, as journald does
 BUSY_S = 0.005  # before an order is tried again that the guardian had no room for
+LINES_AT_ONCE = 100  # before others have their turn: what is there already is read without one
 LAST_OUTPUT_S = 1.0  # for what was printed before an end to be read
 MARK = "TIDEMILL_GUARDIAN"
 FAREWELL_S = 5.0  # for the guardian to end after the last process it looked after
@@ -251,7 +252,9 @@ class _Guardian:
 
 async def lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
     """The lines of an output."""
-    while True:
+    for number in itertools.count(1):
+        if number % LINES_AT_ONCE == 0:
+            await asyncio.sleep(0)
         try:
             line = await stream.readline()
         except ValueError:  # longer than the limit; the reader has dropped it

@@ -124,3 +124,23 @@ async def test_a_guardian_that_hangs_does_not_hold_up_the_end(monkeypatch: pytes
         guardian.suspend()
         await guardians.close()
         assert await ended(guarded) == -signal.SIGKILL
+
+
+async def test_others_have_their_turn_while_a_flood_of_lines_is_read() -> None:
+    """What is in the buffer is read without a turn of the loop, and that may be 200,000 lines."""
+    output = asyncio.StreamReader()
+    output.feed_data(b"\n" * 20_000)
+    output.feed_eof()
+    read, turns = 0, 0
+
+    async def others() -> None:
+        nonlocal turns
+        while read < 20_000:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(others())
+        async for _ in lines(output):
+            read += 1
+    assert turns >= 100
