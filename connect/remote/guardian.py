@@ -38,6 +38,8 @@ from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, ad
 from tidemill.core.runtime.clock import seconds_since_boot
 
 LIFELINE_FD = 0
+STANDARD_OUTPUT = 1
+NOTE_BYTES_MAX = 4096  # PIPE_BUF: a pipe that takes anything takes that much
 POLL_MS = 1_000  # the longest a lost wake-up can delay anything
 POLL_IN_TIME_MS = 100  # while something is waited for with a limit
 SWEEP_S = 2.0  # for what has lost its task to be gone; what the kernel does not let go of by then is left behind
@@ -169,8 +171,7 @@ class Guardian:
             case n.TellDied():
                 self._ends.append(action)
             case n.Note(text):
-                with contextlib.suppress(OSError):  # a worker that is gone is dealt with where that is heard
-                    print(text, flush=True)  # into the worker's log
+                _note(text)
 
     def _order(self, nursery: int, facts: Facts, files: Sequence[int] = ()) -> None:
         """Send an order; a nursery that is gone, or takes none, is lost."""
@@ -272,6 +273,18 @@ def root_environ(environment: str, environ: Mapping[str, str]) -> Mapping[str, s
     if environment == n.WORKERS_OWN:
         return environ
     return {name: value for name, value in environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+
+
+def _note(text: str) -> None:
+    """Print into the worker's log, if there is room: a worker that stands still reads nothing, nor do we wait for it.
+
+    Whoever is forked from here prints into the same pipe, so it cannot be made one that never blocks.
+    """
+    room = select.poll()
+    room.register(STANDARD_OUTPUT, select.POLLOUT)
+    if room.poll(0):
+        with contextlib.suppress(OSError):  # a worker that is gone is dealt with where that is heard
+            os.write(STANDARD_OUTPUT, text.encode("utf-8", "replace")[: NOTE_BYTES_MAX - 1] + b"\n")
 
 
 def _line(ours: socket.socket) -> OrderSocket:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.connect.conftest import python_path
-from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, end
+from tidemill.connect.remote.orders import OrderSocket
+from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, end
+from tidemill.core.runtime.clock import seconds_since_boot
 
 HERE = Path(__file__).parent
 DEADLINE_S = 20.0  # far beyond what it takes, for a loaded machine
@@ -146,3 +148,46 @@ def test_a_guardian_without_a_worker_ends() -> None:
         process = subprocess.Popen(command, stdin=theirs)
     ours.close()
     assert process.wait(DEADLINE_S) == EXIT_LOST_PARENT
+
+
+def test_the_lease_ends_although_nobody_reads_what_the_guardian_has_to_say() -> None:
+    """A worker that stands still reads nothing, and a plugin that prints at import has filled the pipe."""
+    ours, theirs = socket.socketpair()
+    unread, output = os.pipe()
+    command = [sys.executable, "-m", "tidemill.connect.remote.guardian", NAME_ROOM]
+    environ = {**os.environ, **FOLDER}
+    with theirs:
+        process = subprocess.Popen(command, stdin=theirs, stdout=output, stderr=output, env=environ)
+    ours.settimeout(DEADLINE_S)
+    worker = OrderSocket(ours)
+    try:
+        stream = ask_for(worker, 1, "task_plugins:job")
+        stream.settimeout(DEADLINE_S)
+        assert stream.recv(1), "the task says hello"
+        os.set_blocking(output, False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(output, b"\n" * 4096)
+        os.set_blocking(output, True)
+        ask_for(worker, 2, "no_such_module:job")  # of which there is something to say
+        time.sleep(1.0)
+        worker.send({"do": "lease", "until": seconds_since_boot()})
+        ended = {line.facts["start"] for _ in range(2) for line in worker.receive() or []}
+        assert 1 in ended
+    finally:
+        process.kill()
+        process.wait()
+        for each in (unread, output):
+            os.close(each)
+        ours.close()
+
+
+def ask_for(worker: OrderSocket, number: int, plugin: str) -> socket.socket:
+    """The stream of a process that a guardian is asked for; its output is nobody's."""
+    stream, its_end = socket.socketpair()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    facts = {"do": "start", "start": number, "label": f"t-{number}", "plugin": plugin, "leased": True}
+    with its_end:
+        worker.send({**facts, "environment": ""}, (nowhere, its_end.fileno()))
+    os.close(nowhere)
+    return stream
