@@ -35,6 +35,7 @@ class JobRunner:
         self._clock = clock
         self._backoff = Backoff(cap_s=RESTART_S_MAX)
         self._job: JobTask | None = None
+        self._told = False  # to end, be it wanted again by now
 
     def run(self) -> None:
         """Return after a stop; raise what makes the task fail."""
@@ -57,6 +58,7 @@ class JobRunner:
         """Pass a wish on to the running job; called on the listener's thread."""
         job = self._job
         if job is not None and (self._control.stopping or self._control.paused):
+            self._told = True
             try:
                 job.stop()
             except Exception:
@@ -66,7 +68,7 @@ class JobRunner:
         job = self._plugin.task(self._settings)
         if not isinstance(job, JobTask):
             raise TypeError(f"plugin {self._plugin.name} made a {type(job).__name__}, not a JobTask")
-        self._job = job
+        self._told, self._job = False, job
         started = self._clock.monotonic()
         try:
             if not self._wanted:
@@ -83,7 +85,7 @@ class JobRunner:
             return
         finally:
             self._job = None
-        if self._wanted:
+        if self._wanted and not self._told:
             raise RuntimeError("the job ended although nobody had asked it to")
 
     @property

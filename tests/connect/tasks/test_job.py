@@ -128,3 +128,25 @@ def test_something_else_than_a_job_is_refused(run: Callable[..., Loop], spec: Ca
     loop = run(JobRunner, plugin(object, PluginKind.SINK), spec("p"))
     until(lambda: loop.ended, "the end")
     assert "not a JobTask" in str(loop.error)
+
+
+class Slow(Shift):
+    """Takes its time to end."""
+
+    ended = threading.Event()
+
+    def run(self, context: TaskContext) -> None:
+        super().run(context)
+        self.ended.wait(10)
+
+
+def test_a_job_that_is_resumed_before_its_pause_has_ended_it_runs_again(work: Callable[..., Any]) -> None:
+    Slow.ended.clear()
+    loop, runs = work(kind=Slow)
+    until(lambda: runs, "the run")
+    loop.control.request_pause()
+    loop.control.request_resume()
+    Slow.ended.set()
+    until(lambda: len(runs) == 2, "the second run")
+    loop.stop()
+    assert loop.error is None
