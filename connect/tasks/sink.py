@@ -335,7 +335,8 @@ class _Session:
             self._close([TopicPartition(*place) for place in self._assigned])
             self._released = True
             try:
-                self._task.stop()
+                with self._control.calling("stop"):
+                    self._task.stop()
             except Exception:
                 log.exception("the plugin failed while stopping", task=str(self._spec.task))
             self._close_chain()
@@ -597,7 +598,8 @@ class _Session:
         places = [(each.topic, each.partition) for each in partitions]
         positions = {}
         try:
-            positions = dict(self._task.open(places))
+            with self._control.calling("open"):
+                positions = dict(self._task.open(places))
         except Exception as error:
             self._failure = error
         for each in partitions:
@@ -641,7 +643,8 @@ class _Session:
             if self._pending is None:
                 self._control.problem(RETRYING, None)
         try:
-            self._task.close(places)
+            with self._control.calling("close"):
+                self._task.close(places)
         except Exception as error:
             log.exception("the plugin failed while letting partitions go", task=str(self._spec.task))
             self._failure = error

@@ -379,7 +379,8 @@ class _Session:
 
     def _stop_task(self) -> None:
         try:
-            self._task.stop()
+            with self._control.calling("stop"):
+                self._task.stop()
         except Exception:
             log.exception("the plugin failed while stopping", task=str(self._spec.task))
 
@@ -499,7 +500,8 @@ class _Session:
                     self._store(action)
                 case machine.NotifyCommitted(partition=partition, offset=offset):
                     if self._notify:
-                        self._task.committed(self._partitions[partition], offset)
+                        with self._control.calling("committed"):
+                            self._task.committed(self._partitions[partition], offset)
                 case machine.Fail(reason=reason, blames_record=blames_record):
                     raise Poison(reason) if blames_record else Fatal(reason)
                 case machine.Drained():
@@ -613,7 +615,7 @@ class _Session:
         event = machine.Polled(
             token=self._token,
             partition=identity,
-            offset=offset,
+            offset=None if offset is None else dict(offset),  # the source may have one map, and count on in it
             records=records,
             size_bytes=size_bytes,
             offset_now=offset_now,

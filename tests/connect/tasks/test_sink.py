@@ -633,3 +633,23 @@ def test_a_refusal_by_the_broker_fails_the_task(
     loop = fill(target, topic)
     until(lambda: loop.ended, "the end")
     assert kind in str(loop.error)
+
+
+def test_partitions_that_are_not_taken_up_in_time_are_told(
+    fill: Callable[..., Loop], cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    topic, let_go = cluster.create(unique("t")), threading.Event()
+
+    class Stuck(Target):
+        def open(self, partitions: Sequence[Place]) -> Mapping[Place, int]:
+            let_go.wait(60)
+            return super().open(partitions)
+
+    loop = fill(Stuck(), topic)
+    try:
+        until(lambda: loop.control.overdue(3) is not None, "the call")
+        problem = loop.control.current_problem()
+        assert problem is not None
+        assert "open() of the plugin has not returned" in problem.message
+    finally:
+        let_go.set()

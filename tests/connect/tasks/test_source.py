@@ -762,3 +762,67 @@ def murmur2(data: bytes) -> int:
         value = (value ^ int.from_bytes(rest, "little")) * multiplier & mask
     value = (value ^ (value >> 13)) * multiplier & mask
     return value ^ (value >> 15)
+
+
+class Stuck(Script):
+    """One of its calls does not return before it is let go."""
+
+    def __init__(self, call: str, *steps: Step) -> None:
+        super().__init__(*steps)
+        self.call = call
+        self.let_go = threading.Event()
+
+    def committed(self, partition: SourcePartition, offset: SourceOffset) -> None:
+        super().committed(partition, offset)
+        self._wait("committed")
+
+    def stop(self) -> None:
+        super().stop()
+        self._wait("stop")
+
+    def _wait(self, call: str) -> None:
+        if call == self.call:
+            self.let_go.wait(60)
+
+
+@pytest.mark.parametrize("call", ["committed", "stop"])
+def test_whatever_call_does_not_return_is_told(
+    play: Callable[..., Loop], unique: Callable[[str], str], call: str
+) -> None:
+    script = Stuck(call, numbers(unique("t"), 0, 3), NotConnected("away") if call == "stop" else [])
+    loop = play(script)
+    try:
+        until(lambda: loop.control.overdue(3) is not None, "the call")
+        problem = loop.control.current_problem()
+        assert problem is not None
+        assert f"{call}() of the plugin has not returned" in problem.message
+    finally:
+        script.let_go.set()
+
+
+class OneMap(Script):
+    """Has one map for its offsets, in which it counts on; the second record is read and lost with its bug."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self.topic = topic
+        self.offset: dict[str, int] = {"next": 0}
+
+    def poll(self) -> Sequence[SourceOutput]:
+        self.offset["next"] += 1
+        if self.offset["next"] == 2:
+            raise ZeroDivisionError("a bug")
+        return [Record(topic=self.topic, value=1, partition=PARTITION, offset=self.offset)]
+
+
+def test_an_offset_is_stored_as_it_was_when_its_record_came(
+    play: Callable[..., Loop], unique: Callable[[str], str]
+) -> None:
+    offsets = unique("offsets")
+    loop = play(OneMap(unique("t")), name="one-map", offsets_topic=offsets, flush_ms=60_000)
+    until(lambda: loop.ended, "the end")
+    script = Script()
+    loop = play(script, name="one-map", offsets_topic=offsets)
+    until(lambda: script.started_at, "the start")
+    loop.stop()
+    assert script.started_at == [{"next": 1}]
