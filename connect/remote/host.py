@@ -618,7 +618,7 @@ def _reason(process: _Process) -> str:
     if code == EXIT_LOST_WORKER:
         return "ended because it had lost its worker"
     if code is not None and code < 0:
-        name = signal.Signals(-code).name
+        name = _signal_name(-code)
         chosen = process.cgroup is not None and process.cgroup.was_chosen  # else nobody knows whom the kernel has
         if -code == signal.SIGKILL and (chosen or out_of_memory_kills() > process.oom_kills_before):
             return f"killed by {name}: the machine ran out of memory"
@@ -627,6 +627,13 @@ def _reason(process: _Process) -> str:
         return f"ended with code {code} after it failed"
     said = "\n".join(_quoted(process))
     return f"ended with code {code} without saying why" + (f"; its last output:\n{said}" if said else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # of those for real time, only the first and the last have names
+        return f"signal {number}"
 
 
 def _quoted(process: _Process) -> Iterator[str]:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -75,6 +76,31 @@ class Job(JobTask):
 
     def die(self, context: TaskContext) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_of_a_signal_without_a_name(self, context: TaskContext) -> None:
+        os.kill(os.getpid(), signal.SIGRTMIN + 6)
+
+    def flood(self, context: TaskContext) -> None:
+        """Prints nothing but ends of lines, as fast as somebody reads them."""
+        context.report({"flooding": True})
+        while True:
+            os.write(1, b"\n" * 65_536)
+
+    def fail_and_stay(self, context: TaskContext) -> None:
+        """Leaves a thread behind that an interpreter waits for."""
+        threading.Thread(target=time.sleep, args=[600]).start()
+        raise Fatal("told to fail")
+
+    def become_another_program(self, context: TaskContext) -> None:
+        os.execvp("sleep", ["sleep", "600"])
+
+    def fork(self, context: TaskContext) -> None:
+        """Has a child that leaves as a program does, rather than with `os._exit`."""
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        context.report({"child": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])})
+        self.wait(context)
 
     def crash(self, context: TaskContext) -> None:
         print("the last words", flush=True)
@@ -168,6 +194,8 @@ def check_job(settings: JobSettings) -> None:
         time.sleep(600)
     if settings.mode == "crash":
         os._exit(3)
+    if settings.mode == "thread":
+        threading.Thread(target=time.sleep, args=[600]).start()
     if settings.mode == "bug":
         raise ZeroDivisionError("a bug in the preflight")
 

@@ -544,3 +544,12 @@ def alive(pid: int) -> bool:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1])
+
+
+async def test_a_signal_without_a_name_ends_its_task_alone(running: Any, spec: Make) -> None:
+    other = await running.start(job(spec, "wait"))
+    task = await running.start(job(spec, "die_of_a_signal_without_a_name"))
+    exited = await running.ended(task)
+    assert (exited.returncode, exited.reason) == (-(signal.SIGRTMIN + 6), f"killed by signal {signal.SIGRTMIN + 6}")
+    await running.host.stop_task(other, 10)
+    assert (await running.ended(other)).reason == "ended by itself"
