@@ -63,6 +63,8 @@ task_log = structlog.get_logger("tidemill.connect.task")
 
 ATTACH_TIMEOUT_S = 60.0  # for the process to call back, a first import of everything included, under full load
 KILL_TIMEOUT_S = 8.0  # for the guardian to kill everything before it is killed itself; it gives up on a task in half
+END_TIMEOUT_S = 30.0  # for a process that has closed its stream to end, with its threads and what it does at exit
+ANSWERED_S = 2.0  # the same for one that has answered a question, which somebody waits for
 SAMPLE_INTERVAL_S = 2.0  # between looks at memory and processor time
 LIMIT_INTERVAL_S = 0.25  # between those at a task that may not use all the memory there is
 SHUTDOWN_GRACE_S = 5.0  # Kafka Connect's task.shutdown.graceful.timeout.ms
@@ -86,6 +88,8 @@ class _Process:
     cgroup: TaskCgroup | None = None
     attached: asyncio.Event = field(default_factory=asyncio.Event)
     killing: asyncio.Event = field(default_factory=asyncio.Event)
+    silent: asyncio.Event = field(default_factory=asyncio.Event)  # its stream has ended
+    told: asyncio.Event = field(default_factory=asyncio.Event)  # the answer to a question, or that there is none
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     pid: int = 0
     standstill_fd: int = standstill.NONE
@@ -265,7 +269,8 @@ class TaskHost:
         self._preflights.add(process)
         try:
             async with asyncio.timeout(timeout_s):
-                await process.gone.wait()
+                await process.told.wait()
+            await _within(process.gone, ANSWERED_S)
         finally:
             process.kill("it ran out of time")
         return process
@@ -336,6 +341,7 @@ class TaskHost:
             watchers = [
                 helpers.create_task(self._expect_attachment(process)),
                 helpers.create_task(self._enforce_kill(process)),
+                helpers.create_task(self._expect_end(process)),
             ]
             last_words = [
                 helpers.create_task(self._relay_output(process)),
@@ -365,10 +371,17 @@ class TaskHost:
                 )
             )
         process.gone.set()
+        process.told.set()
 
     async def _expect_attachment(self, process: _Process) -> None:
         if not await _within(process.attached, ATTACH_TIMEOUT_S):
             process.kill(f"it did not call back within {ATTACH_TIMEOUT_S:g} s")
+
+    async def _expect_end(self, process: _Process) -> None:
+        """Nobody hears of it any more, nor does it hear: threads of its plugin keep it, or it has become a program."""
+        await process.silent.wait()
+        await asyncio.sleep(END_TIMEOUT_S)
+        process.kill(f"it had closed its stream to the worker and did not end within {END_TIMEOUT_S:g} s")
 
     async def _enforce_kill(self, process: _Process) -> None:
         """Kill the guardian itself when it does not do its work; the kernel then kills all tasks."""
@@ -469,6 +482,7 @@ class TaskHost:
             process.kill(f"it says what is not of the protocol: {error}")
         finally:
             process.process.writer.close()  # it waits for that, so that its last words are not lost
+            process.silent.set()
 
     async def _attach(self, process: _Process, first: pb.FromTask) -> None:
         """A process says that it is there: tell it what to do."""
@@ -491,9 +505,11 @@ class TaskHost:
         kind = message.WhichOneof("message")
         if kind == "checked":
             process.checked = message.checked
+            process.told.set()
             return
         if kind == "answer":
             process.answer = message.answer
+            process.told.set()
             return
         spec = process.spec
         if spec is None:

@@ -153,7 +153,7 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
     call_max_s = task_limits(spec.config).call_ms / 1000
     reporter = threading.Thread(target=_report, args=(link, control, ended, call_max_s), name="reporter", daemon=True)
     reporter.start()
-    exit_code = EXIT_DONE
+    exit_code, me = EXIT_DONE, os.getpid()
 
     def last_report() -> None:
         ended.set()
@@ -163,6 +163,8 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
     try:
         _work(spec, control)
     except (Exception, SystemExit) as error:  # a plugin that calls sys.exit() has failed, whatever status it gives
+        if os.getpid() != me:
+            raise  # a child that the plugin has forked: the task is not over, and the stream not the child's
         exit_code = EXIT_FAILED
         last_report()
         link.say(pb.FromTask(failed=pb.Failed(trace=_trace(error), failure=classify(error).value)))

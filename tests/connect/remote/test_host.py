@@ -553,3 +553,25 @@ async def test_a_signal_without_a_name_ends_its_task_alone(running: Any, spec: M
     assert (exited.returncode, exited.reason) == (-(signal.SIGRTMIN + 6), f"killed by signal {signal.SIGRTMIN + 6}")
     await running.host.stop_task(other, 10)
     assert (await running.ended(other)).reason == "ended by itself"
+
+
+@pytest.mark.parametrize("mode", ["fail_and_stay", "become_another_program"])
+async def test_a_process_that_is_no_task_any_more_is_ended(
+    running: Any, spec: Make, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "END_TIMEOUT_S", 0.5)
+    exited = await running.ended(await running.start(job(spec, mode)))
+    assert "closed its stream" in exited.reason
+
+
+async def test_a_child_that_a_plugin_forks_does_not_speak_for_the_task(running: Any, spec: Make) -> None:
+    task = await running.start(job(spec, "fork"))
+    report = await running.events.wait(TaskReport, lambda event: "child" in event.facts)
+    assert report.facts["child"] == 7
+    assert running.events.failures() == []
+    await running.host.stop_task(task, 10)
+    assert (await running.ended(task)).returncode == 0
+
+
+async def test_a_preflight_that_leaves_a_thread_behind_has_answered(running: Any) -> None:
+    assert await running.host.validate("task_plugins:job", {"mode": "thread"}, timeout_s=20) == ()
