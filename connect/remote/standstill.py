@@ -51,6 +51,7 @@ class Standstill:
         if self.descriptor != NONE:
             os.lseek(self.descriptor, BEAT_BYTES, os.SEEK_SET)
             faulthandler.register(ASK, file=self.descriptor, all_threads=True)
+        self.beat()  # at once: a plugin may keep the interpreter before any other thread has had it
 
     def beat(self) -> None:
         """Say that the interpreter runs."""

@@ -62,7 +62,6 @@ def test_the_main_thread_is_the_last_that_is_told() -> None:
 
 HOLDING = """
     watch = s.Standstill()
-    watch.beat()
     def hold():
         print(watch.descriptor, flush=True)
         sum(range(300_000_000))
