@@ -66,6 +66,7 @@ def one_cluster(target: Target, folder: Path) -> dict[str, Any]:
 
 def java_gaps_s(target: Target, admin: AdminClient, folder: Path) -> list[float]:
     """Those that one producer of Kafka's has while leader after leader is asked to end and started again."""
+    folder.mkdir(parents=True)
     settings = folder / "producer.properties"
     settings.write_text(JAVA_DEFAULTS)
     tool = peers.java(
