@@ -29,13 +29,16 @@ _PLAIN = {
 
 def shape(value: Json) -> Hashable:
     """What `infer` looks at, as a cache key: equal shapes have equal schemas."""
-    if type(value) is dict:
+    kind = type(value)
+    if kind in _PLAIN:
+        return cast(Hashable, kind)
+    if isinstance(value, dict):  # a subclass, too: its schema tells of members, which its type does not
         return tuple([(name, shape(each)) for name, each in value.items()])
     if isinstance(value, (list, tuple)):
         return frozenset([shape(each) for each in value])
     if isinstance(value, Decimal):
         return (Decimal, _scale(value))
-    return cast(Hashable, type(value))
+    return cast(Hashable, kind)
 
 
 def infer(value: Json, optional: bool = False) -> Schema:

@@ -3,7 +3,8 @@
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,15 @@ def test_equal_shapes_share_a_schema_and_others_do_not() -> None:
         read, schema = converter.decode(data)
         assert read == value
         assert converter.encode(value, schema) == data
+
+
+@pytest.mark.parametrize("kind", [OrderedDict, Counter, lambda members: defaultdict(int, members)])
+def test_a_map_of_another_type_has_a_schema_of_its_own_members(kind: Callable[[Json], Json]) -> None:
+    converter = JsonConverter()
+    for members in ({"a": 1, "b": 2}, {"a": 1}, {"c": 1}, {"a": "x"}, {}):
+        value = kind(members)
+        assert converter.encode(value, None) == JsonConverter().encode(members, None)
+        assert converter.encode([value], None) == JsonConverter().encode([members], None)
 
 
 @pytest.mark.parametrize(
