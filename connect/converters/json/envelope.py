@@ -17,13 +17,13 @@ import orjson
 
 from tidemill.connect.api import Json, Schema
 from tidemill.connect.converters.json.inference import NoSchema, infer, shape
+from tidemill.connect.converters.json.plain import dump, dump_plain
 from tidemill.connect.converters.json.schemas import schema_from_json, schema_to_json
 from tidemill.connect.converters.json.values import (
     Codec,
     ImpreciseNumber,
     compile_decoder,
     compile_encoder,
-    encode_bytes,
 )
 
 SCHEMAS_CACHE_SIZE = 1000
@@ -81,7 +81,7 @@ class JsonConverter:
         if value is None and schema is None:
             return None
         if schema is None and not self._schemas_enable:
-            return _dump_plain(value)
+            return dump_plain(value)
         try:
             return self._encode(value, schema)
         except RecursionError:
@@ -90,8 +90,8 @@ class JsonConverter:
     def _encode(self, value: Json, schema: Schema | None) -> bytes:
         prefix, codec = self._writer(value, schema)
         if codec is None:
-            return prefix + _dump_plain(value) + b"}"
-        payload = _dump(codec(value))
+            return prefix + dump_plain(value) + b"}"
+        payload = dump(codec(value))
         return prefix + payload + b"}" if self._schemas_enable else payload
 
     def _writer(self, value: Json, schema: Schema | None) -> tuple[bytes, Codec | None]:
@@ -122,7 +122,7 @@ class JsonConverter:
 
     def _compile_writer(self, schema: Schema) -> Writer:
         codec = self._encoder(schema)
-        return b'{"schema":' + _dump(schema_to_json(schema, self._encode_default)) + _PAYLOAD, codec
+        return b'{"schema":' + dump(schema_to_json(schema, self._encode_default)) + _PAYLOAD, codec
 
     def _encoder(self, schema: Schema) -> Codec:
         return compile_encoder(schema, decimal_numeric=self._decimal_numeric, replace_null=self._replace_null)
@@ -162,7 +162,7 @@ class JsonConverter:
         if data is None or self._schemas_enable or not self._decimal_numeric:
             return self.decode(data)
         try:
-            return json.loads(data, parse_float=Decimal, parse_int=_whole), None
+            return json.loads(data, parse_float=Decimal, parse_int=_whole, parse_constant=_no_number), None
         except ValueError as error:
             raise ValueError(f"not JSON: {error}") from None
         except RecursionError:
@@ -201,6 +201,10 @@ def _whole(digits: str) -> int | Decimal:
     return number if -(1 << 63) <= number < 1 << 64 else Decimal(number)
 
 
+def _no_number(name: str) -> Json:
+    raise ValueError(f"{name} is no number in JSON")
+
+
 def _read(reader: Reader, payload: Json) -> tuple[Json, Schema | None]:
     schema, codec = reader
     return (payload if codec is None else codec(payload)), schema
@@ -218,41 +222,3 @@ def _load(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
-
-
-def _dump(value: Json) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
-
-
-def _dump_plain(value: Json) -> bytes:
-    try:
-        return orjson.dumps(value, default=_plain)
-    except TypeError as error:
-        if "key must be str" not in str(error):
-            raise ValueError(str(error.__cause__ or error)) from None
-    return _dump(_pairs(value))
-
-
-def _plain(value: Any) -> Any:
-    """What orjson does not know by itself, in a value without a schema."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return encode_bytes(value)
-    if isinstance(value, Decimal) and value.is_finite():
-        return orjson.Fragment(format(value, "f"))
-    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
-
-
-def _pairs(value: Any) -> Any:
-    """The slow way for maps whose keys are not strings: arrays of pairs."""
-    if isinstance(value, dict):
-        if all(isinstance(name, str) for name in value):
-            return {name: _pairs(each) for name, each in value.items()}
-        return [[_pairs(name), _pairs(each)] for name, each in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [_pairs(each) for each in value]
-    if isinstance(value, (bytes, bytearray, memoryview, Decimal)):
-        return _plain(value)
-    return value

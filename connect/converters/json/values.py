@@ -65,7 +65,7 @@ def _encoder(schema: Schema, decimal_numeric: bool, replace_null: bool) -> Codec
         case SchemaType.BYTES:
             return encode_bytes
         case SchemaType.FLOAT32 | SchemaType.FLOAT64:
-            return _encode_float
+            return encode_float
         case SchemaType.ARRAY:
             return _array_encoder(_child(schema.items, "items", decimal_numeric, replace_null))
         case SchemaType.MAP:
@@ -117,7 +117,8 @@ def encode_bytes(value: Json) -> str:
     return b64encode(value).decode("ascii")
 
 
-def _encode_float(value: Json) -> Json:
+def encode_float(value: Json) -> Json:
+    """A number as JSON carries it, by its name where JSON has none."""
     if type(value) is int:
         return float(value)
     if not isinstance(value, float):

@@ -344,6 +344,23 @@ def test_what_is_read_exactly_is_written_again_with_all_its_digits(data: bytes) 
         exact.decode_exactly(b"{")
 
 
+@pytest.mark.parametrize("schemas_enable", [False, True])
+@pytest.mark.parametrize("value", [float("nan"), {"a": [float("inf")], "b": None}, [1, float("-inf")]])
+def test_a_number_that_is_none_is_no_null_without_a_schema_either(value: Json, schemas_enable: bool) -> None:
+    """As JsonConverter writes it, in every way that a value may take."""
+    data = JsonConverter(schemas_enable=schemas_enable).encode(value, None)
+    assert data is not None
+    payload = json.loads(data)["payload"] if schemas_enable else json.loads(data)
+    assert payload in ("NaN", {"a": ["Infinity"], "b": None}, [1, "-Infinity"])
+
+
+@pytest.mark.parametrize("data", [b"NaN", b'{"a":-Infinity}', b"[Infinity]"])
+def test_numbers_that_json_does_not_have_are_not_read(data: bytes) -> None:
+    for numeric in (False, True):
+        with pytest.raises(ValueError, match="not JSON"):
+            JsonConverter(schemas_enable=False, decimal_numeric=numeric).decode_exactly(data)
+
+
 def nested(depth: int, inner: Any = 1) -> Any:
     value = inner
     for _ in range(depth):
