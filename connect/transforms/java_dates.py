@@ -5,7 +5,8 @@ as Java's is: month 13 is January of the next year, text behind the last field i
 milliseconds, whatever its length: that is Java's, and surprises people there too.
 
 Years of more than four digits are written and read, years before the first are not. Weeks, two-digit years to be read
-and names of time zones other than UTC and GMT have no counterpart here: a ValueError names them.
+(Java takes them for the century around the day of the reading) and names of time zones other than UTC and GMT have no
+counterpart here: a ValueError names them.
 """
 
 import datetime as dt
@@ -20,6 +21,7 @@ MONTHS: Final = (
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 DAY_MS: Final = 86_400_000
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
+_EPOCH_WEEKDAY: Final = dt.date(1970, 1, 1).weekday()
 _CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400
 """The calendar repeats itself after that: years beyond Python's are moved into its own by whole cycles."""
 
@@ -61,8 +63,8 @@ def _fields(pattern: str) -> list[_Field]:
     for piece in re.finditer(r"'((?:[^']|'')*)'|([a-zA-Z])\2*|'|[^a-zA-Z']+", pattern):
         letter = piece[2]
         if letter is not None:
-            if letter not in _LETTERS:
-                raise ValueError(f"{letter!r} in {pattern!r} has no counterpart here")
+            if letter not in _LETTERS or (letter == "X" and len(piece[0]) > 3):
+                raise ValueError(f"{piece[0]!r} in {pattern!r} has no counterpart here")
             found.append(_Field(letter, len(piece[0])))
         elif piece[0] == "'":
             raise ValueError(f"{pattern!r} lacks a closing quote")
@@ -71,6 +73,10 @@ def _fields(pattern: str) -> list[_Field]:
         else:
             found.append(_Field("", 0, piece[0]))
     return found
+
+
+def _is_number(field: _Field) -> bool:
+    return field.letter in _NUMBERS and not (field.letter in "ML" and field.times > 2)
 
 
 # -------------------------------------------------------------------- writing
@@ -91,7 +97,7 @@ def _written(field: _Field, moment: _Moment) -> str:
     letter, count, text = field
     if letter == "":
         return text
-    if letter in _NUMBERS and not (letter in "ML" and count > 2):
+    if _is_number(field):
         if letter == "y" and count == 2:
             return f"{moment.year % 100:02}"
         return str(_number(letter, moment)).rjust(count, "0")
@@ -134,76 +140,109 @@ def compile_parse(pattern: str) -> Callable[[str], int]:
     """Make the function that reads a text as milliseconds since 1970; a ValueError says that it does not match."""
     fields = _fields(pattern)
     if any(field.letter == "y" and field.times == 2 for field in fields):
-        raise ValueError(f"{pattern!r} has years of two digits, and nothing says of which century: write yyyy")
+        raise ValueError(f"{pattern!r} has years of two digits, and {_CENTURY}: write yyyy")
     readers = [_reader(field, fields[place + 1 : place + 2]) for place, field in enumerate(fields)]
     expression = re.compile("".join(readers), re.IGNORECASE | re.ASCII)
-    letters = [field.letter for field in fields if field.letter]
+    read_fields = [field for field in fields if field.letter]
 
     def read(text: str) -> int:
         match = expression.match(text)
         if match is None:
             raise ValueError(f"{text!r} does not match the pattern {pattern!r}")
-        given = dict(zip(letters, match.groups(), strict=True))
-        return _milliseconds({letter: _value(letter, each) for letter, each in given.items()})
+        given: dict[str, int] = {}
+        for field, each in zip(read_fields, match.groups(), strict=True):
+            member = _MEMBERS.get(field.letter, field.letter)
+            given.pop(member, None)  # of two the later one counts, and it counts as later than what is between them
+            given[member] = _value(field, each)
+        return _milliseconds(given)
 
     return read
 
 
-_ZONE: Final = r"(Z|UTC|GMT(?:[+-]\d{1,2}:?\d{2})?|[+-]\d{2}(?::?\d{2})?)"
+_CENTURY: Final = "nothing says of which century"
+_MEMBERS: Final = {"L": "M", "k": "H", "K": "h", "u": "E", "Z": "X", "z": "X"}
+"""Letters that mean the same part of a date as another."""
+
+_ISO_ZONES: Final = {1: r"[+-]\d{2}", 2: r"[+-]\d{4}", 3: r"[+-]\d{2}:\d{2}"}
+_ZONE: Final = r"(UTC|Coordinated Universal Time|GMT(?![+-])|GMT[+-]\d{1,2}:\d{2}|[+-]\d{4})"
 
 
 def _reader(field: _Field, following: list[_Field]) -> str:
     letter, count, text = field
     if letter == "":
         return f"(?-i:{re.escape(text)})"
-    if letter in _NUMBERS and not (letter in "ML" and count > 2):
-        abuts = bool(following) and following[0].letter in _NUMBERS
-        return rf"\s*(\d{{{count}}})" if abuts else r"\s*(-?\d+)"
+    if _is_number(field):
+        abuts = bool(following) and _is_number(following[0])
+        return rf"(\d{{{count}}})" if abuts else r"[ \t]*(-?\d+)"
+    if letter == "X":
+        return rf"[ \t]*((?-i:Z)|{_ISO_ZONES[count]})"
     names = {"M": MONTHS, "L": MONTHS, "E": DAYS, "G": ("AD",), "a": ("AM", "PM")}.get(letter)
     if names is None:
         return _ZONE
     return "(" + "|".join(f"{each}|{each[:3]}" for each in names) + ")"
 
 
-def _value(letter: str, text: str) -> int:
+def _value(field: _Field, text: str) -> int:
+    letter = field.letter
     if letter in "zZX":
-        return _zone_ms(text.upper())
+        return _zone_ms(text)
     if letter in "EGa" or (letter in "ML" and text[0].isalpha()):
         names = {"E": DAYS, "G": ("AD",), "a": ("AM", "PM")}.get(letter, MONTHS)
         return next(place for place, name in enumerate(names) if name[:3].lower() == text[:3].lower()) + (
             letter in "ML"
         )
-    return int(text)
+    if letter == "y" and field.times == 1 and len(text) == 2 and text.isdigit():
+        raise ValueError(f"{text!r} is a year of two digits, and {_CENTURY}")
+    number = int(text)
+    if letter == "u":
+        if not 1 <= number <= 7:
+            raise ValueError(f"{number} is no day of the week")
+        return number - 1
+    return 0 if number == _BEGINS_ANEW.get(letter) else number
+
+
+_BEGINS_ANEW: Final = {"h": 12, "k": 24}
+"""Hours that are written for 0; larger ones run into the next half of the day, or the next day."""
 
 
 def _zone_ms(text: str) -> int:
-    digits = re.sub(r"[^0-9]", "", text)
+    sign = "-" if "-" in text else "+"
+    digits = text.partition(sign)[2].replace(":", "")
     if not digits:
         return 0
-    if len(digits) in (1, 3):
-        digits = "0" + digits
-    minutes = int(digits[:2]) * 60 + int(digits[2:] or 0)
-    return (-minutes if "-" in text else minutes) * 60_000
+    hours, minutes = (int(digits), 0) if len(digits) == 2 else (int(digits[:-2]), int(digits[-2:]))
+    if hours > 23 or minutes > 59:
+        raise ValueError(f"{text!r} is no time zone")
+    return int(f"{sign}1") * (hours * 60 + minutes) * 60_000
 
 
 def _milliseconds(given: dict[str, int]) -> int:
+    """A point in time from its parts, which are in the order in which they were read."""
     year = given.get("y", 1970)
     if year < 1:
         raise ValueError(f"the year {year} is before the first")
-    if "D" in given and not given.keys() & {"M", "L", "d"}:
-        days = _day(year, 1) + given["D"] - 1
-    else:
-        days = _day(year, given.get("M", given.get("L", 1))) + given.get("d", 1) - 1
-    if "H" in given:
-        hour = given["H"]
-    elif "k" in given:
-        hour = given["k"] % 24
-    else:
-        hour = given.get("h", given.get("K", 0)) % 12 + 12 * given.get("a", 0)
-    minutes = hour * 60 + given.get("m", 0)
+    minutes = _hour(given) * 60 + given.get("m", 0)
     ms = (minutes * 60 + given.get("s", 0)) * 1000 + given.get("S", 0)
-    zone = next((given[letter] for letter in "XZz" if letter in given), 0)
-    return days * DAY_MS + ms - zone
+    return _days(given, year) * DAY_MS + ms - given.get("X", 0)
+
+
+def _days(given: dict[str, int], year: int) -> int:
+    order = list(given)
+    if "D" in given and ("d" not in given or order.index("D") > order.index("d")):
+        return _day(year, 1) + given["D"] - 1
+    first = _day(year, given.get("M", 1))
+    if "E" in given and "d" not in given:
+        return first + (given["E"] - first - _EPOCH_WEEKDAY) % 7  # the first such day of the month
+    return first + given.get("d", 1) - 1
+
+
+def _hour(given: dict[str, int]) -> int:
+    """The hour of the day, or of its half, whichever is told later; a half needs to be told to count against a day."""
+    order = list(given)
+    halved = "h" in given and "a" in given
+    if "H" in given and not (halved and max(order.index("h"), order.index("a")) > order.index("H")):
+        return given["H"]
+    return given.get("h", 0) + 12 * given.get("a", 0)
 
 
 def _day(year: int, month: int) -> int:
