@@ -32,8 +32,10 @@ _HORIZONTAL: Final = " \\t\\xa0\\u1680\\u180e\\u2000-\\u200a\\u202f\\u205f\\u300
 _VERTICAL: Final = "\\n\\x0b\\f\\r\\x85\\u2028\\u2029"
 _CLASSES: Final = {"h": _HORIZONTAL, "v": _VERTICAL}
 _ALIKE: Final = frozenset("dDwWsSbBAtnrfa")
+_SETS: Final = frozenset("dDwWsSpPhvHV")
 _FLAGS: Final = frozenset("imsx-")
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
+_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
@@ -57,7 +59,7 @@ class _Translation:
     """One walk over an expression."""
 
     def __init__(self, pattern: str) -> None:
-        self._text = pattern
+        self._text = _QUOTED.sub(_unquoted, pattern)
         self._at = 0
 
     def whole(self) -> str:
@@ -114,27 +116,43 @@ class _Translation:
         return f"(?{flags}{end}"
 
     def _class(self) -> str:
-        out = ["["]
+        opening = "["
         if self._peek() == "^":
-            out.append(self._take())
-        before = len(out)
-        while True:
-            letter = self._take()
-            if letter == "]":
-                if len(out) == before:
-                    raise ValueError("an empty character class")
-                return "".join([*out, "]"])
-            if letter == "[" or (letter == "&" and self._peek() == "&"):
-                raise ValueError("classes inside of character classes and && have no counterpart in Python")
-            out.append(
-                self._escape(in_class=True) if letter == "\\" else letter.replace("~", "\\~").replace("|", "\\|")
-            )
+            opening += self._take()
+        out: list[str] = []
+        while self._peek() != "]":
+            out.append(self._members())
+        if not out:
+            raise ValueError("an empty character class")
+        return "".join([opening, *out, self._take()])
+
+    def _members(self) -> str:
+        """A letter, a range of them, or what an escape such as `\\w` stands for, behind which a hyphen is a letter."""
+        first, single = self._member()
+        if not single or self._peek() != "-" or self._text[self._at + 1 : self._at + 2] in ("]", "["):
+            return first
+        self._at += 1
+        last, single = self._member()
+        if not single:
+            raise ValueError(f"a range in a character class ends with a letter, not with {last}")
+        return f"{first}-{last}"
+
+    def _member(self) -> tuple[str, bool]:
+        """One of a class, and whether it is a single letter."""
+        letter = self._take()
+        if letter == "\\":
+            if self._text.startswith("v-", self._at):
+                raise ValueError(
+                    "\\v- in a character class is a range from \\x0b on in Java: write that, or \\v at the end"
+                )
+            single = self._peek() not in _SETS
+            return self._escape(in_class=True), single
+        if letter == "[" or (letter == "&" and self._peek() == "&"):
+            raise ValueError("classes inside of character classes and && have no counterpart in Python")
+        return re.escape(letter), True
 
     def _escape(self, *, in_class: bool) -> str:
         letter = self._take()
-        if letter == "Q":
-            text = self._until("\\E") if "\\E" in self._text[self._at :] else self._rest()
-            return re.escape(text)
         if letter in "pP":
             return self._property(letter, in_class=in_class)
         if letter in "hvHV":
@@ -149,10 +167,6 @@ class _Translation:
         if not letter.isalnum():
             return re.escape(letter)
         return self._rare(letter, in_class=in_class)
-
-    def _rest(self) -> str:
-        text, self._at = self._text[self._at :], len(self._text)
-        return text
 
     def _rare(self, letter: str, *, in_class: bool) -> str:
         if letter in "ux":
@@ -197,6 +211,19 @@ class _Translation:
         if in_class:
             return members
         return f"[{'^' if letter == 'P' else ''}{members}]"
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    """The letters between `\\Q` and `\\E` as escapes, each for itself: in a class one may begin or end a range."""
+    if found[1] is None:
+        return found[0]
+    return "".join(map(_quoted, found[1]))
+
+
+def _quoted(letter: str) -> str:
+    if letter in "0123456789":
+        return f"\\x3{letter}"  # behind a backslash it would be a group
+    return f"\\{letter}" if letter.isascii() and not letter.isalpha() else letter
 
 
 def compile_replacement(replacement: str, pattern: re.Pattern[str]) -> Replacement:

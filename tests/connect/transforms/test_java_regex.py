@@ -74,6 +74,41 @@ def test_what_has_no_counterpart_is_told(pattern: str) -> None:
         compile_java(pattern)
 
 
+@pytest.mark.parametrize(
+    ("expression", "yes", "no"),
+    [
+        (r"[\w-.]", "a_7-.", " ,"),
+        (r"[\w-a-z]", "A-z", "."),
+        (r"[\d-]", "5-", "a"),
+        (r"[^\w-.]", " ,", "a-."),
+        (r"[\s--/]", " -./", ",0"),
+        (r"[a-c-e]", "abc-e", "d"),
+        (r"[a\-c]", "a-c", "b"),
+        (r"[-a]", "-a", "b"),
+        (r"[+--]", "+,-", "."),
+        (r"[\x41-\u0043]", "ABC", "D-"),
+        (r"[\t-\r]", "\t\n\r", "-"),
+        (r"[\p{Blank}-x]", "\t -x", "A"),
+        (r"[\p{Space}-x]", "\r -x", "A"),
+        (r"[\h-\x{4000}]", "\u3000-\u4000", "\u3001"),
+        (r"[\Qa-c\E]", "a-c", "b"),
+        (r"[\Qxa\E-c]", "xabc", "-"),
+        (r"[a-\Qc.\E]", "abc.", "-"),
+        (r"[\Q^é]\E]", "^é]", "a"),
+        (r"\Q1\E", "1", "2"),
+    ],
+)
+def test_a_hyphen_in_a_class_is_a_range_between_two_letters_only(expression: str, yes: str, no: str) -> None:
+    pattern = compile_java(expression)
+    assert all(pattern.fullmatch(letter) for letter in yes) and not any(pattern.fullmatch(letter) for letter in no)
+
+
+@pytest.mark.parametrize("expression", [r"[a-\w]", r"[ -\h]", r"[+-\p{Alpha}]", "[z-a]", "[a-&&b]", r"[\v-x]"])
+def test_a_range_that_does_not_end_with_a_letter_is_told(expression: str) -> None:
+    with pytest.raises(ValueError):
+        compile_java(expression)
+
+
 @given(st.text(alphabet=st.characters(codec="ascii")))
 def test_anything_is_an_expression_or_an_error(text: str) -> None:
     with contextlib.suppress(ValueError):
