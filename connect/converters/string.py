@@ -1,7 +1,8 @@
 """Text as it is: Kafka Connect's StringConverter
 
 Writing takes the text of any scalar (true and false in lower case, as Java spells them); reading always gives a
-string. Structures have no agreed text form, so they are written as JSON, which is at least readable everywhere.
+string. Structures have no agreed text form, so they are written as JSON, which is at least readable everywhere; bytes
+in them are base64 then, as JsonConverter writes them (of Java's there is only the place they had in memory).
 """
 
 import codecs
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 import orjson
 
 from tidemill.connect.api import Json, Schema, SchemaType
+from tidemill.connect.converters.json.values import encode_bytes
 
 OPTIONAL_STRING = Schema(type=SchemaType.STRING, optional=True)
 
@@ -54,9 +56,14 @@ def _text(value: Json) -> str:
         return "true" if value else "false"
     if isinstance(value, (dict, list, tuple)):
         try:
-            return orjson.dumps(value, default=str).decode()
+            return orjson.dumps(value, default=_inner).decode()
         except TypeError as error:
             raise ValueError(f"no text form: {error}") from None
     if isinstance(value, (bytes, bytearray, memoryview)):
         raise ValueError("bytes have no text form: use ByteArrayConverter, or decode them in the source")
     return str(value)
+
+
+def _inner(value: Json) -> str:
+    """What JSON has no form for, within a structure."""
+    return encode_bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value)

@@ -1,5 +1,8 @@
 """Text as it is"""
 
+from collections.abc import Callable
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +25,12 @@ def test_text_comes_back(text: str) -> None:
 )
 def test_scalars_have_their_text(value: Json, data: bytes | None) -> None:
     assert StringConverter().encode(value, None) == data
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_within_a_structure_are_base64_as_in_json(kind: Callable[[bytes], Json]) -> None:
+    value = {"a": kind(b"\x01\xff"), "b": [kind(b"")], "c": Decimal("1.50")}
+    assert StringConverter().encode(value, None) == b'{"a":"Af8=","b":[""],"c":"1.50"}'
 
 
 def test_a_tombstone_stays_one() -> None:
