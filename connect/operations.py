@@ -88,6 +88,10 @@ MISSING_STOPPED = (
     "connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
 )
 
+PLUGIN_MISSING = (
+    "The offsets of connector {name} are not changed: its plugin is missing, which tells whether they are those of a "
+    "source or of a sink. {error}"
+)
 
 WRITE_FAILED = (
     "Failed to write to config topic; this may be due to a transient error and the request can be safely retried"
@@ -566,7 +570,7 @@ class Operations:
         if not changes:
             raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
         submitted = await self._stopped(name)
-        if self._is_sink(submitted):
+        if self._writes_as_sink(name, submitted):
             try:
                 wanted = [sink_offsets.parse_entry(each.partition, each.offset) for each in changes]
             except sink_offsets.BadSinkOffset as error:
@@ -584,7 +588,7 @@ class Operations:
     async def reset_offsets(self, name: str) -> str:
         """DELETE …/offsets; the message of success."""
         submitted = await self._stopped(name)
-        if self._is_sink(submitted):
+        if self._writes_as_sink(name, submitted):
             await self._cluster(sink_offsets.reset, self._group(name, submitted))
         else:
             await self._rewrite(name, submitted, lambda: self._herder.offsets.reset(name))
@@ -607,6 +611,7 @@ class Operations:
 
     async def _stopped(self, name: str) -> Submitted:
         """Insist that the connector is stopped and wait for the last of its tasks."""
+        await self.look()
         submitted = self._submitted(name)
         if self._herder.machine.state.target(name) is not TargetState.STOPPED:
             raise RestError(400, MISSING_STOPPED.format(name=name))
@@ -620,6 +625,13 @@ class Operations:
 
     def _is_sink(self, submitted: Submitted) -> bool:
         return self._type(submitted.config) == PluginKind.SINK.value
+
+    def _writes_as_sink(self, name: str, submitted: Submitted) -> bool:
+        """Whether a change is for its consumer group; who does not know must change neither that nor a source's."""
+        try:
+            return self._plugins.find(submitted.config.get("connector.class", "")).kind is PluginKind.SINK
+        except UnknownPlugin as error:
+            raise RestError(400, PLUGIN_MISSING.format(name=name, error=error)) from None
 
     def _group(self, name: str, submitted: Submitted) -> str:
         return submitted.config.get("consumer.override.group.id", f"connect-{name}")

@@ -267,6 +267,20 @@ async def test_reads_of_a_connector_whose_plugin_is_gone(open_bench: Any) -> Non
         assert (await bench.api.offsets("old")).offsets == ()
 
 
+async def test_offsets_of_a_connector_whose_plugin_is_gone_are_not_changed(open_bench: Any) -> None:
+    async with open_bench() as bench:
+        from tidemill.connect.herder.commands import Create
+
+        await bench.herder.command(Create(connector="old", config={"name": "old", "connector.class": "Removed"}))
+        await bench.until(lambda: bench.herder.machine.board.instance("old") is not None)
+        await bench.api.set_target("old", TargetState.STOPPED)
+        change = [ConnectorOffset(partition={"file": "x"}, offset={"pos": 1})]
+        for call in (lambda: bench.api.alter_offsets("old", change), lambda: bench.api.reset_offsets("old")):
+            with pytest.raises(RestError, match=r"of connector old are not changed: its plugin is missing.* Removed,"):
+                await call()
+        assert (await bench.api.offsets("old")).offsets == ()
+
+
 @pytest.mark.crash
 async def test_a_write_the_cluster_does_not_take(tmp_path: Path, open_bench: Any) -> None:
     broker = services.broker("b", tmp_path / "data", log=tmp_path / "broker.log").start()
