@@ -72,6 +72,7 @@ class Guardian:
         self._roots: dict[int, int] = {}  # processes of roots, by their numbers
         self._stuck: set[int] = set()  # killed, and not let go by the kernel
         self._ends: list[n.TellDied] = []
+        self._notes = Notes(STANDARD_OUTPUT)
         self._wake, wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(wake, False)
@@ -95,6 +96,7 @@ class Guardian:
             self._tell(n.Tick())
             self._sweep()
             self._tell_ends()
+            self._notes.catch_up()
 
     def _wait(self) -> set[int]:
         poll = select.poll()
@@ -171,7 +173,7 @@ class Guardian:
             case n.TellDied():
                 self._ends.append(action)
             case n.Note(text):
-                _note(text)
+                self._notes.say(text)
 
     def _order(self, nursery: int, facts: Facts, files: Sequence[int] = ()) -> None:
         """Send an order; a nursery that is gone, or takes none, is lost."""
@@ -275,16 +277,36 @@ def root_environ(environment: str, environ: Mapping[str, str]) -> Mapping[str, s
     return {name: value for name, value in environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
 
 
-def _note(text: str) -> None:
-    """Print into the worker's log, if there is room: a worker that stands still reads nothing, nor do we wait for it.
+class Notes:
+    """Lines for the worker's log, if there is room: a worker that stands still reads nothing, nor is it waited for.
 
-    Whoever is forked from here prints into the same pipe, so it cannot be made one that never blocks.
+    What found no room is counted, and told once there is some again. Whoever is forked from here prints into the same
+    pipe, so it cannot be made one that never blocks.
     """
-    room = select.poll()
-    room.register(STANDARD_OUTPUT, select.POLLOUT)
-    if room.poll(0):
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._room = select.poll()
+        self._room.register(pipe, select.POLLOUT)
+        self._lost = 0
+
+    def say(self, text: str) -> None:
+        """Print a line, behind the word that others are missing."""
+        self.catch_up()
+        if self._lost or not self._printed(text):
+            self._lost += 1
+
+    def catch_up(self) -> None:
+        """Tell how many lines are missing, if any are and there is room."""
+        if self._lost and self._printed(f"lines of the guardian that found no room and are missing here: {self._lost}"):
+            self._lost = 0
+
+    def _printed(self, text: str) -> bool:
+        if not self._room.poll(0):
+            return False
         with contextlib.suppress(OSError):  # a worker that is gone is dealt with where that is heard
-            os.write(STANDARD_OUTPUT, text.encode("utf-8", "replace")[: NOTE_BYTES_MAX - 1] + b"\n")
+            os.write(self._pipe, text.encode("utf-8", "replace")[: NOTE_BYTES_MAX - 1] + b"\n")
+        return True
 
 
 def _line(ours: socket.socket) -> OrderSocket:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.connect.conftest import python_path
+from tidemill.connect.remote.guardian import Notes
 from tidemill.connect.remote.orders import OrderSocket
 from tidemill.connect.remote.process_ties import EXIT_LOST_PARENT, NAME_ROOM, end
 from tidemill.core.runtime.clock import seconds_since_boot
@@ -153,15 +154,7 @@ def test_a_guardian_without_a_worker_ends() -> None:
 
 def test_the_lease_ends_although_nobody_reads_what_the_guardian_has_to_say() -> None:
     """A worker that stands still reads nothing, and a plugin that prints at import has filled the pipe."""
-    ours, theirs = socket.socketpair()
-    unread, output = os.pipe()
-    command = [sys.executable, "-m", "tidemill.connect.remote.guardian", NAME_ROOM]
-    environ = {**os.environ, **FOLDER}
-    with theirs:
-        process = subprocess.Popen(command, stdin=theirs, stdout=output, stderr=output, env=environ)
-    ours.settimeout(DEADLINE_S)
-    worker = OrderSocket(ours)
-    try:
+    with guardian_to_read() as (worker, _, output):
         stream = ask_for(worker, 1, "task_plugins:job")
         stream.settimeout(DEADLINE_S)
         assert stream.recv(1), "the task says hello"
@@ -171,12 +164,75 @@ def test_the_lease_ends_although_nobody_reads_what_the_guardian_has_to_say() -> 
         worker.send({"do": "lease", "until": seconds_since_boot()})
         ended = {line.facts["start"] for _ in range(2) for line in worker.receive() or []}
         assert 1 in ended
+
+
+def test_a_line_that_found_no_room_is_told_of_once_there_is_some() -> None:
+    with guardian_to_read() as (worker, unread, output):
+        fill(output)
+        ask_for(worker, 1, "no_such_module:job")
+        lines = worker.receive()
+        assert lines is not None and lines[0].facts["start"] == 1, "it has ended, of which there was something to say"
+        assert drained(unread).strip() == b""
+        told = b""
+
+        def is_told() -> bool:
+            nonlocal told
+            told += drained(unread)
+            return MISSING + b"1\n" in told
+
+        until(is_told)
+
+
+def test_lines_without_room_are_counted_in_front_of_those_that_follow() -> None:
+    unread, output = os.pipe()
+    try:
+        notes = Notes(output)
+        notes.say("first")
+        notes.catch_up()
+        fill(output)
+        for _ in range(3):
+            notes.say("lost")
+        notes.catch_up()
+        assert drained(unread).strip() == b"first"
+        notes.say("next")
+        notes.catch_up()
+        assert drained(unread) == MISSING + b"3\nnext\n"
+    finally:
+        os.close(unread)
+        os.close(output)
+
+
+MISSING = b"lines of the guardian that found no room and are missing here: "
+
+
+@contextlib.contextmanager
+def guardian_to_read() -> Iterator[tuple[OrderSocket, int, int]]:
+    """A guardian: how to ask it, and both ends of the pipe that it prints into."""
+    ours, theirs = socket.socketpair()
+    unread, output = os.pipe()
+    command = [sys.executable, "-m", "tidemill.connect.remote.guardian", NAME_ROOM]
+    environ = {**os.environ, **FOLDER}
+    with theirs:
+        process = subprocess.Popen(command, stdin=theirs, stdout=output, stderr=output, env=environ)
+    ours.settimeout(DEADLINE_S)
+    try:
+        yield OrderSocket(ours), unread, output
     finally:
         process.kill()
         process.wait()
         for each in (unread, output):
             os.close(each)
         ours.close()
+
+
+def drained(pipe: int) -> bytes:
+    """What stands in a pipe."""
+    found = b""
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found += os.read(pipe, 1 << 16)
+    return found
 
 
 def fill(pipe: int) -> None:
