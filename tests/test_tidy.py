@@ -52,7 +52,7 @@ PRIVATE_NAMES: dict[str, int] = {
     "tests/connect/remote/test_sdk.py": 5,
     "tests/connect/tasks/test_dead_letters.py": 1,
     "tests/connect/tasks/test_sink.py": 4,
-    "tests/connect/tasks/test_source.py": 4,
+    "tests/connect/tasks/test_source_failures.py": 4,
     "tests/core/wire/test_codec.py": 1,
     "tests/mirror/test_flow.py": 2,
     "tests/mirror/test_map_store.py": 6,

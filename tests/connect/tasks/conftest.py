@@ -11,10 +11,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pydantic import BaseModel
 
+from tests.connect.tasks.scripted_source import Script
 from tidemill.connect.api import Plugin, PluginKind
 from tidemill.connect.settings import parse_settings
 from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.control import News, TaskControl
+from tidemill.connect.tasks.source import SourceRunner
 from tidemill.core.runtime.clock import SystemClock
 
 DEADLINE_S = 30.0
@@ -138,3 +140,19 @@ class Cluster:
 def cluster(bootstrap: str) -> Cluster:
     """The cluster under the tests."""
     return Cluster(bootstrap)
+
+
+@pytest.fixture
+def play(
+    run: Callable[..., Loop], spec: Callable[..., TaskSpec], cluster: Cluster, unique: Callable[[str], str]
+) -> Callable[..., Loop]:
+    """Run a script; returns its loop."""
+
+    def start(script: Script, config: Mapping[str, str] | None = None, **more: Any) -> Loop:
+        paused = more.pop("paused", False)
+        more.setdefault("offsets_topic", unique("offsets"))
+        given = spec("test", config, bootstrap=cluster.bootstrap, **more)
+        loop: Loop = run(SourceRunner, plugin(script.make), given, paused=paused)
+        return loop
+
+    return start
