@@ -101,7 +101,9 @@ class Pos:
     def get(self, partition: SourcePartition) -> SourceOffset | None:
         """The offset to go on after; None at the very beginning."""
         found = self._yielded.get(_identity(partition))
-        return self._stored(partition) if found is None else found
+        if found is None:
+            found = self._stored(partition)
+        return None if found is None else dict(found)  # whoever counts on in it has not yielded that yet
 
     def source_partition(self, partition: SourcePartition | None = None, /, **more: Json) -> "PartitionPos":
         """Where one partition stands, and records of it: `pos.source_partition(file=settings.file)`."""
@@ -572,6 +574,10 @@ class GeneratorSource(SourceTask):
     def _accept(self, output: SourceOutput, buffer: "_Buffer") -> bool:
         if not isinstance(output, (Record, EncodedBatch)):
             raise TypeError(f"a source yields Record or EncodedBatch, not {type(output).__name__}")
+        if output.offset is not None:
+            # The generator may have one map for all its offsets, and counts on in it while this output waits: it keeps
+            # its map, the output gets what stood there. In place, since another record would take longer than all else.
+            object.__setattr__(output, "offset", dict(output.offset))
         if not buffer.put(output):
             return False
         self._pos.advance(output)

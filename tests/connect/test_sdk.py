@@ -1,6 +1,7 @@
 """Functions as plugins"""
 
 import asyncio
+import contextlib
 import itertools
 import sys
 import threading
@@ -271,6 +272,58 @@ def test_retry_calls_the_function_again_with_what_it_has_yielded() -> None:
             retries += 1
     assert found == [record(0), record(1), record(2)]
     assert (starts, retries) == ([0, 1, 2], 2)
+
+
+def one_map(pos: Pos, turns: range) -> Iterator[SourceOutput]:
+    """Has one map for its offsets, the one that it is given if there is one, and counts on in it."""
+    offset: Any = pos.get({"p": "x"}) or {"n": 0}
+    for turn in turns:
+        offset["n"] += 1
+        if offset["n"] == 3 and turn == 2:
+            raise RetryAfter(0)  # before it has yielded the third
+        if turn % 2:
+            yield EncodedBatch(topic="t", keys=[None], values=[b""], partition={"p": "x"}, offset=offset)
+        else:
+            yield Record(topic="t", partition={"p": "x"}, offset=offset)
+
+
+def test_an_output_keeps_its_offset_when_the_generator_counts_on_in_its_map() -> None:
+    """Else the offset of a record that is on its way would be that of one which nobody has sent yet."""
+
+    @source("counting", version="1")
+    def counting(pos: Pos) -> Iterator[SourceOutput]:
+        yield from one_map(pos, range(10, 16))
+
+    @source("counting", version="1")
+    async def counting_async(pos: Pos) -> AsyncIterator[SourceOutput]:
+        for each in one_map(pos, range(10, 16)):
+            yield each
+
+    for plugin in (counting, counting_async):
+        assert [each.offset for each in drain(started(plugin))] == [{"n": n} for n in range(1, 7)]
+
+
+@pytest.mark.parametrize("stored", [None, {"n": 0}])
+def test_what_a_generator_has_not_yielded_is_not_where_it_goes_on(stored: dict[str, int] | None) -> None:
+    @source("counting", version="1")
+    def counting(pos: Pos) -> Iterator[SourceOutput]:
+        yield from one_map(pos, range(next(lives), 5))
+
+    lives = iter([0, 3])
+    task = started(counting, offsets={} if stored is None else {"x": stored})
+    found: list[SourceOutput] = []
+    while len(found) < 4:
+        with contextlib.suppress(RetryAfter):
+            found += task.poll()
+    assert [each.offset for each in found] == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
+
+
+def test_a_position_is_not_moved_by_who_counts_on_in_it() -> None:
+    pos = Pos(lambda partition: stored)
+    stored = {"n": 5}
+    given: Any = pos.get({"p": "x"})
+    given["n"] += 1
+    assert pos.get({"p": "x"}) == {"n": 5}
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError("a bug"), EndOfInput("enough")])
