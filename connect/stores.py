@@ -189,7 +189,9 @@ def decode_config(key: bytes | None, value: bytes | None) -> ConfigRecord | None
 def _decode_target_state(connector: str, content: dict[str, Any] | None) -> ConfigRecord | None:
     if content is None:
         return TargetStateChange(connector=connector, state=None)
-    text = content.get("state.v2", content.get("state"))
+    text = content.get("state.v2")
+    if not isinstance(text, str):  # Apache's reader, too, goes by the older field where the newer one holds no text
+        text = content.get("state")
     if not isinstance(text, str) or text not in TargetState.__members__:
         return None
     return TargetStateChange(connector=connector, state=TargetState(text))

@@ -114,8 +114,17 @@ def test_config_records_by_hand(record: ConfigRecord, key: bytes, value: bytes |
     assert decode_config(key, value) == record
 
 
-def test_the_older_state_field_is_enough() -> None:
-    record = decode_config(b"target-state-c", b'{"state":"PAUSED"}')
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"state":"PAUSED"}',
+        b'{"state":"PAUSED","state.v2":null}',
+        b'{"state":"PAUSED","state.v2":7}',
+        b'{"state":"STARTED","state.v2":"PAUSED"}',
+    ],
+)
+def test_the_older_state_field_counts_where_the_newer_one_holds_no_text(value: bytes) -> None:
+    record = decode_config(b"target-state-c", value)
     assert record == TargetStateChange(connector="c", state=TargetState.PAUSED)
 
 
