@@ -8,12 +8,15 @@ without a schema.
 """
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from tidemill.connect.api import Json
 from tidemill.connect.converters.json.values import encode_bytes, encode_float
+
+_SCALARS: Final = frozenset({str, int, bool, type(None)})
+"""Nearly all that stands in a value, told without a call."""
 
 
 def dump(value: Json) -> bytes:
@@ -32,7 +35,7 @@ def dump_plain(value: Json) -> bytes:
         if "key must be str" not in str(error):
             raise ValueError(str(error.__cause__ or error)) from None
         return dump(_spelled_out(value))
-    return dump(_spelled_out(value)) if b"null" in data and holds_no_number(value) else data
+    return dump(_spelled_out(value)) if data.find(b"null") >= 0 and holds_no_number(value) else data
 
 
 def holds_no_number(value: Json) -> bool:
@@ -43,9 +46,15 @@ def holds_no_number(value: Json) -> bool:
     """
     if isinstance(value, float):
         return value - value != 0
-    if isinstance(value, dict):
-        return any(map(holds_no_number, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(holds_no_number, value))
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for each in inner:
+        kind = type(each)
+        if kind is float:
+            if each - each != 0:
+                return True
+        elif kind not in _SCALARS and holds_no_number(each):
+            return True
+    return False
 
 
 def _plain(value: Any) -> Any:
