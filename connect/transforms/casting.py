@@ -170,7 +170,7 @@ def float32(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
     if exact != exact or exact in (0.0, float("inf"), float("-inf")):
         return exact
-    for digits in range(1, 10):
+    for digits in range(2, 10):
         shown = float(f"{exact:.{digits}g}")
         if abs(shown) < 3.4028235677973366e38 and struct.unpack("f", struct.pack("f", shown))[0] == exact:
             return shown

@@ -3,13 +3,11 @@
 Headers are bytes here. What is put into one is written as Connect's SimpleHeaderConverter writes it: as its text.
 """
 
-import re
 from dataclasses import replace
-
-import orjson
 
 from tidemill.connect.api import InvalidConfig, Json, Record, Schema
 from tidemill.connect.transforms.fields import pick
+from tidemill.connect.transforms.literals import literal_text
 from tidemill.connect.transforms.options import DropHeadersOptions, HeaderFromOptions, InsertHeaderOptions
 from tidemill.connect.transforms.role import (
     PartTransform,
@@ -21,10 +19,7 @@ from tidemill.connect.transforms.role import (
     basics,
     member,
 )
-from tidemill.connect.transforms.text import double_text, value_text
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_FRACTION = re.compile(r"[+-]?[0-9]*\.[0-9]+|[+-]?[0-9]+\.[0-9]*")
+from tidemill.connect.transforms.text import value_text
 
 
 class DropHeaders(RecordTransform):
@@ -54,27 +49,6 @@ class InsertHeader(RecordTransform):
     def one(self, record: Record) -> Record:
         """Add it behind the others."""
         return replace(record, headers=(*record.headers, self._header))
-
-
-def literal_text(literal: str) -> str | None:
-    """What Connect writes of a literal it has read: numbers, lists and maps in their shortest form.
-
-    >>> literal_text(" 007 "), literal_text("1.50"), literal_text("[1, 2]"), literal_text("null")
-    ('7', '1.5', '[1,2]', None)
-    """
-    text = literal.strip()
-    if text == "null":
-        return None
-    if _INTEGER.fullmatch(text):
-        return str(int(text))
-    if _FRACTION.fullmatch(text):
-        return double_text(float(text))
-    if text.startswith(("[", "{")):
-        try:
-            return value_text(orjson.loads(text))
-        except orjson.JSONDecodeError:
-            pass
-    return text
 
 
 class HeaderFrom(PartTransform):

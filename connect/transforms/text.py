@@ -44,7 +44,7 @@ def value_text(value: Json, schema: Schema | None = None, *, within: bool = Fals
     if isinstance(value, float):
         return double_text(value)
     if isinstance(value, Decimal):
-        return format(value, "f")
+        return str(value)  # by the same rule as Java's BigDecimal: with an exponent where there would be many zeros
     if isinstance(value, (bytes, bytearray, memoryview)):
         return b64encode(value).decode("ascii")
     if isinstance(value, Mapping):

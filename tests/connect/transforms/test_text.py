@@ -23,6 +23,8 @@ DAY = Schema(type=SchemaType.INT32, name=DATE)
         ({"a": {"b": [1.0]}}, None, '{"a":{"b":[1.0]}}'),
         (b"\x01\x02", None, "AQI="),
         (Decimal("12.30"), None, "12.30"),
+        (Decimal("0.000001"), None, "0.000001"),
+        ([Decimal("0.0000001"), Decimal("1E+3"), Decimal("0E-7")], None, "[1E-7,1E+3,0E-7]"),
         (0, DAY, "1970-01-01"),
         (dt.date(2024, 2, 29), None, "2024-02-29"),
         (dt.datetime(2024, 2, 29, 1, 2, 3, 456000), None, "2024-02-29T01:02:03.456Z"),
