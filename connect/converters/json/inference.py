@@ -50,7 +50,8 @@ def infer(value: Json, optional: bool = False) -> Schema:
     if isinstance(value, dict):
         if not all(isinstance(name, str) for name in value):
             raise NoSchema("a map with keys that are not strings")
-        fields = tuple(SchemaField(name=name, schema=infer(each, True)) for name, each in value.items())
+        named = [(str.__str__(name), each) for name, each in value.items()]  # plain text, whatever type of text it was
+        fields = tuple(SchemaField(name=name, schema=infer(each, True)) for name, each in named)
         return Schema(type=SchemaType.STRUCT, optional=optional, fields=fields)
     if isinstance(value, (list, tuple)):
         return Schema(type=SchemaType.ARRAY, optional=optional, items=_items(value))

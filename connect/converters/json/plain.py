@@ -70,7 +70,7 @@ def _spelled_out(value: Any) -> Any:
     """The slow way: what orjson writes otherwise, or not at all."""
     if isinstance(value, dict):
         if all(isinstance(name, str) for name in value):
-            return {name: _spelled_out(each) for name, each in value.items()}
+            return {str.__str__(name): _spelled_out(each) for name, each in value.items()}
         return [[_spelled_out(name), _spelled_out(each)] for name, each in value.items()]
     if isinstance(value, (list, tuple)):
         return [_spelled_out(each) for each in value]

@@ -6,6 +6,7 @@ import json
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,21 @@ def test_a_map_of_another_type_has_a_schema_of_its_own_members(kind: Callable[[J
         value = kind(members)
         assert converter.encode(value, None) == JsonConverter().encode(members, None)
         assert converter.encode([value], None) == JsonConverter().encode([members], None)
+
+
+class Column(StrEnum):
+    A = "a"
+
+
+@pytest.mark.parametrize("schemas_enable", [False, True])
+def test_names_of_another_type_are_names_and_leave_no_trace(schemas_enable: bool) -> None:
+    """Equal names have one schema, which must be that of plain text whoever came first."""
+    converter = JsonConverter(schemas_enable=schemas_enable)
+    plain = converter.encode({"a": 1}, None)
+    for value in ({Column.A: 1}, {"a": 1}):
+        assert JsonConverter(schemas_enable=schemas_enable).encode(value, None) == plain
+    other = JsonConverter(schemas_enable=schemas_enable)
+    assert [other.encode(value, None) for value in ({Column.A: 1}, {"a": 1})] == [plain, plain]
 
 
 @pytest.mark.parametrize(
