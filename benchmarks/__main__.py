@@ -36,6 +36,7 @@ def main() -> None:
         "names", nargs="*", choices=[*NAMES, *LONG, []], help=f"which ones; by default {', '.join(NAMES)}"
     )
     parser.add_argument("--no-peers", action="store_true", help="measure ourselves only")
+    parser.add_argument("--shared", action="store_true", help="density: have our tasks share processes")
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds; the median is reported")
     options = parser.parse_args()
     reason = "left out" if options.no_peers else peers.available()
@@ -45,7 +46,8 @@ def main() -> None:
         print(f"benchmark {name} …", file=sys.stderr)
         module = importlib.import_module(f"benchmarks.{name}")
         with tempfile.TemporaryDirectory(prefix=f"tidemill-bench-{name}-") as folder:
-            module.run(Path(folder), with_peers=reason is None, rounds=options.rounds)
+            more = {"shared": True} if options.shared and name == "density" else {}
+            module.run(Path(folder), with_peers=reason is None, rounds=options.rounds, **more)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,19 @@ Each worker on a node of its own kind. The clock of `create_s` runs from the fir
 `running_s` on until every task is RUNNING. Memory is the proportional set size of the worker and all below it, so that
 a page that many share counts once. Ours is then asked to bring back a task that is killed: a line that is appended in
 the moment of the kill has to arrive, which is later than the status says RUNNING.
+
+With `--shared` our tasks share processes (`tidemill.task.isolation=shared`); what is killed is then the process of all
+that share it.
 """
 
 import os
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -22,6 +26,7 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from benchmarks import peers
 from benchmarks.measure import cpu_seconds, emit, ratio, tree
 from tidemill import services
+from tidemill.connect.task_isolation import TASKS_MAX
 
 SOURCES = 50
 IDLE_S = 20
@@ -55,7 +60,7 @@ def running(client: httpx.Client) -> int:
     return sum(task["state"] == "RUNNING" for each in found.values() for task in each["status"]["tasks"])
 
 
-def create(client: httpx.Client, folder: Path) -> None:
+def create(client: httpx.Client, folder: Path, more: Mapping[str, str]) -> None:
     """Register the sources, one after the other."""
     for number in range(SOURCES):
         file = folder / f"{number}.txt"
@@ -65,17 +70,18 @@ def create(client: httpx.Client, folder: Path) -> None:
             "file": str(file),
             "topic": f"lines-{number}",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            **more,
         }
         client.post("/connectors", json={"name": f"lines-{number}", "config": config}).raise_for_status()
 
 
-def one(url: str, pid: int, folder: Path) -> dict[str, float]:
+def one(url: str, pid: int, folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, float]:
     """Create, settle, look."""
     folder.mkdir()
     with httpx.Client(base_url=url, timeout=90) as client:
         empty_mb = pss_mb(pid)
         begun = time.monotonic()
-        create(client, folder)
+        create(client, folder, more)
         created = time.monotonic()
         wait_for(lambda: running(client) == SOURCES, "not all tasks run")
         ready = time.monotonic()
@@ -94,25 +100,27 @@ def one(url: str, pid: int, folder: Path) -> dict[str, float]:
     }
 
 
-def task_process(pid: int, name: str) -> psutil.Process:
-    """The process of a task of ours."""
+def task_process(pid: int, name: str, file: Path) -> psutil.Process:
+    """The process of a task of ours; of several that share it, the one that has the task's file open."""
     for process in tree(pid):
         with suppress(psutil.NoSuchProcess):
-            if f"task {name}-0" in " ".join(process.cmdline()):
+            title = " ".join(process.cmdline())
+            several = "tidemill: tasks " in title
+            if f"task {name}-0" in title or (several and any(each.path == str(file) for each in process.open_files())):
                 return process
     raise RuntimeError(f"no process runs task {name}-0")
 
 
-def back_ms(url: str, pid: int, bootstrap: str, folder: Path) -> dict[str, float]:
+def back_ms(url: str, pid: int, bootstrap: str, folder: Path, numbers: Sequence[int]) -> dict[str, float]:
     """Kill tasks; how long until a status says RUNNING again, and until a line that was appended meanwhile arrives."""
     says, arrives = [], []
     with httpx.Client(base_url=url, timeout=90) as client:
-        for number in range(CRASHES):
+        for number in numbers:
             name = f"lines-{number}"
             consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "density", "fetch.wait.max.ms": 5})
             consumer.assign([TopicPartition(name, 0, OFFSET_END)])
             consumer.consume(1, 1.0)
-            task = task_process(pid, name)
+            task = task_process(pid, name, folder / f"{number}.txt")
             killed = time.monotonic()
             os.kill(task.pid, signal.SIGKILL)
             with (folder / f"{number}.txt").open("a") as file:
@@ -163,16 +171,19 @@ def theirs(folder: Path) -> Iterator[tuple[str, str, int, float]]:
         yield url, address, worker.pid, time.monotonic() - begun
 
 
-def run(folder: Path, *, with_peers: bool, rounds: int) -> None:
+def run(folder: Path, *, with_peers: bool, rounds: int, shared: bool = False) -> None:
     """Measure one after the other, each alone on the machine."""
     results: dict[str, Any] = {}
     (folder / "tidemill").mkdir()
+    more = {"tidemill.task.isolation": "shared"} if shared else {}
+    # Of each process one: the second death within a minute has a back-off, and those who share die together.
+    killed = range(0, SOURCES, TASKS_MAX) if shared else range(CRASHES)
     with ours(folder / "tidemill") as (url, bootstrap, pid, start_s):
-        figures = {"start_s": round(start_s, 2), **one(url, pid, folder / "tidemill" / "files")}
-        results["tidemill"] = {**figures, **back_ms(url, pid, bootstrap, folder / "tidemill" / "files")}
+        figures = {"start_s": round(start_s, 2), **one(url, pid, folder / "tidemill" / "files", more)}
+        results["tidemill"] = {**figures, **back_ms(url, pid, bootstrap, folder / "tidemill" / "files", killed)}
     if with_peers:
         with theirs(folder / "kafka") as (url, bootstrap, pid, start_s):
             results["kafka_connect"] = {"start_s": round(start_s, 2), **one(url, pid, folder / "kafka" / "files")}
     peer = results.get("kafka_connect", {})
     ratios = {key: ratio(value, peer.get(key)) for key, value in results["tidemill"].items() if key in peer}
-    emit("density", {"sources": SOURCES, **results, "ratios": ratios})
+    emit("density", {"sources": SOURCES, "shared": shared, **results, "ratios": ratios})

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from tidemill.connect import group_keys, inter_worker, process_commands, task_limits
+from tidemill.connect import group_keys, inter_worker, process_commands, task_isolation, task_limits
 from tidemill.connect.api import ConverterSpec
 from tidemill.connect.client_settings import (
     RENAMED,
@@ -177,6 +177,7 @@ WORKER: Final = ConfigTable(
             LOW,
             not_empty,
         ),
+        task_isolation.WORKER_KEY,
         _key("topic.creation.enable", ConfigType.BOOLEAN, True, "Whether sources may create topics by their own rules"),
         _key("topic.tracking.enable", ConfigType.BOOLEAN, True, "Whether topics a connector used are recorded"),
         _key("topic.tracking.allow.reset", ConfigType.BOOLEAN, True, "Whether that record may be emptied by REST"),
@@ -306,6 +307,7 @@ class WorkerConfig:
     return_ms: int
     group_protocol: str
     task_cgroup: str
+    task_shared_max: int
     topic_creation: bool
     topic_tracking: bool
     topic_tracking_reset: bool
@@ -436,6 +438,7 @@ def _worker_config(
         return_ms=number("scheduled.rebalance.max.delay.ms"),
         group_protocol=text("tidemill.group.protocol"),
         task_cgroup=text("tidemill.task.cgroup"),
+        task_shared_max=number(task_isolation.SHARED_MAX),
         topic_creation=bool(values["topic.creation.enable"]),
         topic_tracking=bool(values["topic.tracking.enable"]),
         topic_tracking_reset=bool(values["topic.tracking.allow.reset"]),
@@ -600,6 +603,7 @@ CONNECTOR: Final = (
         _key("tidemill.restart.transient", ConfigType.BOOLEAN, False, "Whether tasks try transient failures again."),
     ),
     *(_row(_COMMON, 16 + number, "SHORT", name, key) for number, (name, key) in enumerate(task_limits.KEYS)),
+    _row(_COMMON, 16 + len(task_limits.KEYS), "SHORT", "Task isolation", task_isolation.KEY),
     _row(
         _ERRORS,
         1,

@@ -127,11 +127,12 @@ class TaskExited:
     incarnation: int
     returncode: int
     reason: str
+    with_others: bool = False  # its process has ended, which others shared
 
     @property
     def killed(self) -> bool:
-        """Whether it was ended from outside: by a signal, or by its guardian, which the worker had told to."""
-        return self.returncode < 0 or self.returncode == EXIT_LOST_WORKER
+        """Whether it was ended from outside: by a signal, by its guardian (the worker told it to), or with others."""
+        return self.with_others or self.returncode < 0 or self.returncode == EXIT_LOST_WORKER
 
 
 TaskEvent: TypeAlias = TaskStarted | TaskFailed | TaskCompleted | TaskPaused | TaskResumed | TaskReport | TaskExited

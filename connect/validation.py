@@ -26,6 +26,7 @@ from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from tidemill.connect import task_isolation
 from tidemill.connect.api import Plugin, PluginKind
 from tidemill.connect.client_settings import translate, with_prefix
 from tidemill.connect.config import (
@@ -130,6 +131,7 @@ class Validator:
         yield from self._overrides(config)
         yield from self._version_problems(plugin, config.get("connector.plugin.version", ""))
         yield from self._limits(config)
+        yield from task_isolation.refusals(config, plugin)
         if plugin.kind is PluginKind.SINK:
             yield from _sink_rules(config)
             group = config.get("consumer.override.group.id", f"connect-{config.get('name', '')}")

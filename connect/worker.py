@@ -120,7 +120,13 @@ async def open_worker(
             await stack.enter_async_context(shelf.kept())
             taken, no_cgroups = _take_cgroups(config, stack)
             task_host = await stack.enter_async_context(
-                TaskHost(clock=clock, inherited=inherited, environ=environ, cgroups=taken)
+                TaskHost(
+                    clock=clock,
+                    inherited=inherited,
+                    environ=environ,
+                    cgroups=taken,
+                    shared_max=config.task_shared_max,
+                )
             )
             surroundings = Surroundings(
                 config=config,

@@ -49,7 +49,6 @@ PRIVATE_NAMES: dict[str, int] = {
     "tests/connect/plugins/postgres/types/test_temporal.py": 1,
     "tests/connect/remote/test_host.py": 1,
     "tests/connect/remote/test_process_facts.py": 1,
-    "tests/connect/remote/test_sdk.py": 5,
     "tests/connect/tasks/test_dead_letters.py": 1,
     "tests/connect/tasks/test_sink.py": 4,
     "tests/connect/tasks/test_source_failures.py": 4,

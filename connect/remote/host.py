@@ -2,47 +2,48 @@
 
 One process per task, forked by a nursery under the eyes of the worker's guardian (see `guarded`), and a pair of
 sockets to speak to it. The host passes commands on, turns what the processes say into events, and adds what only the
-kernel knows: exit codes, signals, memory and processor time.
+kernel knows: exit codes, signals, memory and processor time. Tasks that ask for it share processes (see `seating`).
 
 Whatever a process does, its end is certain. `stop_task` asks first and kills the process and all it started when the
-grace period is over; leaving the host's context does the same for every task; and if the worker itself is killed, the
-guardian sees its socket end (see `guardian`). `TaskExited` is the last event of every start, exactly once.
+grace period is over, with the tasks that share it; leaving the host's context does the same for every task; and if the
+worker itself is killed, the guardian sees its socket end (see `guardian`). `TaskExited` is the last event of every
+start, exactly once.
 """
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import signal
-from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 import orjson
 import structlog
 from google.protobuf.message import DecodeError
 
-from tidemill.connect.api import InvalidConfig, Json
+from tidemill.connect.api import InvalidConfig
 from tidemill.connect.failure import Failure, class_named
 from tidemill.connect.problem import Problem, shortened
 from tidemill.connect.remote import plugin_pb2 as pb
-from tidemill.connect.remote import standstill
-from tidemill.connect.remote.cgroups import Cgroups, TaskCgroup
-from tidemill.connect.remote.frames import FrameError, FrameReader, frame
-from tidemill.connect.remote.guarded import LAST_OUTPUT_S, Guarded, Guardians, lines
+from tidemill.connect.remote import seating, standstill
+from tidemill.connect.remote.cgroups import Cgroups
+from tidemill.connect.remote.event_feed import EventFeed
+from tidemill.connect.remote.frames import FrameError, FrameReader
+from tidemill.connect.remote.guarded import LAST_OUTPUT_S, Guardians, lines
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, problem_from_message, spec_to_message
 from tidemill.connect.remote.process_facts import (
     FamilyFacts,
     children_of,
     family_facts,
-    out_of_memory_kills,
     process_table,
     proportional_bytes,
 )
+from tidemill.connect.remote.task_process import LESS_MEMORY, Seat, TaskProcess, failed_with
+from tidemill.connect.task_isolation import ISOLATION, TASKS_MAX, is_shared
 from tidemill.connect.task_limits import CPU_MAX, DELEGATE, HANG_MAX, MEMORY_MAX, TaskLimits, task_limits
 from tidemill.connect.task_spec import (
-    EXIT_LOST_WORKER,
     PluginFailed,
     SettingProblem,
     TaskCompleted,
@@ -51,7 +52,6 @@ from tidemill.connect.task_spec import (
     TaskFailed,
     TaskId,
     TaskPaused,
-    TaskReport,
     TaskResumed,
     TaskSpec,
     TaskStarted,
@@ -68,58 +68,13 @@ ANSWERED_S = 2.0  # the same for one that has answered a question, which somebod
 SAMPLE_INTERVAL_S = 2.0  # between looks at memory and processor time
 LIMIT_INTERVAL_S = 0.25  # between those at a task that may not use all the memory there is
 SHUTDOWN_GRACE_S = 5.0  # Kafka Connect's task.shutdown.graceful.timeout.ms
-LOG_TAIL_LINES = 20  # of the output, quoted when a process ends without a word
-LESS_MEMORY = "raise the limit, or have the task hold less at a time"
+CANNOT_SHARE = (
+    "the plugin's environment brings a tidemill that cannot run several tasks in a process: upgrade it there, or set "
+    f"{ISOLATION}=process"
+)
 NOT_FACTS = frozenset(
     {"level", "self", "exc_info", "stack_info"}
 )  # of a logged line: they ask the logger for something
-
-
-@dataclass(slots=True, eq=False)
-class _Process:
-    """One start of a task, or one preflight."""
-
-    label: str
-    spec: TaskSpec | None
-    order: pb.ToTask
-    process: Guarded
-    limits: TaskLimits
-    oom_kills_before: int
-    cgroup: TaskCgroup | None = None
-    attached: asyncio.Event = field(default_factory=asyncio.Event)
-    killing: asyncio.Event = field(default_factory=asyncio.Event)
-    silent: asyncio.Event = field(default_factory=asyncio.Event)  # its stream has ended
-    told: asyncio.Event = field(default_factory=asyncio.Event)  # the answer to a question, or that there is none
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    pid: int = 0
-    standstill_fd: int = standstill.NONE
-    facts: dict[str, Json] = field(default_factory=dict)
-    problem: Problem | None = None
-    standing_still: Problem | None = None
-    stands: standstill.Watch = field(default_factory=standstill.Watch)
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_TAIL_LINES))
-    stop_requested: bool = False
-    killed_because: str = ""
-    explained: bool = False  # it said itself how it ended
-    checked: pb.Checked | None = None
-    answer: pb.Answer | None = None
-
-    async def send(self, message: pb.ToTask) -> None:
-        """Send a command; one that comes too late is no error."""
-        if self.gone.is_set():
-            return
-        with contextlib.suppress(ConnectionError):
-            self.process.writer.write(frame(message))
-            await self.process.writer.drain()
-
-    def kill(self, because: str) -> None:
-        """End the process and all it started."""
-        if self.gone.is_set():
-            return
-        if not self.killing.is_set():
-            self.killed_because = because
-            self.killing.set()
-            self.process.kill()
 
 
 class TaskHost:
@@ -133,15 +88,21 @@ class TaskHost:
         environ: Mapping[str, str] | None = None,
         inherited: Sequence[int] = (),
         cgroups: Cgroups | None = None,
+        shared_max: int = TASKS_MAX,
     ) -> None:
         self._inherited = tuple(inherited)  # open files that whatever is started here keeps open
         self._cgroups = cgroups
         self._clock = clock or SystemClock()
         self._sample_interval_s = sample_interval_s
         self._environ = dict(os.environ if environ is None else environ)
-        self._by_task: dict[TaskId, _Process] = {}
-        self._preflights: set[_Process] = set()
-        self._feed = _EventFeed()
+        self._by_task: dict[TaskId, Seat] = {}
+        self._running: set[TaskProcess] = set()  # with tasks in them
+        self._shared: dict[int, TaskProcess] = {}
+        self._seating = seating.Seating(shared_max)
+        self._seat_numbers = itertools.count(1)
+        self._finding_a_seat = asyncio.Lock()
+        self._preflights: set[TaskProcess] = set()
+        self._feed = EventFeed()
         self._stack = contextlib.AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self._guardians: Guardians
@@ -174,23 +135,32 @@ class TaskHost:
             raise InvalidConfig(
                 CPU_MAX, f"{CPU_MAX} cannot be kept by worker {spec.worker_id}.", f"Remove it, or {DELEGATE}."
             )
+        if is_shared(spec.config):
+            async with self._finding_a_seat:
+                await self._start_beside_others(spec)
+            return
         order = pb.ToTask(start=spec_to_message(spec))
-        process = await self._spawn(str(spec.task), spec.plugin, order, spec.environment, spec, limits)
-        self._by_task[spec.task] = process
+        process = await self._spawn(str(spec.task), spec.plugin, order, spec.environment, limits)
+        self._take(Seat(spec, process))
 
     async def stop_task(self, task: TaskId, grace_s: float) -> None:
         """Ask a task to end, kill it when `grace_s` is over, and return once its process is gone."""
-        process = self._by_task.get(task)
-        if process is None:
+        seat = self._by_task.get(task)
+        if seat is None:
             return
-        process.stop_requested = True
+        process = seat.process
         if process.attached.is_set():
-            await process.send(pb.ToTask(stop=pb.Stop(grace_ms=int(grace_s * 1000))))
-            if await _within(process.gone, grace_s):
+            await process.send(pb.ToTask(seat=seat.number, stop=pb.Stop(grace_ms=int(grace_s * 1000))))
+            if await _within(seat.gone, grace_s):
                 return
             log.warning("task did not stop in time and is killed", task=str(task), grace_s=grace_s)
-        process.kill("it did not stop within its grace period")
-        await process.gone.wait()
+        elif process.shared:
+            self._over(seat, -signal.SIGKILL, "killed: it was stopped before it had started")
+            return
+        process.stop_requested = True
+        who = f"task {task}" if process.shared else "it"
+        process.kill(f"{who} did not stop within its grace period", blameless=True)
+        await seat.gone.wait()
 
     async def stop_all(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
         """Stop every task at the same time."""
@@ -200,6 +170,8 @@ class TaskHost:
             for process in list(self._preflights):
                 process.kill("the worker is shutting down")
                 stops.create_task(_wait(process.gone))
+            for process in list(self._shared.values()):
+                stops.create_task(_within(process.gone, grace_s + SHUTDOWN_GRACE_S))
 
     async def pause_task(self, task: TaskId) -> None:
         """Tell a task to stop reading; `TaskPaused` confirms it."""
@@ -240,7 +212,7 @@ class TaskHost:
                 ),
             )
         if process.checked is None:
-            return (SettingProblem("", f"the preflight of {plugin} ended without an answer: {_reason(process)}"),)
+            return (SettingProblem("", f"the preflight of {plugin} ended without an answer: {process.reason()}"),)
         return tuple(SettingProblem(each.setting, each.message) for each in process.checked.problems)
 
     async def ask(
@@ -258,12 +230,14 @@ class TaskHost:
         order = pb.ToTask(question=question)
         process = await self._consult(f"{about} of {plugin}", plugin, order, timeout_s, environment)
         if process.answer is None:
-            raise PluginFailed(f"{plugin} ended without an answer: {_reason(process)}", Failure.KILLED)
+            raise PluginFailed(f"{plugin} ended without an answer: {process.reason()}", Failure.KILLED)
         if not process.answer.json:
             raise PluginFailed(process.answer.trace, class_named(process.answer.failure))
         return orjson.loads(process.answer.json)
 
-    async def _consult(self, label: str, plugin: str, order: pb.ToTask, timeout_s: float, environment: str) -> _Process:
+    async def _consult(
+        self, label: str, plugin: str, order: pb.ToTask, timeout_s: float, environment: str
+    ) -> TaskProcess:
         """A process that was given an order and has ended; raises TimeoutError."""
         process = await self._spawn(label, plugin, order, environment)
         self._preflights.add(process)
@@ -276,9 +250,10 @@ class TaskHost:
         return process
 
     async def _command(self, task: TaskId, message: pb.ToTask) -> None:
-        process = self._by_task.get(task)
-        if process is not None and await _within(process.attached, ATTACH_TIMEOUT_S):
-            await process.send(message)
+        seat = self._by_task.get(task)
+        if seat is not None and await _within(seat.process.attached, ATTACH_TIMEOUT_S):
+            message.seat = seat.number
+            await seat.process.send(message)
 
     # --------------------------------------------------------------- processes
 
@@ -293,21 +268,77 @@ class TaskHost:
         plugin: str,
         order: pb.ToTask,
         environment: str,
-        spec: TaskSpec | None = None,
         limits: TaskLimits | None = None,
-    ) -> _Process:
-        process = _Process(
+        shared: int = 0,
+    ) -> TaskProcess:
+        """Start a process, of tasks if there are limits."""
+        leased = limits is not None
+        process = TaskProcess(
             label=label,
-            spec=spec,
             order=order,
             limits=limits or TaskLimits(),
-            oom_kills_before=out_of_memory_kills(),
-            process=await self._guardians.start(label, plugin, leased=spec is not None, environment=environment),
+            shared=shared,
+            closing=lambda: self._settle(seating.Closing(shared)),
+            process=await self._guardians.start(label, plugin, leased=leased, environment=environment),
         )
+        if leased:
+            self._running.add(process)
         self._tasks.create_task(self._supervise(process))
         return process
 
-    async def _confine(self, process: _Process) -> None:
+    async def _start_beside_others(self, spec: TaskSpec) -> None:
+        """Have a process run the task that others share, or may later."""
+        number = next(self._seat_numbers)
+        place = seating.Place(spec.environment, spec.plugin)
+        for action in self._seating.step(seating.Wanted(number, spec.task, place), self._clock.monotonic()):
+            match action:
+                case seating.Open(process):
+                    await self._open(process, spec)
+                case seating.Sit(process):
+                    seat = Seat(spec, self._shared[process], number)
+                    self._take(seat)
+                    if seat.process.attached.is_set():
+                        await seat.process.send(seat.order)
+
+    async def _open(self, number: int, spec: TaskSpec) -> None:
+        """Start a process for several tasks; the first of them is to be seated before anything else happens."""
+        label, order = f"tasks {number} of {spec.plugin}", pb.ToTask(share=pb.Share())
+        try:
+            process = await self._spawn(label, spec.plugin, order, spec.environment, task_limits({}), number)
+        except BaseException:
+            self._settle(seating.Gone(number, blameless=True))
+            raise
+        self._shared[number] = process
+
+    def _take(self, seat: Seat) -> None:
+        seat.process.seats[seat.number] = seat
+        self._by_task[seat.spec.task] = seat
+
+    def _settle(self, event: seating.Event) -> None:
+        """Tell who has gone; a process that nobody is left in ends."""
+        for action in self._seating.step(event, self._clock.monotonic()):
+            if isinstance(action, seating.Dismiss):
+                self._shared[action.process].dismissed.set()
+
+    def _over(self, seat: Seat, returncode: int, reason: str, *, with_others: bool = False) -> None:
+        """Nothing of a task runs any more."""
+        process, spec = seat.process, seat.spec
+        del process.seats[seat.number], self._by_task[spec.task]
+        log.debug("task ended", task=str(spec.task), reason=reason)  # the herder knows what it means
+        self._feed.put(
+            TaskExited(
+                task=spec.task,
+                incarnation=spec.incarnation,
+                returncode=returncode,
+                reason=reason,
+                with_others=with_others,
+            )
+        )
+        seat.gone.set()
+        if process.shared:
+            self._settle(seating.Left(seat.number))
+
+    async def _confine(self, process: TaskProcess) -> None:
         """Put it into a group of its own, before it does anything; raises OSError if it cannot do without."""
         if self._cgroups is None:
             return
@@ -320,7 +351,7 @@ class TaskHost:
                 raise
             log.warning("task without a control group", task=process.label, reason=str(error))
 
-    async def _supervise(self, process: _Process) -> None:
+    async def _supervise(self, process: TaskProcess) -> None:
         """One process from hand-over to exit; whatever goes wrong here, it does not outlive its supervision."""
         try:
             await self._accompany(process)
@@ -335,13 +366,14 @@ class TaskHost:
             process.process.writer.close()
             self._forget(process)
 
-    async def _accompany(self, process: _Process) -> None:
+    async def _accompany(self, process: TaskProcess) -> None:
         child = process.process
         async with asyncio.TaskGroup() as helpers:
             watchers = [
                 helpers.create_task(self._expect_attachment(process)),
                 helpers.create_task(self._enforce_kill(process)),
                 helpers.create_task(self._expect_end(process)),
+                helpers.create_task(self._dismiss(process)),
             ]
             last_words = [
                 helpers.create_task(self._relay_output(process)),
@@ -353,48 +385,54 @@ class TaskHost:
             for helper in (*watchers, *last_words):
                 helper.cancel()
 
-    def _forget(self, process: _Process) -> None:
+    def _forget(self, process: TaskProcess) -> None:
         self._preflights.discard(process)
-        reason = _reason(process)
+        self._running.discard(process)
+        seats = [(seat, process.reason(seat)) for seat in process.seats.values()]
         if process.cgroup is not None and self._cgroups is not None:
             self._cgroups.give_up(process.cgroup)
-        if process.spec is not None:
-            del self._by_task[process.spec.task]
-            returncode = process.process.returncode
-            log.debug("task process ended", task=process.label, reason=reason)  # the herder knows what it means
-            self._feed.put(
-                TaskExited(
-                    task=process.spec.task,
-                    incarnation=process.spec.incarnation,
-                    returncode=-signal.SIGKILL if returncode is None else returncode,
-                    reason=reason,
-                )
-            )
+        returncode = process.process.returncode
+        if process.shared:
+            blameless = process.blameless or bool(process.process.reason)  # the guardian had a reason of its own
+            self._settle(seating.Gone(process.shared, blameless))
+            self._shared.pop(process.shared, None)
+        for seat, reason in seats:
+            with_others = process.shared > 0
+            self._over(seat, -signal.SIGKILL if returncode is None else returncode, reason, with_others=with_others)
         process.gone.set()
         process.told.set()
 
-    async def _expect_attachment(self, process: _Process) -> None:
+    async def _expect_attachment(self, process: TaskProcess) -> None:
         if not await _within(process.attached, ATTACH_TIMEOUT_S):
             process.kill(f"it did not call back within {ATTACH_TIMEOUT_S:g} s")
 
-    async def _expect_end(self, process: _Process) -> None:
+    async def _expect_end(self, process: TaskProcess) -> None:
         """Nobody hears of it any more, nor does it hear: threads of its plugin keep it, or it has become a program."""
         await process.silent.wait()
         await asyncio.sleep(END_TIMEOUT_S)
         process.kill(f"it had closed its stream to the worker and did not end within {END_TIMEOUT_S:g} s")
 
-    async def _enforce_kill(self, process: _Process) -> None:
+    async def _dismiss(self, process: TaskProcess) -> None:
+        """End a process that several tasks have shared when none is left."""
+        await process.dismissed.wait()
+        if process.attached.is_set():
+            await process.send(pb.ToTask(stop=pb.Stop()))
+            await asyncio.sleep(SHUTDOWN_GRACE_S)
+        process.kill("none of its tasks was left")
+
+    async def _enforce_kill(self, process: TaskProcess) -> None:
         """Kill the guardian itself when it does not do its work; the kernel then kills all tasks."""
         await process.killing.wait()
         await asyncio.sleep(KILL_TIMEOUT_S)
         process.process.kill_guardian()
 
-    async def _relay_output(self, process: _Process) -> None:
+    async def _relay_output(self, process: TaskProcess) -> None:
         """Log what the task logs or prints, with its name, and remember the end of it."""
         async for line in lines(process.process.output):
             level, event, facts = parse_line(line)
             process.tail.append(" ".join([event, *(f"{name}={value}" for name, value in facts.items())]))
-            facts["task"] = process.label
+            if not process.shared or "task" not in facts:
+                facts["task"] = process.label
             with contextlib.suppress(OSError, ValueError):  # nobody reads the worker's output any more
                 task_log.bind(**facts).log(level, event)  # bound: a fact may have the name of a parameter
 
@@ -402,8 +440,8 @@ class TaskHost:
         """Report memory and processor time; kill a task that uses more memory than it may, its children's included."""
         report_at = 0.0
         while True:
-            running = [each for each in self._by_task.values() if each.attached.is_set()]
-            limited = [each for each in running if _is_watched(each)]
+            running = [each for each in self._running if each.attached.is_set()]
+            limited = [each for each in running if each.is_watched]
             due = self._clock.monotonic() >= report_at
             if due:
                 report_at = self._clock.monotonic() + self._sample_interval_s
@@ -418,24 +456,25 @@ class TaskHost:
                     if due:
                         stopped = process.pid in table and table[process.pid].stopped
                         self._look_for_standstill(process, stopped=stopped)
-            limits = any(_is_watched(each) for each in self._by_task.values())
+            limits = any(each.is_watched for each in self._running)
             await asyncio.sleep(min(self._sample_interval_s, LIMIT_INTERVAL_S) if limits else self._sample_interval_s)
 
-    def _look_at(self, process: _Process, family: FamilyFacts, *, report: bool) -> None:
-        found = {"process-rss-bytes": family.rss_bytes, "process-cpu-seconds": round(family.cpu_s, 2)}
+    def _look_at(self, process: TaskProcess, family: FamilyFacts, *, report: bool) -> None:
+        found = process.facts(family)
         if report and process.cgroup is not None and process.limits.cpu_cores:
             found["process-cpu-throttled-seconds"] = round(process.cgroup.throttled_s, 2)
-        if report and not found.items() <= process.facts.items():  # nothing of most of those that rest
-            process.facts.update(found)
-            self._report(process)
-        if _is_watched(process) and process.limits.memory_bytes < family.rss_bytes:
+        for seat in process.seats.values():
+            if report and not found.items() <= seat.facts.items():  # nothing of most of those that rest
+                seat.facts.update(found)
+                self._feed.put(seat.report)
+        if process.is_watched and process.limits.memory_bytes < family.rss_bytes:
             shared_once = proportional_bytes(family.pids)  # the most of a small task is shared with all others
             used = family.rss_bytes if shared_once is None else shared_once
             if used > process.limits.memory_bytes:
                 limit = f"{MEMORY_MAX}={process.limits.memory_bytes}"
                 process.kill(f"it used {used} bytes of memory, more than {limit}: {LESS_MEMORY}")
 
-    def _look_for_standstill(self, process: _Process, *, stopped: bool) -> None:
+    def _look_for_standstill(self, process: TaskProcess, *, stopped: bool) -> None:
         """Whether anything runs in it; nobody in there could say that nothing does."""
         now_s = self._clock.monotonic()
         found = process.stands.look(process.pid, process.standstill_fd, now_s, stopped=stopped)
@@ -455,18 +494,22 @@ class TaskHost:
                 )
         elif process.standing_still is not None:
             process.standing_still = None
-            self._report(process)
+            self._report_all(process)
 
-    def _stands_still(self, process: _Process, text: str, for_s: float) -> None:
+    def _stands_still(self, process: TaskProcess, text: str, for_s: float) -> None:
         """Tell it once."""
         if process.standing_still is None:
             message = shortened(f"nothing of the task runs: {text}")
             process.standing_still = Problem(message=message, since_ms=self._clock.now_ms() - int(for_s * 1000))
-            self._report(process)
+            self._report_all(process)
+
+    def _report_all(self, process: TaskProcess) -> None:
+        for seat in process.seats.values():
+            self._feed.put(seat.report)
 
     # ------------------------------------------------------------------ stream
 
-    async def _serve(self, process: _Process) -> None:
+    async def _serve(self, process: TaskProcess) -> None:
         """Hear one process to its end."""
         frames, reader = FrameReader(), process.process.reader
         try:
@@ -483,12 +526,18 @@ class TaskHost:
         finally:
             process.process.writer.close()  # it waits for that, so that its last words are not lost
             process.silent.set()
+            process.closing()
 
-    async def _attach(self, process: _Process, first: pb.FromTask) -> None:
+    async def _attach(self, process: TaskProcess, first: pb.FromTask) -> None:
         """A process says that it is there: tell it what to do."""
         version = first.hello.protocol_version
         if version != PROTOCOL_VERSION:
             process.kill(f"it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")
+            return
+        if process.shared and not first.hello.shares:
+            for seat in process.seats.values():
+                self._feed.put(_failed(seat, CANNOT_SHARE, Failure.CONFIGURATION))
+            process.kill("it cannot run several tasks", blameless=True)
             return
         process.pid, process.standstill_fd = first.hello.pid, first.hello.standstill_fd
         try:
@@ -500,8 +549,11 @@ class TaskHost:
         process.attached.set()
         if process.stop_requested:
             process.kill("it was stopped before it had started")
+        if process.shared:
+            for seat in process.seats.values():  # in one go: what is said to them from here on comes behind
+                process.write(seat.order)
 
-    def _hear(self, process: _Process, message: pb.FromTask) -> None:
+    def _hear(self, process: TaskProcess, message: pb.FromTask) -> None:
         kind = message.WhichOneof("message")
         if kind == "checked":
             process.checked = message.checked
@@ -511,21 +563,18 @@ class TaskHost:
             process.answer = message.answer
             process.told.set()
             return
-        spec = process.spec
-        if spec is None:
+        seat = process.seats.get(message.seat)
+        if seat is None:
             return
-        task, incarnation = spec.task, spec.incarnation
+        task, incarnation = seat.spec.task, seat.spec.incarnation
         match kind:
             case "started":
                 self._feed.put(TaskStarted(task=task, incarnation=incarnation, pid=process.pid))
             case "failed":
-                process.explained = True
-                failure = class_named(message.failed.failure)
-                self._feed.put(
-                    TaskFailed(task=task, incarnation=incarnation, trace=message.failed.trace, failure=failure)
-                )
+                seat.explained = True
+                self._feed.put(_failed(seat, message.failed.trace, class_named(message.failed.failure)))
             case "completed":
-                process.explained = True
+                seat.explained = True
                 self._feed.put(TaskCompleted(task=task, incarnation=incarnation))
             case "paused":
                 self._feed.put(TaskPaused(task=task, incarnation=incarnation))
@@ -534,55 +583,18 @@ class TaskHost:
             case "overdue":
                 process.kill(message.overdue.message)
             case "report":
-                process.facts.update(orjson.loads(message.report.facts_json))
-                process.problem = problem_from_message(message.report)
-                self._report(process)
+                seat.facts.update(orjson.loads(message.report.facts_json))
+                seat.problem = problem_from_message(message.report)
+                self._feed.put(seat.report)
+            case "ended":
+                code = message.ended.code
+                self._over(seat, code, failed_with(code) if code else "ended by itself")
             case _:
                 log.warning("a message this worker does not know", task=process.label, message=kind)
 
-    def _report(self, process: _Process) -> None:
-        assert process.spec is not None
-        spec, problem = process.spec, process.standing_still or process.problem
-        self._feed.put(
-            TaskReport(task=spec.task, incarnation=spec.incarnation, facts=dict(process.facts), problem=problem)
-        )
 
-
-class _EventFeed:
-    """Events in order for one reader; of the reports of a task, only the newest waits."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[TaskEvent | None] = deque()  # bounded: few events per start, one report per task
-        self._reports: dict[TaskId, TaskReport] = {}
-        self._news = asyncio.Event()
-
-    def put(self, event: TaskEvent) -> None:
-        """Add an event; a report replaces one of the same task that was not read yet."""
-        if isinstance(event, TaskReport):
-            waiting = event.task in self._reports
-            self._reports[event.task] = event
-            if waiting:
-                return
-        self._waiting.append(event)
-        self._news.set()
-
-    def close(self) -> None:
-        """End the reader's iteration after what is waiting."""
-        self._waiting.append(None)
-        self._news.set()
-
-    async def read(self) -> AsyncIterator[TaskEvent]:
-        """Yield events until closed."""
-        while True:
-            while not self._waiting:
-                self._news.clear()
-                await self._news.wait()
-            event = self._waiting.popleft()
-            if event is None:
-                return
-            if isinstance(event, TaskReport):
-                event = self._reports.pop(event.task)
-            yield event
+def _failed(seat: Seat, trace: str, failure: Failure) -> TaskFailed:
+    return TaskFailed(task=seat.spec.task, incarnation=seat.spec.incarnation, trace=trace, failure=failure)
 
 
 def parse_line(line: str) -> tuple[int, str, dict[str, Any]]:
@@ -602,11 +614,6 @@ def parse_line(line: str) -> tuple[int, str, dict[str, Any]]:
     return logging.INFO, line, {}
 
 
-def _is_watched(process: _Process) -> bool:
-    """Whether nobody but this worker keeps it below its limit of memory."""
-    return process.limits.memory_bytes > 0 and process.cgroup is None
-
-
 async def _within(event: asyncio.Event, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
@@ -618,39 +625,3 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
-
-
-def _reason(process: _Process) -> str:
-    """How a process ended, in a sentence."""
-    code, child = process.process.returncode, process.process
-    if code == 0:
-        return "ended by itself"  # be it at the moment it was to be killed: its work was done
-    if process.killed_because:
-        return f"killed: {process.killed_because}"
-    if process.cgroup is not None and process.cgroup.was_too_large:
-        return f"killed: it used more memory than {MEMORY_MAX}={process.limits.memory_bytes}: {LESS_MEMORY}"
-    if child.reason:
-        return child.reason
-    if code == EXIT_LOST_WORKER:
-        return "ended because it had lost its worker"
-    if code is not None and code < 0:
-        name = _signal_name(-code)
-        chosen = process.cgroup is not None and process.cgroup.was_chosen  # else nobody knows whom the kernel has
-        if -code == signal.SIGKILL and (chosen or out_of_memory_kills() > process.oom_kills_before):
-            return f"killed by {name}: the machine ran out of memory"
-        return f"killed by {name}"
-    if process.explained:
-        return f"ended with code {code} after it failed"
-    said = "\n".join(_quoted(process))
-    return f"ended with code {code} without saying why" + (f"; its last output:\n{said}" if said else "")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # of those for real time, only the first and the last have names
-        return f"signal {number}"
-
-
-def _quoted(process: _Process) -> Iterator[str]:
-    yield from (f"  {line}" for line in process.tail)

@@ -42,6 +42,7 @@ from tidemill.connect.remote.process_ties import (
 LIFELINE_FD = 0
 POLL_MS = 1_000
 EXIT_UNFIT = 1
+SEVERAL = "tasks "  # as the label of a process begins that several share
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -241,7 +242,7 @@ def _be_task(label: str, output: int, stream: int) -> int:
     os.setsid()
     adopt_orphans()
     yield_to_others()
-    rename(f"tidemill: task {label}")
+    rename(f"tidemill: {label}" if label.startswith(SEVERAL) else f"tidemill: task {label}")
     for each in (1, 2):
         os.dup2(output, each)
     os.close(output)

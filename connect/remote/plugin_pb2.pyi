@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromTask(_message.Message):
-    __slots__ = ("hello", "started", "failed", "completed", "paused", "resumed", "report", "checked", "overdue", "answer")
+    __slots__ = ("hello", "started", "failed", "completed", "paused", "resumed", "report", "checked", "overdue", "answer", "ended", "seat")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,8 @@ class FromTask(_message.Message):
     CHECKED_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    SEAT_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     started: Started
     failed: Failed
@@ -28,33 +30,41 @@ class FromTask(_message.Message):
     checked: Checked
     overdue: Overdue
     answer: Answer
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., paused: _Optional[_Union[Paused, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., checked: _Optional[_Union[Checked, _Mapping]] = ..., overdue: _Optional[_Union[Overdue, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ...) -> None: ...
+    ended: Ended
+    seat: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., paused: _Optional[_Union[Paused, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., checked: _Optional[_Union[Checked, _Mapping]] = ..., overdue: _Optional[_Union[Overdue, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., seat: _Optional[int] = ...) -> None: ...
 
 class ToTask(_message.Message):
-    __slots__ = ("start", "check", "stop", "pause", "resume", "question")
+    __slots__ = ("start", "check", "stop", "pause", "resume", "question", "share", "seat")
     START_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SEAT_FIELD_NUMBER: _ClassVar[int]
     start: TaskSpec
     check: Check
     stop: Stop
     pause: Pause
     resume: Resume
     question: Question
-    def __init__(self, start: _Optional[_Union[TaskSpec, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., question: _Optional[_Union[Question, _Mapping]] = ...) -> None: ...
+    share: Share
+    seat: int
+    def __init__(self, start: _Optional[_Union[TaskSpec, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., seat: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "pid", "standstill_fd")
+    __slots__ = ("protocol_version", "pid", "standstill_fd", "shares")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     STANDSTILL_FD_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     pid: int
     standstill_fd: int
-    def __init__(self, protocol_version: _Optional[int] = ..., pid: _Optional[int] = ..., standstill_fd: _Optional[int] = ...) -> None: ...
+    shares: bool
+    def __init__(self, protocol_version: _Optional[int] = ..., pid: _Optional[int] = ..., standstill_fd: _Optional[int] = ..., shares: _Optional[bool] = ...) -> None: ...
 
 class TaskSpec(_message.Message):
     __slots__ = ("connector", "task", "incarnation", "plugin", "kind", "config", "bootstrap_servers", "key_converter", "value_converter", "offsets_topic", "worker_id", "client_config", "producer_config", "consumer_config", "offset_flush_interval_ms", "offset_flush_timeout_ms", "initial_state", "environment")
@@ -226,6 +236,16 @@ class Failed(_message.Message):
 class Completed(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("code",)
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    def __init__(self, code: _Optional[int] = ...) -> None: ...
 
 class Overdue(_message.Message):
     __slots__ = ("message",)

@@ -3,7 +3,7 @@
 It says that it is there, is told what to run, and runs it on its main thread. Two more threads serve it: one hears the
 worker's commands, one reports. Neither is needed for the process to end when the worker does: the guardian and the
 kernel see to that. Still, a lost stream ends the process at once, so that a task does not work on under a worker that
-has given it up.
+has given it up. How several tasks share a process is said in `shared_process`.
 """
 
 import contextlib
@@ -11,45 +11,31 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import NoReturn
 
 import orjson
 import structlog
 from pydantic import BaseModel
 
 from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Json, Plugin, PluginKind
-from tidemill.connect.failure import classify, trace_of
+from tidemill.connect.failure import classify
 from tidemill.connect.loader import GROUP, Plugins
-from tidemill.connect.problem import Problem
 from tidemill.connect.remote import plugin_pb2 as pb
-from tidemill.connect.remote.frames import FrameReader, frame
-from tidemill.connect.remote.messages import PROTOCOL_VERSION, report_to_message, spec_from_message
+from tidemill.connect.remote.link import Link, pass_on
+from tidemill.connect.remote.messages import spec_from_message
 from tidemill.connect.remote.process_ties import collect_adopted
-from tidemill.connect.remote.standstill import Standstill
+from tidemill.connect.remote.shared_process import SharedProcess
+from tidemill.connect.remote.voice import EXIT_DONE, EXIT_FAILED, REPORT_INTERVAL_S, Voice, trace
 from tidemill.connect.settings import model_problems, parse_settings, valid_settings
+from tidemill.connect.task_isolation import ISOLATION, job_refused
 from tidemill.connect.task_limits import CALL_MAX, task_limits
-from tidemill.connect.task_spec import EXIT_LOST_WORKER, InitialState, TaskSpec
-from tidemill.connect.tasks.control import News, TaskControl
+from tidemill.connect.task_spec import InitialState, TaskSpec
+from tidemill.connect.tasks.control import TaskControl
 from tidemill.core.runtime.clock import SystemClock
 
 log = structlog.get_logger("tidemill.connect.task")
-
-EXIT_DONE = 0
-EXIT_FAILED = 1
-
-REPORT_INTERVAL_S = 2.0  # at most; as often as the worker looks at memory and processor time
-TRACE_MAX = 64 * 1024  # characters: an error may quote a record, and a status has to fit into one
-FACTS_BYTES_MAX = 2 << 20
-FAREWELL_TIMEOUT_S = 2.0  # for the last words to reach the worker
-
-_NEWS = {
-    News.STARTED: pb.FromTask(started=pb.Started()),
-    News.PAUSED: pb.FromTask(paused=pb.Paused()),
-    News.RESUMED: pb.FromTask(resumed=pb.Resumed()),
-    News.COMPLETED: pb.FromTask(completed=pb.Completed()),
-}
 
 
 def run(stream: socket.socket) -> int:
@@ -57,17 +43,20 @@ def run(stream: socket.socket) -> int:
     # One JSON object a line, whatever the worker's own format: it reads them and logs them again as its own.
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    link = _Link(stream)
+    link = Link(stream)
     order = link.first_order()
     match order.WhichOneof("message"):
         case "start":
             return _run_task(link, spec_from_message(order.start))
+        case "share":
+            return SharedProcess(link, partial(_work, alone=False)).run()
         case "check":
             return _run_check(link, order.check)
         case "question":
@@ -77,81 +66,14 @@ def run(stream: socket.socket) -> int:
             return EXIT_FAILED
 
 
-class _Link:
-    """The stream to the worker."""
-
-    def __init__(self, stream: socket.socket) -> None:
-        self._stream = stream
-        self._orders = self._read()
-        self._saying = threading.Lock()
-        self._closing = False
-        self._ended = threading.Event()
-        self.control: TaskControl | None = None
-        self.standstill = Standstill()
-        facts = pb.Hello(protocol_version=PROTOCOL_VERSION, pid=os.getpid(), standstill_fd=self.standstill.descriptor)
-        self.say(pb.FromTask(hello=facts))
-
-    def first_order(self) -> pb.ToTask:
-        """Wait for what to run; later orders go to `control`."""
-        order = next(self._orders, None)
-        if order is None:
-            _leave()
-        return order
-
-    def listen(self, control: TaskControl) -> None:
-        """Pass on the orders that follow."""
-        self.control = control
-        threading.Thread(target=self._listen, name="orders", daemon=True).start()
-
-    def say(self, message: pb.FromTask) -> None:
-        """Send a message, after those before it."""
-        data = frame(message)
-        with self._saying:
-            try:
-                self._stream.sendall(data)
-            except OSError:
-                _leave()
-
-    def farewell(self) -> None:
-        """End the stream and give the worker a moment to hear the last words."""
-        self._closing = True
-        with contextlib.suppress(OSError):
-            self._stream.shutdown(socket.SHUT_WR)
-        self._ended.wait(FAREWELL_TIMEOUT_S)
-
-    def _read(self) -> Iterator[pb.ToTask]:
-        frames = FrameReader()
-        with contextlib.suppress(OSError):
-            while data := self._stream.recv(1 << 16):
-                for each in frames.take(data):
-                    yield pb.ToTask.FromString(each)
-
-    def _listen(self) -> None:
-        assert self.control is not None
-        for order in self._orders:
-            match order.WhichOneof("message"):
-                case "stop":
-                    self.control.request_stop(order.stop.grace_ms)
-                case "pause":
-                    self.control.request_pause()
-                case "resume":
-                    self.control.request_resume()
-        if not self._closing:
-            _leave()
-        self._ended.set()
-
-
-def _leave() -> NoReturn:
-    """End now, whatever the other threads are doing."""
-    os._exit(EXIT_LOST_WORKER)
-
-
-def _run_task(link: _Link, spec: TaskSpec) -> int:
-    control = TaskControl(lambda news: link.say(_NEWS[news]), paused=spec.initial_state is InitialState.PAUSED)
-    link.listen(control)
+def _run_task(link: Link, spec: TaskSpec) -> int:
+    voice = Voice(link.say)
+    control = TaskControl(voice.announce, paused=spec.initial_state is InitialState.PAUSED)
+    _hear(link, control)
     ended = threading.Event()
     call_max_s = task_limits(spec.config).call_ms / 1000
-    reporter = threading.Thread(target=_report, args=(link, control, ended, call_max_s), name="reporter", daemon=True)
+    threads = (link, voice, control, ended, call_max_s)
+    reporter = threading.Thread(target=_report, args=threads, name="reporter", daemon=True)
     reporter.start()
     exit_code, me = EXIT_DONE, os.getpid()
 
@@ -167,18 +89,31 @@ def _run_task(link: _Link, spec: TaskSpec) -> int:
             raise  # a child that the plugin has forked: the task is not over, and the stream not the child's
         exit_code = EXIT_FAILED
         last_report()
-        link.say(pb.FromTask(failed=pb.Failed(trace=_trace(error), failure=classify(error).value)))
+        voice.failed(error)
     last_report()
     link.farewell()
     return exit_code
 
 
-def _work(spec: TaskSpec, control: TaskControl) -> None:
+def _hear(link: Link, control: TaskControl) -> None:
+    """Pass on the orders that follow."""
+    threading.Thread(target=_listen, args=(link, control), name="orders", daemon=True).start()
+
+
+def _listen(link: Link, control: TaskControl) -> None:
+    for order in link.orders:
+        pass_on(order, control)
+    link.over()
+
+
+def _work(spec: TaskSpec, control: TaskControl, *, alone: bool = True) -> None:
     plugin = find_plugin(spec.plugin)
     settings = valid_settings(plugin, spec.config)
     clock = SystemClock()
     # Each loop brings its own client library; a task imports only the one it needs.
     if _is_job(plugin, settings):
+        if not alone:
+            raise InvalidConfig(ISOLATION, job_refused(plugin.name))
         from tidemill.connect.tasks.job import JobRunner
 
         JobRunner(plugin, settings, spec, control, clock).run()
@@ -216,16 +151,7 @@ def _installed(name: str) -> Plugin | None:
     return None
 
 
-def _trace(error: BaseException) -> str:
-    text = trace_of(error).encode("utf-8", "replace").decode()
-    if len(text) <= TRACE_MAX:
-        return text
-    half = TRACE_MAX // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-
-
-def _report(link: _Link, control: TaskControl, ended: threading.Event, call_max_s: float) -> None:
-    last: tuple[bytes, Problem | None] = (b"{}", None)
+def _report(link: Link, voice: Voice, control: TaskControl, ended: threading.Event, call_max_s: float) -> None:
     clock = SystemClock()
     looked = clock.monotonic()
     while True:
@@ -234,10 +160,7 @@ def _report(link: _Link, control: TaskControl, ended: threading.Event, call_max_
         over = ended.wait(max(0.0, looked + REPORT_INTERVAL_S - clock.monotonic()))
         looked = clock.monotonic()
         collect_adopted()
-        news = (_facts(control), control.current_problem())
-        if news != last:
-            link.say(pb.FromTask(report=report_to_message(*news)))
-            last = news
+        voice.report(control)
         if call_max_s and (overdue := control.overdue(call_max_s)):
             link.say(pb.FromTask(overdue=pb.Overdue(message=f"{overdue}, longer than {CALL_MAX} allows")))
         if over:
@@ -245,30 +168,7 @@ def _report(link: _Link, control: TaskControl, ended: threading.Event, call_max_
             return
 
 
-def _facts(control: TaskControl) -> bytes:
-    reported = dict(control.facts)
-    try:
-        facts = orjson.dumps(reported, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # one of them is no JSON, such as a very large number: the others are told
-        facts = orjson.dumps(
-            {name: fact for name, fact in reported.items() if _is_json(name, fact)},
-            default=str,
-            option=orjson.OPT_NON_STR_KEYS,
-        )
-    if len(facts) <= FACTS_BYTES_MAX:
-        return facts
-    return orjson.dumps({"facts-too-large": len(facts)})
-
-
-def _is_json(name: str, fact: Json) -> bool:
-    try:
-        orjson.dumps({name: fact}, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:
-        return False
-    return True
-
-
-def _run_check(link: _Link, order: pb.Check) -> int:
+def _run_check(link: Link, order: pb.Check) -> int:
     problems: list[pb.Problem] = []
     try:
         plugin, config = find_plugin(order.plugin), dict(order.config)
@@ -284,21 +184,21 @@ def _run_check(link: _Link, order: pb.Check) -> int:
     return _answered(link, pb.FromTask(checked=pb.Checked(problems=problems)))
 
 
-def _answered(link: _Link, answer: pb.FromTask) -> int:
+def _answered(link: Link, answer: pb.FromTask) -> int:
     link.say(answer)
-    link.listen(TaskControl(lambda news: None))
+    _hear(link, TaskControl(lambda news: None))
     link.farewell()
     return EXIT_DONE
 
 
-def _run_question(link: _Link, order: pb.Question) -> int:
+def _run_question(link: Link, order: pb.Question) -> int:
     answer = pb.Answer()
     try:
         plugin = find_plugin(order.plugin)
         settings = valid_settings(plugin, dict(order.config))
         answer.json = orjson.dumps(_ask(plugin, settings, order))
     except (Exception, SystemExit) as error:
-        answer.trace, answer.failure = _trace(error), classify(error).value
+        answer.trace, answer.failure = trace(error), classify(error).value
     return _answered(link, pb.FromTask(answer=answer))
 
 

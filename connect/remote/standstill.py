@@ -35,7 +35,8 @@ PLACES_MAX = 4  # functions told of a thread, the innermost first
 NAME = "tidemill-standstill"  # of the file, for those who look at what a process has open
 NONE = 0  # the descriptor of no file: that one is standard input
 
-SERVICE, SERVING = "remote/sdk.py", ("_listen", "_report")  # where threads live that do not run the plugin
+SERVICE = ("remote/sdk.py", "remote/link.py", "remote/shared_process.py")
+SERVING = ("_listen", "_report")  # where threads live that do not run the plugin
 
 _Place: TypeAlias = tuple[str, str, str]
 _PLACE = re.compile(r'  File "(.*)", line (\d+) in (.*)')

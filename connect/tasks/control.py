@@ -62,7 +62,14 @@ class _Call(NamedTuple):
 class TaskControl:
     """The wishes of the worker and the news of the task."""
 
-    def __init__(self, announce: Callable[[News], None], *, paused: bool = False, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        announce: Callable[[News], None],
+        *,
+        paused: bool = False,
+        clock: Clock | None = None,
+        news: threading.Event | None = None,
+    ) -> None:
         self.facts: dict[str, Json] = {}
         self.grace_ms = 0
         self._clock = clock or SystemClock()
@@ -71,7 +78,7 @@ class TaskControl:
         self._telling = threading.Lock()
         self._call: _Call | None = None
         self._aside: _Call | None = None  # beside calls, which return meanwhile
-        self._news = threading.Event()  # for the reporter
+        self._news = news or threading.Event()  # for the reporter, which tasks of one process may share
         self._announce = announce
         self._changed = threading.Condition()
         self._stop = False
@@ -213,8 +220,12 @@ class TaskControl:
         What is said wakes it. Only what becomes a problem, or ceases to be one, by the time that passes has to be
         looked for: of a task that rests, about as often as a call may take to be told of.
         """
-        self._news.wait(interval_s if self._problems else self.quiet_s(interval_s))
+        self._news.wait(self.look_again_s(interval_s))
         self._news.clear()
+
+    def look_again_s(self, interval_s: float) -> float:
+        """When the reporter has to look, though nothing was said."""
+        return interval_s if self._problems else self.quiet_s(interval_s)
 
     def quiet_s(self, interval_s: float) -> float:
         """How long nothing can become a problem that is to be told."""

@@ -115,13 +115,20 @@ async def running_in_groups(tmp_path: Path) -> AsyncIterator[Running]:
             yield host
 
 
+@pytest.fixture
+async def running_in_threes(tmp_path: Path) -> AsyncIterator[Running]:
+    """The same with three tasks in a process at most."""
+    async with _running(tmp_path, shared_max=3) as host:
+        yield host
+
+
 @contextlib.asynccontextmanager
-async def _running(tmp_path: Path, taken: Cgroups | None = None) -> AsyncIterator[Running]:
+async def _running(tmp_path: Path, taken: Cgroups | None = None, shared_max: int = 16) -> AsyncIterator[Running]:
     events = Events()
     environ = {**os.environ, "PYTHONPATH": python_path(PLUGINS, tmp_path)}
     async with (
         asyncio.TaskGroup() as tasks,
-        TaskHost(environ=environ, sample_interval_s=0.2, cgroups=taken) as host,
+        TaskHost(environ=environ, sample_interval_s=0.2, cgroups=taken, shared_max=shared_max) as host,
     ):
         tasks.create_task(events.collect(host))
         yield Running(host, events)

@@ -623,3 +623,23 @@ async def test_the_record_of_topics_can_be_emptied(api: httpx.AsyncClient, sourc
     await wait_for(api, "/connectors/c/status", all_in("STOPPED", tasks=0))
     assert (await api.put("/connectors/c/topics/reset")).status_code == 202
     await wait_for(api, "/connectors/c/topics", lambda found: found == {"c": {"topics": []}})
+
+
+async def test_what_cannot_be_kept_for_a_task_that_shares_its_process_is_refused(
+    api: httpx.AsyncClient, source: dict[str, Any]
+) -> None:
+    config = {**source, "name": "c", "tidemill.task.isolation": "shared", "task.memory.max.bytes": "100000000"}
+    status, text = refusal(await api.put("/connectors/c/config", json=config))
+    assert status == 400
+    assert (
+        "task.memory.max.bytes can only be kept for a whole process, and with tidemill.task.isolation=shared several "
+        "tasks are in one. Remove it, or set tidemill.task.isolation=process."
+    ) in text
+    path = "/connector-plugins/FileStreamSource/config/validate"
+    judged = (await api.put(path, json={**config, "tidemill.task.isolation": "thread"})).json()
+    errors = {each["value"]["name"]: each["value"]["errors"] for each in judged["configs"] if each["value"]["errors"]}
+    assert errors == {
+        "tidemill.task.isolation": [
+            "Invalid value thread for configuration tidemill.task.isolation: String must be one of: process, shared"
+        ]
+    }

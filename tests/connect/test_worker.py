@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -253,3 +254,37 @@ async def test_what_a_worker_had_started_that_was_killed_with_its_guardian_ends_
     finally:
         if program.returncode is None:
             program.kill()
+
+
+async def test_tasks_that_share_a_process_come_back_after_it_was_killed(
+    worker_settings: Settings, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    names, topic = ("one", "two", "three"), unique("topic")
+    async with open_worker(parse_worker(worker_settings({"tidemill.task.shared.max": "3"}))) as worker:
+        for name in names:
+            (tmp_path / name).write_text("a line\n")
+            shared = {"file": str(tmp_path / name), "topic": topic, "tidemill.task.isolation": "shared"}
+            await create(worker, name, {"connector.class": "FileStreamSource", **shared})
+            await running(worker, name)
+        (process,) = [
+            each for each in psutil.Process().children(recursive=True) if "tidemill: tasks 1 of" in title(each)
+        ]
+        process.kill()
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(30):
+            while not any("tidemill: tasks 2 of" in title(each) for each in psutil.Process().children(recursive=True)):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        for name in names:
+            await running(worker, name)
+        assert asyncio.get_running_loop().time() - began < 5
+        async with httpx.AsyncClient(base_url=worker.url, timeout=30) as client:
+            assert (await client.put("/connectors/one/stop")).status_code == 204
+        await running(worker, "two")
+
+
+def title(process: psutil.Process) -> str:
+    """What lists of processes show of it."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""

@@ -7,11 +7,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import structlog
 from pydantic import BaseModel, Field
 
-from tidemill.connect.api import Fatal, InvalidConfig, JobTask, NotConnected, Plugin, PluginKind, Record, TaskContext
+from tidemill.connect.api import (
+    Fatal,
+    InvalidConfig,
+    JobTask,
+    NotConnected,
+    Plugin,
+    PluginKind,
+    Record,
+    SourceTask,
+    TaskContext,
+)
 from tidemill.connect.sdk import Pos, check, source
 
 
@@ -240,3 +251,56 @@ def spinner(cfg: NumbersSettings, pos: Pos) -> Iterator[Record]:
     while True:
         cfg.count += 1
     yield
+
+
+class NeighbourSettings(BaseModel):
+    """How a source that shares its process behaves."""
+
+    mode: str = "wait"
+    begin: str = ""  # a file: until it is there the source waits
+
+
+class Neighbour(SourceTask):
+    """A source without records that does in `poll` what its mode says."""
+
+    def __init__(self, settings: NeighbourSettings) -> None:
+        self.settings = settings
+        self.polls = 0
+
+    def start(self, context: TaskContext) -> None:
+        self.context = context
+        context.report({"thread": threading.get_ident()})
+
+    def poll(self) -> Sequence[Record]:
+        self.polls += 1
+        self.context.report({"polls": self.polls})
+        time.sleep(0.02)
+        if not self.settings.begin or os.path.exists(self.settings.begin):
+            getattr(self, self.settings.mode)()
+        return []
+
+    def wait(self) -> None:
+        pass
+
+    def fail(self) -> None:
+        raise Fatal("told to fail")
+
+    def quit(self) -> None:
+        sys.exit(0)
+
+    def sleep(self) -> None:
+        time.sleep(600)
+
+    def crash(self) -> None:
+        os._exit(3)
+
+    def leave(self) -> None:
+        os._exit(0)
+
+    def talk(self) -> None:
+        structlog.get_logger("tidemill.connect.task").info("logged")
+        print("printed", flush=True)
+        self.settings.mode = "wait"
+
+
+neighbour = Plugin(name="neighbour", kind=PluginKind.SOURCE, version="1", config=NeighbourSettings, task=Neighbour)

@@ -153,11 +153,13 @@ async def test_a_killed_broker_loses_no_record(
     assert found == [str(n).encode() for n in range(3000)], "idempotence keeps order and lets nothing in twice"
 
 
+@pytest.mark.parametrize("isolation", ["process", "shared"])
 async def test_tasks_stop_in_time_while_the_cluster_is_away(
     running: Any,
     spec: Callable[..., TaskSpec],
     tidemill_broker_factory: Callable[..., Any],
     tmp_path: Path,
+    isolation: str,
 ) -> None:
     broker = tidemill_broker_factory()
     address = broker.facts["address"]
@@ -166,12 +168,14 @@ async def test_tasks_stop_in_time_while_the_cluster_is_away(
     common = {"bootstrap": address, "flush_ms": 3_600_000, "value_converter": TEXT}
     sink = spec(
         "tidemill.connect.plugins.file:file_sink",
-        {"file": str(tmp_path / "out"), "topics": "in"},
+        {"file": str(tmp_path / "out"), "topics": "in", "tidemill.task.isolation": isolation},
         kind=PluginKind.SINK,
         **common,
     )
     source = spec(
-        "tidemill.connect.plugins.file:file_source", {"file": str(tmp_path / "lines"), "topic": "out"}, **common
+        "tidemill.connect.plugins.file:file_source",
+        {"file": str(tmp_path / "lines"), "topic": "out", "tidemill.task.isolation": isolation},
+        **common,
     )
     await running.start(sink)
     await running.start(source)

@@ -36,10 +36,6 @@ def test_plugins_under_development_are_found_by_their_place(monkeypatch: pytest.
     del sys.modules["draft_plugin"]
 
 
-def test_an_ends_text_can_be_written_whatever_it_quotes() -> None:
-    assert sdk._trace(Fatal("cannot read caf\udce9")) == "cannot read caf?"
-
-
 def test_a_check_may_have_several_things_against_the_settings() -> None:
     def check(settings: BaseModel) -> None:
         inner = ExceptionGroup("of one part", [InvalidConfig("host", "is away."), InvalidConfig("", "is odd.")])

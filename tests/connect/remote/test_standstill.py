@@ -51,6 +51,25 @@ def test_a_main_thread_that_waits_is_not_the_one() -> None:
     assert place(waiting) == "threading.py:331 in wait, called from sdk.py:457 in poll", "nobody else could be it"
 
 
+SHARED = """Timeout (0:00:12)!
+Thread 0x00007f4e0c9ff6c0 (most recent call first):
+  File "/srv/bad.py", line 61 in hanger
+  File "/lib/tidemill/connect/tasks/source.py", line 300 in _turn
+  File "/lib/tidemill/connect/remote/shared_process.py", line 99 in _live
+
+Thread 0x00007f4e0c9ff6c1 (most recent call first):
+  File "/lib/tidemill/connect/remote/shared_process.py", line 120 in _report
+
+Thread 0x00007f4e0ddc5040 (most recent call first):
+  File "/lib/tidemill/connect/remote/link.py", line 80 in _read
+  File "/lib/tidemill/connect/remote/shared_process.py", line 51 in _listen
+"""
+
+
+def test_the_first_thread_of_a_process_that_tasks_share_is_not_the_one() -> None:
+    assert place(SHARED).startswith("bad.py:61 in hanger")
+
+
 def program(text: str) -> str:
     return "from tidemill.connect.remote import standstill as s\nimport os, sys, time\n" + textwrap.dedent(text)
 
