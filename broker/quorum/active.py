@@ -85,6 +85,7 @@ class ActiveController:
         self._led = False
         self._unfinished = False
         self._balanced_ms = 0
+        self._registering = asyncio.Lock()
         self.of_clients: OfClients | None = None  # a node without a broker has no clients
 
     # -- being asked
@@ -126,15 +127,19 @@ class ActiveController:
         raise UnsupportedVersion(f"{type(message).__name__} is nothing that a controller is asked for")
 
     async def _register(self, message: BrokerRegistrationRequest) -> Message:
-        while True:
-            live = self._sessions.is_live(message.broker_id, self._now_ms())
-            done = await self._controller.decide(registration_from_wire(message, session_live=live))
-            assert isinstance(done, Registration)
-            if done.error is not None:
-                raise done.error
-            if not done.unfinished:
-                break
-        self._sessions.heard(message.broker_id, done.broker_epoch, self._now_ms())
+        """One after the other: what a process has asked before it died may come beside what the next one of that node
+        asks, and would drive that one out, as nobody has heard of it before it is registered.
+        """
+        async with self._registering:
+            while True:
+                live = self._sessions.is_live(message.broker_id, self._now_ms())
+                done = await self._controller.decide(registration_from_wire(message, session_live=live))
+                assert isinstance(done, Registration)
+                if done.error is not None:
+                    raise done.error
+                if not done.unfinished:
+                    break
+            self._sessions.heard(message.broker_id, done.broker_epoch, self._now_ms())
         log.info("broker registered", broker_id=message.broker_id, broker_epoch=done.broker_epoch)
         return BrokerRegistrationResponse(broker_epoch=done.broker_epoch)
 

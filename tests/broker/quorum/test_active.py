@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.message import Message
 from tidemill.core.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from tidemill.core.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tidemill.core.wire.messages.broker_registration import BrokerRegistrationRequest
 from tidemill.core.wire.messages.create_topics import CreateTopicsRequest
 from tidemill.core.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
@@ -122,6 +124,23 @@ def test_a_second_broker_with_an_id_that_is_taken_is_told_what_to_do() -> None:
         assert reason is not None
         assert "give each broker an id of its own" in reason
         assert members[1].life.machine.stage is LifeStage.RUNNING
+
+    Stage(1).run(course)
+
+
+def test_of_two_processes_of_one_node_that_register_at_once_one_is_turned_away() -> None:
+    """What the one before asked may arrive beside what the next one asks, when it is gone: it drives nobody out."""
+
+    async def course(stage: Stage) -> None:
+        await everyone(stage)
+        leader = await stage.leader()
+        asked = [
+            BrokerRegistrationRequest(broker_id=9, cluster_id=CLUSTER, incarnation_id=uuid.UUID(int=each))
+            for each in (1, 2)
+        ]
+        answers: list[Any] = await asyncio.gather(*(leader.active.serve(each) for each in asked))
+        assert [answer.error_code for answer in answers] == [0, ErrorCode.DUPLICATE_BROKER_REGISTRATION]
+        assert image(stage).brokers[9].incarnation_id == uuid.UUID(int=1)
 
     Stage(1).run(course)
 
