@@ -45,6 +45,7 @@ class Insight:
         self._epochs: dict[Partition, int] = {}
         self._group_epochs: dict[int, int] = {}
         self._losses: dict[Partition, list[int]] = {}  # epochs that began with an election that may lose records
+        self._sound: dict[Partition, int] = {}  # the newest epoch in which such an election had been got over
         self._newest = ClusterImage()
 
     def watch(self, node: "SimulatedNode") -> None:
@@ -65,10 +66,20 @@ class Insight:
             for each in topic.partitions:
                 key = (topic.topic_id, each.partition)
                 self._epochs[key] = max(self._epochs.get(key, 0), each.leader_epoch)
-                if self._may_lose and each.leader_recovery_state == RECOVERING and each.leader >= 0:
-                    self._note_loss(key, each.leader_epoch)
+                if self._may_lose:
+                    self._look_for_loss(key, each)
                 if topic.name == OFFSETS_TOPIC:
                     self._group_epochs[each.partition] = self._epochs[key]
+
+    def _look_for_loss(self, key: Partition, partition: PartitionImage) -> None:
+        """Whoever is elected so may be gone again before any node has taken in that it led."""
+        epoch, sound = partition.leader_epoch, self._sound.get(key, -1)
+        if partition.leader_recovery_state != RECOVERING:
+            self._sound[key] = max(sound, epoch)
+        elif partition.leader >= 0:
+            self._note_loss(key, epoch)
+        elif epoch > sound and not any(sound < each <= epoch for each in self._losses.get(key, ())):
+            self._note_loss(key, sound + 1)
 
     def _note_loss(self, key: Partition, epoch: int) -> None:
         losses = self._losses.setdefault(key, [])
