@@ -47,6 +47,7 @@ class KafkaWatch:
         self._topics = topics
         self._words = ""  # what the client said last
         self._suspects: set[str] = set()  # topics with a problem, asked about in every round
+        self._well = False
         self._next = 0  # where in the list of topics the next round begins
         self._ask_s = ASK_S
         self._wake = threading.Event()
@@ -57,6 +58,11 @@ class KafkaWatch:
     def start(self) -> None:
         """Begin to ask."""
         self._thread.start()
+
+    @property
+    def well(self) -> bool:
+        """Whether the cluster has answered, last time it was asked, and had all that was asked for."""
+        return self._well
 
     def heard(self, error: KafkaError) -> None:
         """Take in an error that the client reported by itself."""
@@ -79,7 +85,7 @@ class KafkaWatch:
     def _run(self) -> None:
         disturbed = True  # a new client may have troubles to tell of
         while not (self._closing.wait(PAUSE_S) if disturbed else self._closing.is_set()):
-            well = self._ask()
+            self._well = well = self._ask()
             disturbed = self._wake.wait(self._ask_s if well else ASK_IN_TROUBLE_S)
             self._ask_s = ASK_S if disturbed or not well else min(self._ask_s + 1, ASK_RARELY_S)
             self._wake.clear()

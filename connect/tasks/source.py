@@ -52,6 +52,7 @@ from tidemill.connect.tasks.kafka_clients import (
 )
 from tidemill.connect.tasks.kafka_watch import KafkaWatch
 from tidemill.connect.tasks.meter import PAUSED, RUNNING, TaskMeter
+from tidemill.connect.tasks.resting_producer import RestingProducer
 from tidemill.connect.tasks.sessions import RETRYING, Sessions
 from tidemill.connect.tasks.source_offsets import SourceOffsets, load_offsets
 from tidemill.connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
@@ -224,10 +225,16 @@ class _Session:
     def _open_producer(self) -> None:
         spec = self._spec
         config = producer_config(spec) | (ONE_BY_ONE if self._singly else {})
-        self._producer = Producer({**config, "error_cb": self._client_error})
+        self._producer = RestingProducer(
+            config, self._watch, self._client_failed, clock=self._clock, wait=self._control.wait
+        )
         self._sender = Sender(self._producer, spec, self._counters, self._control.report)
-        self._watch = KafkaWatch(self._producer, self._control, spec.bootstrap_servers, self._topics)
-        self._watch.start()
+
+    def _watch(self, client: Producer) -> KafkaWatch:
+        return KafkaWatch(client, self._control, self._spec.bootstrap_servers, self._topics)
+
+    def _client_failed(self, error: KafkaError) -> None:
+        self._fatal = error
 
     def _load_offsets(self) -> SourceOffsets:
         spec = self._spec
@@ -338,7 +345,7 @@ class _Session:
         """Nothing is in flight: another producer may take over."""
         log.info("records are sent in batches again", task=str(self._spec.task))
         self._singly = False
-        self._watch.close()
+        self._producer.close()
         self._sender.close()
         self._open_producer()
 
@@ -385,22 +392,15 @@ class _Session:
             log.exception("the plugin failed while stopping", task=str(self._spec.task))
 
     def _release(self) -> None:
-        self._watch.close()
         self._sender.close()
         for about in (DELIVERY, RETRYING):
             self._control.problem(about, None)
         # What is still queued was either acknowledged or will be read again from the stored offsets.
-        self._producer.purge()
-        self._producer.flush(1.0)
+        self._producer.close()
         self._report()
         self._measure()
 
     # -------------------------------------------------------- acknowledgements
-
-    def _client_error(self, error: KafkaError) -> None:
-        self._watch.heard(error)
-        if error.fatal():
-            self._fatal = error
 
     def _serve(self, seconds: float) -> None:
         """Let librdkafka call back, then tell the machine what it heard."""

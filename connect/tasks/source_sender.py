@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -23,6 +23,7 @@ from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks.chained import chain_of, log_notices, unless_encoded
 from tidemill.connect.tasks.kafka_clients import admin_config, explain, kafka_error, raise_if_lost
 from tidemill.connect.tasks.meter import TaskMeter
+from tidemill.connect.tasks.resting_producer import RestingProducer
 from tidemill.connect.tasks.topic_creation import TopicCreation
 from tidemill.connect.tolerance import ErrorPolicy, Stage, Verdict
 from tidemill.connect.transforms.chain import Chain, Encode
@@ -98,7 +99,7 @@ class Sender:
 
     def __init__(
         self,
-        producer: Producer,
+        producer: RestingProducer,
         spec: TaskSpec,
         counters: SourceCounters,
         report: Callable[[Mapping[str, Json]], None],

@@ -325,7 +325,7 @@ def test_a_lost_producer_starts_a_new_session(
 
     def serve(self: Any, seconds: float) -> None:
         if session:
-            self._client_error(session.pop())
+            self._client_failed(session.pop())
         original(self, seconds)
 
     monkeypatch.setattr(source._Session, "_serve", serve)
