@@ -32,7 +32,7 @@ SOURCES = 50
 IDLE_S = 20
 SETTLE_S = 10
 REST_S = 45
-"""After the first look at what idling costs and before the second: our sources let go of their clients after a minute."""
+"""Between two looks at what idling costs: our sources let go of their clients after a minute."""
 CRASHES = 5
 TIMEOUT_S = 180
 
