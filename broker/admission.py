@@ -132,9 +132,8 @@ class Admission:
                 raise TransactionalIdAuthorizationFailed("a transactional batch without a transactional id")
             if not self._queues or partition_log not in self._queues:
                 found = partition_log.try_append(batch, now_ms, machine.leader_epoch, produce_version)
-                if type(found) is AppendResult:
+                if not isinstance(found, Examination):
                     return found
-                assert isinstance(found, Examination)
                 if (result := self._examine_here(partition_log, found)) is not None:
                     return result
         except KafkaError as error:

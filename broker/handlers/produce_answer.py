@@ -18,8 +18,9 @@ from typing import Any, cast
 from tidemill.broker.admission import Outcome
 from tidemill.broker.dispatch import Exchange
 from tidemill.broker.handlers.leader_hints import LeaderHints
-from tidemill.broker.log.partition import AppendResult
+from tidemill.broker.log.partition import AppendResult, StoredBefore
 from tidemill.broker.replication.replica import Replica
+from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
 from tidemill.core.records.validate import RECORD_ERRORS_MAX
 from tidemill.core.types import ZERO_UUID
@@ -84,6 +85,14 @@ def all_failed(topics: Iterable[AskedTopic], error: KafkaError) -> ProduceRespon
 
 
 def _partition_response(index: int, place: Replica | None, outcome: Outcome, room: int) -> PartitionProduceResponse:
+    if isinstance(outcome, StoredBefore):
+        return PartitionProduceResponse(
+            index=index,
+            error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            base_offset=-1,
+            log_start_offset=outcome.log_start_offset,
+            error_message="these sequence numbers are stored already; their offsets are not known any more",
+        )
     if isinstance(outcome, AppendResult):
         return PartitionProduceResponse(
             index=index,

@@ -60,7 +60,7 @@ from .examination import Examination
 from .flush_plan import FlushPlan, LogPosition
 from .flusher import Flusher, FlushWork
 from .lookup import LogView
-from .producers import KeptBatch, ProducerStates
+from .producers import KNOWN_BY_SEQUENCE, KeptBatch, ProducerStates
 from .recode import wanted_codec
 from .replicated import check_replicated
 from .segment import Segment
@@ -89,6 +89,15 @@ class AppendResult(NamedTuple):
     append_time_ms: int  # -1 unless the broker's clock stamps records
     log_start_offset: int
     duplicate: bool
+
+
+class StoredBefore(AppendResult):
+    """A duplicate of which only the sequence numbers are known: its base offset is -1, its last one the newest batch's.
+
+    So it is acknowledged when everything that its producer has stored is.
+    """
+
+    __slots__ = ()
 
 
 class Cut(NamedTuple):
@@ -402,6 +411,8 @@ class PartitionLog:
 
     def _found(self, original: KeptBatch) -> AppendResult:
         """The answer to a batch that is stored already."""
+        if original.base_offset == KNOWN_BY_SEQUENCE:
+            return StoredBefore(KNOWN_BY_SEQUENCE, original.last_offset, NO_TIMESTAMP, self.log_start_offset, True)
         append_time = original.timestamp if self._append_time else NO_TIMESTAMP
         return AppendResult(original.base_offset, original.last_offset, append_time, self.log_start_offset, True)
 

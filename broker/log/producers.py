@@ -5,6 +5,11 @@ batches (as many as a producer may have in flight), and compares the sequence nu
 
 * the same first and last number as a kept batch: a duplicate, answered with the offsets of the original;
 * the number after the last one: new;
+* all of its numbers among those that came without a gap up to the last one: a duplicate as well, whose offsets nobody
+  knows any more (`KNOWN_BY_SEQUENCE`), answered with DUPLICATE_SEQUENCE_NUMBER, which clients take for stored. The Java
+  client sends more than five batches while one that it had sent to the leader before is not answered; to be told
+  OUT_OF_ORDER_SEQUENCE_NUMBER then, it would ask again until its delivery timeout. How long the run is is known in
+  memory only: after a start it begins with the oldest batch that was kept;
 * anything else: OUT_OF_ORDER_SEQUENCE_NUMBER, because storing it would hide that something before it is missing; but if
   that was refused here, for a reason that passes, whatever comes behind it is refused for the same (`refuse`): clients
   have several batches under way, and take a wrong number for a sign that the broker has lost some. librdkafka then
@@ -26,7 +31,7 @@ before the first transaction that is open, or whose marker is not committed itse
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidemill.core.errors import (
@@ -49,6 +54,9 @@ REFUSED_MS = 60_000
 """So long at least it is known what was refused: clients ask again within seconds."""
 
 SEQUENCE_END = 2**31
+KNOWN_BY_SEQUENCE = -1
+"""The base offset of a duplicate that is not among the batches kept."""
+
 NO_TRANSACTION = NOT_FOLLOWED = NOT_COPIED = -1
 NO_COORDINATOR = -1
 
@@ -66,6 +74,16 @@ class KeptBatch(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp: int
+
+
+def unbroken_run(batches: Sequence[KeptBatch]) -> int:
+    """How many sequence numbers up to the last one follow each other in these batches, oldest first."""
+    run, due = 0, -1
+    for kept in batches:
+        count = (kept.last_sequence - kept.first_sequence) % SEQUENCE_END + 1
+        run = run + count if kept.first_sequence == due else count
+        due = (kept.last_sequence + 1) % SEQUENCE_END
+    return run
 
 
 class _Refused(NamedTuple):
@@ -86,7 +104,8 @@ class _Refused(NamedTuple):
 class ProducerState(NamedTuple):
     """One producer id: its epoch and its newest batches, oldest first; none if a marker was the last that was heard.
 
-    `transaction_start` is the first offset of its open transaction, `coordinator_epoch` that of its last marker.
+    `transaction_start` is the first offset of its open transaction, `coordinator_epoch` that of its last marker, `run`
+    how many sequence numbers are known to be stored without a gap up to the last one.
     """
 
     producer_id: int
@@ -95,6 +114,7 @@ class ProducerState(NamedTuple):
     last_seen_ms: int
     transaction_start: int = NO_TRANSACTION
     coordinator_epoch: int = NO_COORDINATOR
+    run: int = 0
 
     @property
     def last_sequence(self) -> int:
@@ -105,6 +125,12 @@ class ProducerState(NamedTuple):
     def last_timestamp(self) -> int:
         """Timestamp of the newest batch, -1 without one."""
         return self.batches[-1].timestamp if self.batches else -1
+
+    def has(self, batch: BatchHeader) -> bool:
+        """Whether a batch of its epoch lies in the run of numbers that are stored."""
+        last = self.last_sequence
+        behind_first = (last - batch.base_sequence) % SEQUENCE_END
+        return (last - batch.last_sequence) % SEQUENCE_END <= behind_first < min(self.run, SEQUENCE_END // 2)
 
     def reaches(self, offset: int) -> bool:
         """Whether anything that it says may come from `offset` or later."""
@@ -138,7 +164,10 @@ class ProducerStates:
         return tuple(self._by_id.values())
 
     def check(self, batch: BatchHeader) -> KeptBatch | None:
-        """None if `batch` is new, the original if it is a duplicate; raises if it is neither."""
+        """None if `batch` is new, the original if it is a duplicate; raises if it is neither.
+
+        An original whose place is not kept has KNOWN_BY_SEQUENCE for it, and ends where the newest batch does.
+        """
         state = self._by_id.get(batch.producer_id)
         if state is None:
             if self._refused:
@@ -162,6 +191,11 @@ class ProducerStates:
                 return kept
         due = (state.last_sequence + 1) % SEQUENCE_END
         if base_sequence != due and state.batches:
+            if state.has(batch):
+                newest = state.batches[-1]
+                return newest._replace(
+                    first_sequence=base_sequence, last_sequence=batch.last_sequence, base_offset=KNOWN_BY_SEQUENCE
+                )
             self._check_refused(batch)
             raise OutOfOrderSequenceNumber(
                 f"producer {batch.producer_id} sent sequence number {base_sequence} where {due} was due"
@@ -232,27 +266,32 @@ class ProducerStates:
         kept = new_tuple(KeptBatch, (batch.base_sequence, batch.last_sequence, base_offset, last_offset, timestamp))
         producer_id, epoch = batch.producer_id, batch.producer_epoch
         batches: tuple[KeptBatch, ...] = (kept,)
-        start, coordinator_epoch = NO_TRANSACTION, NO_COORDINATOR
+        start, coordinator_epoch, run = NO_TRANSACTION, NO_COORDINATOR, batch.last_offset_delta + 1
         state = self._by_id.get(producer_id)
         if self._refused:
             self._forget_refused(producer_id, copied_epoch)
         if state is not None:
             if state.epoch == epoch:
+                if batch.base_sequence == (state.last_sequence + 1) % SEQUENCE_END:
+                    run += state.run
                 batches = (*state.batches[1 - BATCHES_KEPT :], kept)
             start, coordinator_epoch = state.transaction_start, state.coordinator_epoch
         if batch.attributes & TRANSACTIONAL_BIT and start < 0:
             start = self._open[producer_id] = base_offset
             self.transactional = True
         self._by_id[producer_id] = new_tuple(
-            ProducerState, (producer_id, epoch, batches, now_ms, start, coordinator_epoch)
+            ProducerState, (producer_id, epoch, batches, now_ms, start, coordinator_epoch, run)
         )
 
     def end_transaction(self, batch: BatchHeader, offset: int, coordinator_epoch: int, now_ms: int) -> None:
         """Take note of a marker stored at `offset`, whether or not there is a transaction for it to end."""
         producer_id, epoch = batch.producer_id, batch.producer_epoch
         state = self._by_id.get(producer_id)
-        kept = state.batches if state is not None and state.epoch == epoch else ()
-        self._by_id[producer_id] = ProducerState(producer_id, epoch, kept, now_ms, coordinator_epoch=coordinator_epoch)
+        if state is None or state.epoch != epoch:
+            state = ProducerState(producer_id, epoch, (), now_ms)
+        self._by_id[producer_id] = state._replace(
+            last_seen_ms=now_ms, transaction_start=NO_TRANSACTION, coordinator_epoch=coordinator_epoch
+        )
         start = self._open.pop(producer_id, None)
         if start is not None:
             self._ended.append((offset, start))

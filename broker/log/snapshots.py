@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from tidemill.core.records.crc import crc32c
 
-from .producers import BATCHES_KEPT, KeptBatch, ProducerState
+from .producers import BATCHES_KEPT, KeptBatch, ProducerState, unbroken_run
 
 VERSION = 1
 _HEAD = struct.Struct(">hI")  # version, CRC
@@ -83,7 +83,7 @@ def _states(data: bytes) -> Iterator[ProducerState]:
             kept = (KeptBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp),)
         else:
             kept = ()  # only a transaction marker is known
-        yield ProducerState(producer_id, epoch, kept, 0, start, coordinator_epoch)
+        yield ProducerState(producer_id, epoch, kept, 0, start, coordinator_epoch, unbroken_run(kept))
 
 
 def _batches(data: bytes, at: int) -> dict[int, list[KeptBatch]]:

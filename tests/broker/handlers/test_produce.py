@@ -143,6 +143,30 @@ async def test_a_retry_gets_the_original_offset_also_after_a_restart(tmp_path: P
         assert len(decoded(await fetch(client, topic))) == 8
 
 
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize("others", [0, 2], ids=["one batch", "several"])
+async def test_a_retry_whose_offset_is_not_kept_any_more_is_a_duplicate(
+    tmp_path: Path, version: int, others: int
+) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=3)
+
+        async def send(sequence: int) -> Any:
+            batch = records(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=sequence)
+            beside = {index: records(b"z") for index in range(1, 1 + others)}
+            answer = await client.ask(ApiKey.PRODUCE, version, produce_request(topic, {0: batch, **beside}, version))
+            rows = answer.responses[0].partition_responses
+            assert [row.error_code for row in rows[1:]] == [0] * others
+            return rows[0]
+
+        for number in range(20):
+            assert (await send(2 * number)).base_offset == 2 * number
+        for _ in range(2):
+            late = await send(4)
+            assert (late.error_code, late.base_offset) == (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)
+        assert (await send(40)).base_offset == 40
+
+
 async def test_the_clusters_own_topics_are_not_written_by_clients(tmp_path: Path) -> None:
     async with broker_and_client(tmp_path) as (broker, client):
         await broker.ensure_offsets_topic()

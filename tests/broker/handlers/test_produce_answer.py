@@ -2,7 +2,9 @@
 
 import asyncio
 import uuid
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,9 @@ from tests.broker.broker_world import broker_and_client
 from tests.broker.handlers.data_path import make_topic, produce, produce_request, records
 from tidemill.broker.handlers import produce_answer
 from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_later, produce_response
-from tidemill.broker.replication.replica import ACKS_ALL
+from tidemill.broker.node import Broker
+from tidemill.broker.quorum.image import TopicImage
+from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import InvalidRecord, KafkaStorageError
 from tidemill.core.records.builder import build_batch
@@ -102,3 +106,38 @@ async def test_the_rest_of_a_request_is_stored(tmp_path: Path) -> None:
             response = await client.ask(ApiKey.PRODUCE, 9, produce_request(topic, {0: records(b"x"), 1: keyed}, 9))
             codes = [row.error_code for row in response.responses[0].partition_responses]
             assert codes == [ErrorCode.INVALID_RECORD, 0]
+
+
+@pytest.mark.parametrize("beside", [(), (1, 2)], ids=["one batch", "several"])
+async def test_a_duplicate_whose_place_is_not_known_waits_for_others_as_a_batch_does(
+    tmp_path: Path, beside: tuple[int, ...]
+) -> None:
+    """Who is told that it is stored may forget it."""
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=3)
+
+        async def send(sequence: int, acks: int) -> Any:
+            batch = records(b"a", producer_id=5, producer_epoch=0, base_sequence=sequence)
+            request = produce_request(topic, {0: batch, **{index: records(b"z") for index in beside}}, 9, acks=acks)
+            return await client.ask(ApiKey.PRODUCE, 9, request)
+
+        for number in range(9):
+            await send(number, ACKS_ALL)
+        in_sync(broker, topic, 99)
+        await send(9, ACKS_LEADER)
+        waiting = asyncio.create_task(send(1, ACKS_ALL))
+        await asyncio.wait([waiting], timeout=0.2)
+        assert not waiting.done()
+        in_sync(broker, topic)
+        row = (await waiting).responses[0].partition_responses[0]
+        assert row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def in_sync(broker: Broker, topic: TopicImage, *others: int) -> None:
+    """Let every partition have these replicas in sync beside its leader, on brokers that there are not."""
+    for partition in topic.partitions:
+        replica = broker.replicas.get(topic.name, partition.partition)
+        assert replica is not None
+        held = (broker.node_id, *others)
+        version = replica.image.partition_epoch + 1
+        replica.assign(replace(partition, replicas=held, isr=held, partition_epoch=version), now_ms=0)

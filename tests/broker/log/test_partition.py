@@ -11,7 +11,7 @@ from tests.broker.log.log_world import NOW_MS, LogWorld, batch, look_up, payload
 from tests.sim.disk import SimulatedDisk, SimulatedFile
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.lookup import with_max_timestamp
-from tidemill.broker.log.partition import INDEXES_KEPT_MAX, PartitionLog
+from tidemill.broker.log.partition import INDEXES_KEPT_MAX, PartitionLog, StoredBefore
 from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.errors import (
     CorruptMessage,
@@ -196,6 +196,18 @@ async def test_a_retry_is_answered_with_the_original_offset(world: LogWorld) -> 
     with pytest.raises(OutOfOrderSequenceNumber):
         log.append(batch(1, producer=(5, 0, 9)), now_ms=NOW_MS)
     assert log.log_end_offset == 5
+
+
+async def test_a_retry_from_long_ago_is_as_durable_as_everything_of_its_producer(world: LogWorld) -> None:
+    log = world.open()
+    for number in range(10):
+        newest = log.append(batch(2, producer=(5, 0, 2 * number)), now_ms=NOW_MS)
+    late = batch(2, producer=(5, 0, 0))
+    again = log.append(late, now_ms=NOW_MS)
+    assert isinstance(again, StoredBefore)
+    assert (again.base_offset, again.last_offset, again.duplicate) == (-1, newest.last_offset, True)
+    assert isinstance(log.judge(late, now_ms=NOW_MS), StoredBefore)
+    assert log.log_end_offset == 20
 
 
 async def test_duplicates_are_known_after_a_crash(world: LogWorld, disk: SimulatedDisk) -> None:

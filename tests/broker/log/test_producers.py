@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.broker.log import producers
-from tidemill.broker.log.producers import BATCHES_KEPT, SEQUENCE_END, KeptBatch, ProducerState, ProducerStates
+from tidemill.broker.log.producers import (
+    BATCHES_KEPT,
+    KNOWN_BY_SEQUENCE,
+    SEQUENCE_END,
+    KeptBatch,
+    ProducerState,
+    ProducerStates,
+    unbroken_run,
+)
 from tidemill.core.errors import (
     InvalidProducerEpoch,
     KafkaError,
@@ -229,7 +237,12 @@ class Twin:
             if (old.base_sequence, old.last_sequence) == (batch.base_sequence, batch.last_sequence):
                 return offset
         due = (current[-1][0].last_sequence + 1) % SEQUENCE_END if current else batch.base_sequence
-        return None if batch.base_sequence == due else OutOfOrderSequenceNumber
+        if batch.base_sequence == due:
+            return None
+        numbers = [(old.base_sequence + each) % SEQUENCE_END for old, _ in current for each in range(old.count)]
+        wanted = [(batch.base_sequence + each) % SEQUENCE_END for each in range(batch.count)]
+        known = any(numbers[at : at + batch.count] == wanted for at in range(len(numbers)))
+        return KNOWN_BY_SEQUENCE if known else OutOfOrderSequenceNumber
 
     def first_undecided(self, high_watermark: int) -> int | None:
         """Where the first transaction began that has not ended below there."""
@@ -318,7 +331,7 @@ def test_cut_states_are_those_of_the_log_that_is_left(batches: list[Sent | Ended
     assert states.first_undecided(offset) == before.first_undecided(offset)
 
 
-def test_a_producer_in_step_is_never_refused_and_every_late_retry_of_five_is_recognised() -> None:
+def test_a_producer_in_step_is_never_refused_and_every_late_retry_is_recognised() -> None:
     states = ProducerStates()
     sequence = SEQUENCE_END - 20
     history: list[tuple[Sent, int]] = []
@@ -333,8 +346,67 @@ def test_a_producer_in_step_is_never_refused_and_every_late_retry_of_five_is_rec
             assert kept is not None
             assert kept.base_offset == offset
         for old, _ in history[:-BATCHES_KEPT]:
-            with pytest.raises(OutOfOrderSequenceNumber):
-                states.check(old)
+            found = states.check(old)
+            assert found is not None
+            assert (found.base_offset, found.last_offset) == (KNOWN_BY_SEQUENCE, number * 10 + batch.count - 1)
+
+
+def in_order(states: ProducerStates, first: int, last: int, **other: int) -> None:
+    """Batches of one record each, all stored."""
+    for sequence in range(first, last + 1):
+        states.update(Sent(base_sequence=sequence, **other), sequence, timestamp=0, now_ms=0)
+
+
+def test_only_what_lies_in_the_unbroken_run_is_a_duplicate() -> None:
+    states = ProducerStates()
+    in_order(states, 10, 20)  # a producer whose history has expired
+    assert states.check(Sent(base_sequence=10, count=3)) is not None, "split otherwise than it was stored"
+    for base_sequence, count in ((9, 1), (9, 3), (20, 2), (22, 1), (9, 13), (SEQUENCE_END - 1, 1)):
+        with pytest.raises(OutOfOrderSequenceNumber):
+            states.check(Sent(base_sequence=base_sequence, count=count))
+    in_order(states, 30, 40)  # as nobody but a damaged log has it
+    assert states.check(Sent(base_sequence=30)) is not None
+    for base_sequence in (12, 25):
+        with pytest.raises(OutOfOrderSequenceNumber):
+            states.check(Sent(base_sequence=base_sequence))
+
+
+def test_a_new_epoch_begins_a_new_run_and_a_marker_does_not_end_it() -> None:
+    states = ProducerStates()
+    in_order(states, 0, 9)
+    states.end_transaction(Ended(), 10, 0, now_ms=0)
+    in_order(states, 10, 19)
+    assert states.check(Sent(base_sequence=3)) is not None
+    in_order(states, 0, 9, producer_epoch=1)
+    assert states.check(Sent(base_sequence=3, producer_epoch=1)) is not None
+    with pytest.raises(OutOfOrderSequenceNumber):
+        states.check(Sent(base_sequence=12, producer_epoch=1))
+    states.end_transaction(Ended(producer_epoch=2), 40, 0, now_ms=0)
+    in_order(states, 5, 12, producer_epoch=2)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        states.check(Sent(base_sequence=3, producer_epoch=2))
+
+
+def test_what_is_stored_is_a_duplicate_even_behind_what_was_refused() -> None:
+    states = ProducerStates()
+    followed(states, Sent(base_sequence=0))
+    for sequence in range(10):
+        states.update(Sent(base_sequence=sequence), sequence, 0, 0, 3)  # copied from whoever led then
+    assert states.check(Sent(base_sequence=2)) is not None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "run"),
+    [
+        ([], 0),
+        ([(4, 6)], 3),
+        ([(4, 6), (7, 7)], 4),
+        ([(4, 6), (8, 9)], 2),
+        ([(SEQUENCE_END - 2, 0), (1, 1)], 4),
+    ],
+)
+def test_the_run_in_kept_batches(numbers: list[tuple[int, int]], run: int) -> None:
+    assert unbroken_run([KeptBatch(first, last, first, last, 0) for first, last in numbers]) == run
 
 
 def test_expiry_goes_by_when_a_producer_was_heard_of_not_by_its_timestamps() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.broker.log.producers import KeptBatch, ProducerState
+from tidemill.broker.log.producers import KeptBatch, ProducerState, unbroken_run
 from tidemill.broker.log.snapshots import SnapshotDamaged, decode, encode
 from tidemill.core.records.crc import crc32c
 
@@ -26,7 +26,8 @@ states = st.lists(
         last_seen_ms=st.just(0),
         transaction_start=st.integers(-1, 2**50),
         coordinator_epoch=st.integers(-1, 2**31 - 1),
-    ),
+        run=st.just(0),
+    ).map(lambda state: state._replace(run=unbroken_run(state.batches))),
     max_size=5,
     unique_by=lambda state: state.producer_id,
 )
@@ -51,7 +52,7 @@ def test_a_file_of_kafkas_is_understood() -> None:
     body += struct.pack(">qhiqiqiq", 6, 0, -1, -1, 0, 200, 2, -1)  # only a transaction marker
     data = struct.pack(">hI", 1, crc32c(body)) + body
     assert decode(data) == [
-        ProducerState(5, 3, (KeptBatch(2**31 - 3, 1, 12, 16, 200),), 0),
+        ProducerState(5, 3, (KeptBatch(2**31 - 3, 1, 12, 16, 200),), 0, run=5),
         ProducerState(6, 0, (), 0, coordinator_epoch=2),
     ]
 
