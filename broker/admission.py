@@ -27,8 +27,9 @@ import structlog
 
 from tidemill.broker.authorization import Requester
 from tidemill.broker.dispatch import BrokerServices
+from tidemill.broker.log.appended import AppendResult
 from tidemill.broker.log.examination import Examination
-from tidemill.broker.log.partition import AppendResult, PartitionLog
+from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.producers import NOT_FOLLOWED
 from tidemill.broker.operations import Operation
 from tidemill.broker.partitions import find_hosted, permitted_topic

@@ -18,7 +18,7 @@ from typing import Any, cast
 from tidemill.broker.admission import Outcome
 from tidemill.broker.dispatch import Exchange
 from tidemill.broker.handlers.leader_hints import LeaderHints
-from tidemill.broker.log.partition import AppendResult, StoredBefore
+from tidemill.broker.log.appended import AppendResult, StoredBefore
 from tidemill.broker.replication.replica import Replica
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError

@@ -27,7 +27,7 @@ from tidemill.broker.handlers.produce_answer import (
     produce_response,
 )
 from tidemill.broker.handlers.produce_several import SeveralBatches
-from tidemill.broker.log.partition import AppendResult
+from tidemill.broker.log.appended import AppendResult
 from tidemill.broker.quotas import UNLIMITED
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, Replica
 from tidemill.core.errors import KafkaError

@@ -28,7 +28,7 @@ from tidemill.broker.handlers.produce_answer import (
     named,
     produce_response,
 )
-from tidemill.broker.log.partition import AppendResult
+from tidemill.broker.log.appended import AppendResult
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.quotas import UNLIMITED
 from tidemill.broker.replication.replica import Replica

@@ -54,13 +54,14 @@ from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory
 from tidemill.core.types import TopicPartition, new_tuple
 
 from . import markers
+from .appended import AppendResult, stored_already
 from .config import LONG_MAX, LogConfig
 from .epochs import LeaderEpochs
 from .examination import Examination
 from .flush_plan import FlushPlan, LogPosition
 from .flusher import Flusher, FlushWork
 from .lookup import LogView
-from .producers import KNOWN_BY_SEQUENCE, KeptBatch, ProducerStates
+from .producers import KeptBatch, ProducerStates
 from .recode import wanted_codec
 from .replicated import check_replicated
 from .segment import Segment
@@ -79,25 +80,6 @@ class Traffic(NamedTuple):
     bytes_in: int
     bytes_out: int
     bytes_copied: int = 0
-
-
-class AppendResult(NamedTuple):
-    """Where a batch went; for a duplicate, where the original is."""
-
-    base_offset: int
-    last_offset: int
-    append_time_ms: int  # -1 unless the broker's clock stamps records
-    log_start_offset: int
-    duplicate: bool
-
-
-class StoredBefore(AppendResult):
-    """A duplicate of which only the sequence numbers are known: its base offset is -1, its last one the newest batch's.
-
-    So it is acknowledged when everything that its producer has stored is.
-    """
-
-    __slots__ = ()
 
 
 class Cut(NamedTuple):
@@ -410,11 +392,7 @@ class PartitionLog:
         return new_tuple(AppendResult, (base_offset, last_offset, append_time, self.log_start_offset, False))
 
     def _found(self, original: KeptBatch) -> AppendResult:
-        """The answer to a batch that is stored already."""
-        if original.base_offset == KNOWN_BY_SEQUENCE:
-            return StoredBefore(KNOWN_BY_SEQUENCE, original.last_offset, NO_TIMESTAMP, self.log_start_offset, True)
-        append_time = original.timestamp if self._append_time else NO_TIMESTAMP
-        return AppendResult(original.base_offset, original.last_offset, append_time, self.log_start_offset, True)
+        return stored_already(original, self.log_start_offset, stamps=self._append_time)
 
     def _write(self, data: ByteBuffer, max_timestamp: int, last_offset: int, now_ms: int) -> None:
         config, active = self._config, self._active

@@ -16,8 +16,9 @@ from typing import NamedTuple, TypeAlias
 
 import structlog
 
+from tidemill.broker.log.appended import AppendResult
 from tidemill.broker.log.flush_plan import LogPosition
-from tidemill.broker.log.partition import AppendResult, PartitionLog
+from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum.image import PartitionImage
 from tidemill.broker.replication.actions import Action, Follow, LogStartMoved, ProposeIsr, RefuseWaiting, Truncate
 from tidemill.broker.replication.moved import Moved, Stir

@@ -21,8 +21,9 @@ from tests.sim.disk import SimulatedDisk
 from tidemill.broker import admission
 from tidemill.broker.admission import Admission, Outcome
 from tidemill.broker.log import examination
+from tidemill.broker.log.appended import AppendResult
 from tidemill.broker.log.config import LogConfig
-from tidemill.broker.log.partition import AppendResult, PartitionLog
+from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum.image import RESOURCE_TOPIC
 from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, ACKS_NONE

@@ -9,9 +9,10 @@ import pytest
 
 from tests.broker.log.log_world import NOW_MS, LogWorld, batch, look_up, payload, read_all, run
 from tests.sim.disk import SimulatedDisk, SimulatedFile
+from tidemill.broker.log.appended import StoredBefore
 from tidemill.broker.log.config import LogConfig
 from tidemill.broker.log.lookup import with_max_timestamp
-from tidemill.broker.log.partition import INDEXES_KEPT_MAX, PartitionLog, StoredBefore
+from tidemill.broker.log.partition import INDEXES_KEPT_MAX, PartitionLog
 from tidemill.broker.log.segment_files import segment_name
 from tidemill.core.errors import (
     CorruptMessage,
