@@ -21,6 +21,7 @@ the sending of those before nor the storing of offsets. `RetryAfter` from a gene
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import inspect
 import threading
@@ -483,7 +484,8 @@ class GeneratorSource(SourceTask):
         """Return what the generator has yielded; raise what it raised once that is empty."""
         if self._thread is None:
             self._buffer = _Buffer()
-            self._thread = threading.Thread(target=self._run, args=(self._buffer,), name="generator", daemon=True)
+            run = functools.partial(contextvars.copy_context().run, self._run, self._buffer)  # it logs as its task
+            self._thread = threading.Thread(target=run, name="generator", daemon=True)
             self._thread.start()
         outputs, failure = self._buffer.take(POLL_S)
         if outputs:

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from tidemill.connect.api import Fatal, InvalidConfig, JobTask, Json, Plugin, PluginKind
 from tidemill.connect.failure import classify
 from tidemill.connect.loader import GROUP, Plugins
+from tidemill.connect.remote import log_lines
 from tidemill.connect.remote import plugin_pb2 as pb
 from tidemill.connect.remote.link import Link, pass_on
 from tidemill.connect.remote.messages import spec_from_message
@@ -40,16 +41,7 @@ log = structlog.get_logger("tidemill.connect.task")
 
 def run(stream: socket.socket) -> int:
     """Do what the worker at the other end says; the exit code of the process."""
-    # One JSON object a line, whatever the worker's own format: it reads them and logs them again as its own.
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    log_lines.configure(sys.stderr)
     link = Link(stream)
     order = link.first_order()
     match order.WhichOneof("message"):
@@ -134,6 +126,7 @@ def _is_job(plugin: Plugin, settings: BaseModel) -> bool:
 def find_plugin(name: str) -> Plugin:
     """The installed plugin of that name, or the one at `module:attribute`, for plugins under development."""
     if ":" in name:
+        log_lines.tell_more_of(name)
         plugin = EntryPoint(name=name, value=name, group=GROUP).load()
         if not isinstance(plugin, Plugin):
             raise Fatal(f"{name} is a {type(plugin).__name__}, not a plugin")

@@ -1,6 +1,7 @@
 """Plugins that behave and misbehave in every way a task process has to cope with"""
 
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -169,6 +170,19 @@ class Job(JobTask):
             print(f'{{"event": "fact {name}", "level": "warning", "{name}": "true"}}', flush=True)
         self.wait(context)
 
+    def log_by_logging(self, context: TaskContext) -> None:
+        """As most of Python does."""
+        mine = logging.getLogger(f"{__name__}.part")
+        mine.debug("nobody asked for it")
+        mine.info("read %d rows", 7)
+        try:
+            raise ValueError("no such row")
+        except ValueError:
+            mine.exception("passed over")
+        logging.getLogger("library").info("connecting")
+        logging.getLogger("library").warning("slow")
+        self.wait(context)
+
     def unspeakable(self, context: TaskContext) -> None:
         """Facts that are no JSON, a problem whose text is none, and a next try after the end of all time."""
         context.report({"large": 2**70, "odd": "\udcff", "numbers": {1: 2}, "good": 1})
@@ -250,6 +264,15 @@ def spinner(cfg: NumbersSettings, pos: Pos) -> Iterator[Record]:
     """Computes for ever instead of reading."""
     while True:
         cfg.count += 1
+    yield
+
+
+@source("talker", version="1")
+def talker(cfg: NumbersSettings, pos: Pos) -> Iterator[Record]:
+    """Says that it is there, and gives nothing."""
+    logging.getLogger(__name__).info("logged by a generator")
+    while True:
+        time.sleep(0.05)
     yield
 
 

@@ -366,6 +366,21 @@ async def test_what_a_task_logs_keeps_its_level_and_its_facts(running: Any, spec
     assert (line["task"], line["error"], line["retry_s"]) == (str(task), "nobody is there", 1.0)
 
 
+async def test_what_a_plugin_logs_by_the_standard_library_keeps_its_level_too(running: Any, spec: Make) -> None:
+    with capture_logs() as lines:
+        task = await running.start(job(spec, "log_by_logging"))
+        await running.events.wait(TaskReport, lambda event: event.facts.get("waiting"))
+        await running.host.stop_task(task, 10)
+    told = [line for line in lines if line.get("logger") in ("task_plugins.part", "library")]
+    assert [(line["log_level"], line["event"]) for line in told] == [
+        ("info", "read 7 rows"),
+        ("error", "passed over"),
+        ("warning", "slow"),
+    ]
+    assert told[1]["exception"].endswith("ValueError: no such row")
+    assert not [line for line in lines if "ValueError" in line["event"]]  # a stack is one line with its event
+
+
 async def test_a_task_may_log_facts_of_any_name(running: Any, spec: Make) -> None:
     with capture_logs() as lines:
         task = await running.start(job(spec, "log_like_others"))

@@ -331,6 +331,16 @@ async def test_what_a_task_logs_has_its_name_and_what_it_prints_that_of_its_proc
     assert told == {"logged": str(talking.task), "printed": "tasks 1 of task_plugins:neighbour"}
 
 
+async def test_what_a_generator_logs_has_its_name_too(running: Any, sharing: Make) -> None:
+    with capture_logs() as lines:
+        specs = [sharing(plugin="task_plugins:talker", config={"topic": f"t{number}"}) for number in range(2)]
+        for each in specs:
+            await started(running, each)
+            await polls_on(running, each.task)
+    told = [line["task"] for line in lines if line["event"] == "logged by a generator"]
+    assert told == [str(each.task) for each in specs]
+
+
 FORKING = """
 import os, socket, sys
 from tidemill.connect.remote.link import Link
