@@ -91,9 +91,9 @@ def raise_if_lost(error: KafkaError) -> None:
         raise ClientLost(f"the producer cannot go on: {error.str()}")
 
 
-def explain(error: KafkaError, what: str) -> str:
-    """One line for people: what failed and what to do about it."""
-    advice = _ADVICE.get(error.code(), "")
+def explain(error: KafkaError, what: str, *, reading: bool = False) -> str:
+    """One line for people: what failed and what to do about it, for whoever writes unless `reading`."""
+    advice = (reading and _ADVICE_FOR_READERS.get(error.code())) or _ADVICE.get(error.code(), "")
     return f"{what}: {error.str()}" + (f"; {advice}" if advice else "")
 
 
@@ -106,4 +106,9 @@ _ADVICE = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: (
         "create the topic, or set topic.creation.default.partitions and .replication.factor"
     ),
+}
+_ADVICE_FOR_READERS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "allow the worker's user to read the topic",
+    KafkaError._UNKNOWN_TOPIC: "create the topic, or correct its name",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct its name",
 }

@@ -39,12 +39,19 @@ class KafkaWatch:
     """Asks until it is closed; `topics` are those in use, read on the watch's own thread."""
 
     def __init__(
-        self, client: AsksForTopics, control: TaskControl, bootstrap: str, topics: Callable[[], Iterable[str]]
+        self,
+        client: AsksForTopics,
+        control: TaskControl,
+        bootstrap: str,
+        topics: Callable[[], Iterable[str]],
+        *,
+        reading: bool = False,
     ) -> None:
         self._client = client
         self._control = control
         self._bootstrap = bootstrap
         self._topics = topics
+        self._reading = reading  # what helps with a topic is another thing for who writes to it
         self._words = ""  # what the client said last
         self._suspects: set[str] = set()  # topics with a problem, asked about in every round
         self._well = False
@@ -121,7 +128,7 @@ class KafkaWatch:
 
     def _judge(self, topic: str, found: Any) -> None:
         if found.error is not None:
-            trouble = explain(found.error, f"topic {topic}")
+            trouble = explain(found.error, f"topic {topic}", reading=self._reading)
         else:
             leaderless = sorted(each.id for each in found.partitions.values() if each.leader < 0)
             named = ", ".join(map(str, leaderless[:10]))

@@ -53,6 +53,7 @@ QUIET_TURNS = 10  # without a record, after which a sink that has its partitions
 
 FLUSHING = "flush"
 
+REFUSED = "the broker refuses to serve this sink"
 _FATAL_ERRORS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -211,7 +212,11 @@ class _Session:
         self._consumer = Consumer({**config, "error_cb": self._client_error, "on_commit": self._committed})
         # A client of its own: while one thread is in `consume`, another gets no answer out of the same consumer.
         self._watch = KafkaWatch(
-            Consumer({**config, "log_level": 0}), self._control, self._spec.bootstrap_servers, self._topics
+            Consumer({**config, "log_level": 0}),
+            self._control,
+            self._spec.bootstrap_servers,
+            self._topics,
+            reading=True,
         )
         self._watch.start()
         orderly = False
@@ -427,7 +432,7 @@ class _Session:
         if error.fatal():
             raise ClientLost(f"the consumer cannot go on: {error.str()}")
         if error.code() in _FATAL_ERRORS:
-            raise Fatal(explain(error, "the broker refuses to serve this sink"))
+            raise Fatal(explain(error, REFUSED, reading=True))
         log.warning("consumer", task=str(self._spec.task), error=error.str())
 
     def _client_error(self, error: KafkaError) -> None:
@@ -435,7 +440,7 @@ class _Session:
         if error.fatal():
             self._failure = ClientLost(f"the consumer cannot go on: {error.str()}")
         elif error.code() in _FATAL_ERRORS:
-            self._failure = Fatal(explain(error, "the broker refuses to serve this sink"))
+            self._failure = Fatal(explain(error, REFUSED, reading=True))
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -87,7 +87,8 @@ def load_offsets(
     try:
         _Reader(consumer, topic, clock, clock.monotonic() + timeout_s, stopping).read(offsets)
     except KafkaException as error:
-        raise NotConnected(explain(kafka_error(error), f"cannot read the stored offsets from topic {topic}")) from error
+        what = f"cannot read the stored offsets from topic {topic}"
+        raise NotConnected(explain(kafka_error(error), what, reading=True)) from error
     finally:
         consumer.close()
     return offsets

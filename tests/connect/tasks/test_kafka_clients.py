@@ -43,3 +43,11 @@ def test_errors_say_what_to_do() -> None:
     assert clients.kafka_error(KafkaException(error)) is error
     assert clients.explain(error, "cannot do it").startswith("cannot do it: Broker: Message size too large; raise")
     assert clients.explain(KafkaError(KafkaError._TIMED_OUT), "x") == "x: Local: Timed out"
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC])
+def test_a_reader_is_not_told_what_helps_a_writer(code: int) -> None:
+    assert "topic.creation.default.partitions" in clients.explain(KafkaError(code), "x")
+    assert clients.explain(KafkaError(code), "x", reading=True).endswith("; create the topic, or correct its name")
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    assert clients.explain(refused, "x", reading=True).endswith("; allow the worker's user to read the topic")
