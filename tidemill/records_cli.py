@@ -7,6 +7,7 @@ trace in the cluster, with it the group's position moves.
 
 import base64
 import json
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -238,6 +239,7 @@ def _show(
 ) -> int:
     """Print records until one of the limits or the reader says stop; returns how many."""
     shown = 0
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for message in _messages(consumer, timeout):
             line = _as_json(message) if output is Format.JSON else _as_text(message, key_separator)
@@ -247,9 +249,11 @@ def _show(
             if shown == max_messages:
                 break
     except KeyboardInterrupt:
-        pass  # the usual way to end it
+        pass  # the usual way to end it, as is SIGTERM
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; so do we, without a complaint at exit
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return shown
 
 

@@ -1,6 +1,8 @@
 """`tidemill produce` and `tidemill consume` against a real broker."""
 
 import json
+import subprocess
+import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +102,19 @@ def test_a_group_goes_on_where_it_stopped(records: Records) -> None:
     group = f"group-{uuid.uuid4().hex[:8]}"
     assert [row["value"] for row in records.rows("--group", group, "--max-messages", "2")] == ["0", "1"]
     assert [row["value"] for row in records.rows("--group", group, "--max-messages", "3")] == ["2", "3", "4"]
+
+
+def test_a_group_that_is_terminated_goes_on_there_too(records: Records) -> None:
+    records.produce(b"one\ntwo\n")
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    command = ["consume", records.topic, "--group", group, "--from-beginning", "-b", records.address]
+    with subprocess.Popen([sys.executable, "-m", "tidemill.cli", *command], stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        assert [reader.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
+        reader.terminate()
+        assert reader.wait(30) == 0
+    records.produce(b"three\n")
+    assert [row["value"] for row in records.rows("--group", group, "--max-messages", "1")] == ["three"]
 
 
 def test_without_a_group_nothing_is_left_behind(records: Records) -> None:
