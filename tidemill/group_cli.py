@@ -144,7 +144,9 @@ def lag(
         table.add_row(*("-" if cell is None else str(cell) for cell in cells))
     print_table(table, empty=f"{group} has no positions and reads nothing")
     if rows:
-        print(f"{group} is {total} records behind")
+        unknown = sum(row.committed is None for row in rows)
+        where = f" where it has committed, which it has not in {unknown} partitions" if unknown else ""
+        print(f"{group} is {total} records behind{where}")
 
 
 @app.command()

@@ -89,6 +89,8 @@ def test_a_group_with_a_member(groups: Groups) -> None:
     first, second = groups.json("lag", groups.name)["partitions"]
     assert (first["lag"], first["member"]) == (2, "reader-1")
     assert (second["committed"], second["end"], second["lag"]) == (None, 0, None)
+    shown = groups("lag", groups.name).stdout
+    assert f"{groups.name} is 2 records behind where it has committed, which it has not in 1 partitions" in shown
     refused = groups("reset", groups.name, "--topic", groups.topic, "--to", "earliest")
     assert (refused.exit_code, "stop its members first" in refused.stderr) == (1, True)
     busy = groups("delete", groups.name)
