@@ -5,6 +5,7 @@ a connector that is RUNNING and gets nowhere (our workers tell it), and the erro
 """
 
 import json
+import re
 import sys
 import time
 import tomllib
@@ -22,6 +23,7 @@ from tidemill.rest_client import DEFAULT_URL, RestClient, RestFailure
 
 START_WAIT_S = 30.0
 POLL_S = 0.2
+PLACE = re.compile(r'\s+File "(.+)", line (\d+)')  # of a call in it
 TRACEBACK = "Traceback (most recent call last):"
 
 app = typer.Typer(help="Connectors of a Connect worker.", no_args_is_help=True, add_completion=False)
@@ -281,7 +283,7 @@ def _ran(run: dict[str, Any]) -> str:
 
 
 def problem_line(part: dict[str, Any]) -> str:
-    """One line: the current problem and since when, or the one of the trace that says what is wrong."""
+    """One line: the current problem and since when, or the one of the trace that says what is wrong, and where."""
     current = part.get("problem")
     if current:
         since = f" (since {current['since']})" if current.get("since") else ""
@@ -289,7 +291,9 @@ def problem_line(part: dict[str, Any]) -> str:
     lines = (part.get("trace") or "").strip().splitlines()
     if TRACEBACK in lines:  # Python's: the error stands behind the calls, which are indented
         after = lines[len(lines) - lines[::-1].index(TRACEBACK) :]
-        return next((line for line in after if not line.startswith(" ")), TRACEBACK)
+        places = [f"{Path(found[1]).name}:{found[2]}" for found in map(PLACE.match, after) if found]
+        where = f" ({places[-1]})" if places else ""
+        return next((line + where for line in after if not line.startswith(" ")), TRACEBACK)
     return lines[0] if lines else ""
 
 

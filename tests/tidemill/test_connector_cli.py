@@ -195,6 +195,14 @@ def test_a_connector_that_fails_says_why(connectors: Connectors) -> None:
         ),
         (f"{TRACEBACK}\n  File ...\nOSError: first\nsecond\n", "OSError: first"),
         (
+            f'{TRACEBACK}\n  File "/a/b.py", line 3, in run\n  File "/a/mine.py", line 25, in f\nValueError: boom\n',
+            "ValueError: boom (mine.py:25)",
+        ),
+        (
+            f'{TRACEBACK}\n  File "/a/b.py", line 3, in f\n  File "/a/mine.py", line 21\n    while\nSyntaxError: no\n',
+            "SyntaxError: no (mine.py:21)",
+        ),
+        (
             "org.apache.ConnectException: gone\n\tat org.apache...\n",
             "org.apache.ConnectException: gone",
         ),
