@@ -22,7 +22,7 @@ FAREWELL_S = 1.0  # for what `close` has purged
 
 
 class RestingProducer:
-    """Used like the Producer of confluent-kafka, by one thread.
+    """Used like the Producer of confluent-kafka, by one thread; it has no client before `open` or the first record.
 
     `watch` makes the watch of a client, `failed` hears of errors after which it cannot go on, and `wait` spends the
     time of `poll` while there is no client: seconds, or less when something else is to be done.
@@ -46,7 +46,10 @@ class RestingProducer:
         self._rest_after_s = rest_after_s
         self._watch: KafkaWatch | None = None
         self._client: Producer | None = None
-        self._awake()  # whoever starts is told at once if the cluster does not answer
+
+    def open(self) -> None:
+        """Have a client at once: whoever starts is told if the cluster does not answer, not with the first record."""
+        self._awake()
 
     @property
     def resting(self) -> bool:

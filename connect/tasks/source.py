@@ -229,6 +229,7 @@ class _Session:
             config, self._watch, self._client_failed, clock=self._clock, wait=self._control.wait
         )
         self._sender = Sender(self._producer, spec, self._counters, self._control.report)
+        self._producer.open()  # last: its watch asks the sender for topics, and a sender that is refused leaves none
 
     def _watch(self, client: Producer) -> KafkaWatch:
         return KafkaWatch(client, self._control, self._spec.bootstrap_servers, self._topics)

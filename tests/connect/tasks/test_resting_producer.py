@@ -35,6 +35,7 @@ def make() -> Iterator[Make]:
             wait=said.wait,
             rest_after_s=REST_AFTER_S,
         )
+        producer.open()
         made.append(producer)
         return producer
 

@@ -1,18 +1,21 @@
 """The source loop where a record is refused, a call does not return or the plugin fails"""
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from tests.connect.tasks.conftest import Cluster, Loop, until
+from tests.connect.tasks.conftest import AnySettings, Cluster, Loop, plugin, until
 from tests.connect.tasks.scripted_source import PARTITION, Script, Step, encoded, numbers
 from tidemill.connect.api import (
     EncodedBatch,
     EndOfInput,
+    InvalidConfig,
     NotConnected,
     Poison,
     Record,
@@ -23,9 +26,11 @@ from tidemill.connect.api import (
     TaskContext,
 )
 from tidemill.connect.sdk import transform
-from tidemill.connect.tasks import sessions, source
+from tidemill.connect.task_spec import TaskSpec
+from tidemill.connect.tasks import kafka_watch, sessions, source
 from tidemill.connect.tasks.backoff import Backoff
 from tidemill.connect.tasks.control import News
+from tidemill.connect.tasks.source import SourceRunner
 from tidemill.connect.transforms import registry
 
 pytestmark = pytest.mark.integration
@@ -61,6 +66,33 @@ def test_a_bug_in_the_plugin_fails_the_task(play: Callable[..., Loop]) -> None:
     until(lambda: loop.ended, "the end")
     assert isinstance(loop.error, ZeroDivisionError)
     assert script.stops == 1
+
+
+def test_a_cluster_that_does_not_answer_is_told_though_the_transforms_took_long_to_make(
+    run: Callable[..., Loop], spec: Callable[..., TaskSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(settings: AnySettings) -> Any:
+        threading.Event().wait(2 * kafka_watch.PAUSE_S)
+        return drop.task(settings)
+
+    @transform("drop", version="1.0")
+    def drop(record: Record) -> None:
+        return None
+
+    monkeypatch.setattr(registry, "installed_transforms", lambda: (replace(drop, task=make),))
+    config = {"transforms": "d", "transforms.d.type": "drop"}
+    loop = run(SourceRunner, plugin(Script().make), spec("test", config, bootstrap="127.0.0.1:1"))
+    until(lambda: "does not answer" in _told(loop), "the problem")
+    loop.stop()
+
+
+def test_transforms_that_cannot_be_made_leave_no_client_behind(play: Callable[..., Loop]) -> None:
+    before = threading.active_count()
+    loop = play(Script(), {"transforms": "d", "transforms.d.type": "nothing of that name"})
+    until(lambda: loop.ended, "the end")
+    assert isinstance(loop.error, InvalidConfig)
+    time.sleep(2 * kafka_watch.PAUSE_S)
+    assert threading.active_count() <= before
 
 
 def test_a_transform_that_does_not_return_is_told(
