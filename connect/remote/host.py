@@ -150,7 +150,7 @@ class TaskHost:
             return
         process = seat.process
         if process.attached.is_set():
-            await process.send(pb.ToTask(seat=seat.number, stop=pb.Stop(grace_ms=int(grace_s * 1000))))
+            process.send(pb.ToTask(seat=seat.number, stop=pb.Stop(grace_ms=int(grace_s * 1000))))
             if await _within(seat.gone, grace_s):
                 return
             log.warning("task did not stop in time and is killed", task=str(task), grace_s=grace_s)
@@ -253,7 +253,7 @@ class TaskHost:
         seat = self._by_task.get(task)
         if seat is not None and await _within(seat.process.attached, ATTACH_TIMEOUT_S):
             message.seat = seat.number
-            await seat.process.send(message)
+            seat.process.send(message)
 
     # --------------------------------------------------------------- processes
 
@@ -298,7 +298,7 @@ class TaskHost:
                     seat = Seat(spec, self._shared[process], number)
                     self._take(seat)
                     if seat.process.attached.is_set():
-                        await seat.process.send(seat.order)
+                        seat.process.send(seat.order)
 
     async def _open(self, number: int, spec: TaskSpec) -> None:
         """Start a process for several tasks; the first of them is to be seated before anything else happens."""
@@ -416,7 +416,7 @@ class TaskHost:
         """End a process that several tasks have shared when none is left."""
         await process.dismissed.wait()
         if process.attached.is_set():
-            await process.send(pb.ToTask(stop=pb.Stop()))
+            process.send(pb.ToTask(stop=pb.Stop()))
             await asyncio.sleep(SHUTDOWN_GRACE_S)
         process.kill("none of its tasks was left")
 
@@ -497,8 +497,9 @@ class TaskHost:
             self._report_all(process)
 
     def _stands_still(self, process: TaskProcess, text: str, for_s: float) -> None:
-        """Tell it once."""
+        """Tell it once; nobody is put beside those in it, to stand still with them."""
         if process.standing_still is None:
+            process.closing()
             message = shortened(f"nothing of the task runs: {text}")
             process.standing_still = Problem(message=message, since_ms=self._clock.now_ms() - int(for_s * 1000))
             self._report_all(process)
@@ -545,13 +546,13 @@ class TaskHost:
         except OSError as error:
             process.kill(f"it could not be put into a control group, which keeps its limits: {error.strerror}")
             return
-        await process.send(process.order)
+        process.send(process.order)
         process.attached.set()
         if process.stop_requested:
             process.kill("it was stopped before it had started")
         if process.shared:
             for seat in process.seats.values():  # in one go: what is said to them from here on comes behind
-                process.write(seat.order)
+                process.send(seat.order)
 
     def _hear(self, process: TaskProcess, message: pb.FromTask) -> None:
         kind = message.WhichOneof("message")

@@ -47,7 +47,7 @@ class Left(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """A process is about to end, whoever sits in it."""
+    """A process takes nobody any more: it is about to end, whoever sits in it, or has stood still."""
 
     process: int
 

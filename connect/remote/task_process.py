@@ -5,7 +5,6 @@ reports, how it ended. All else is the process's: what it prints, whether it sta
 """
 
 import asyncio
-import contextlib
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -87,17 +86,14 @@ class TaskProcess:
     checked: pb.Checked | None = None
     answer: pb.Answer | None = None
 
-    async def send(self, message: pb.ToTask) -> None:
-        """Send a command; one that comes too late is no error."""
-        if self.gone.is_set():
-            return
-        self.write(message)
-        with contextlib.suppress(ConnectionError):
-            await self.process.writer.drain()
+    def send(self, message: pb.ToTask) -> None:
+        """Have a command sent, after those before it; one that comes too late is no error.
 
-    def write(self, message: pb.ToTask) -> None:
-        """Have a command sent, after those before it."""
-        self.process.writer.write(frame(message))
+        Nobody waits until it is: a process that stands still reads nothing, and is to be ended all the same. What waits
+        for it is little, as nobody else is put into one that is known to stand still.
+        """
+        if not self.gone.is_set():
+            self.process.writer.write(frame(message))
 
     def kill(self, because: str, *, blameless: bool = False) -> None:
         """End the process and all it started."""

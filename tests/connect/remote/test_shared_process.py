@@ -399,6 +399,36 @@ async def test_who_has_stopped_their_process_is_told_by_all(running: Any, sharin
         os.kill(pid, signal.SIGCONT)
 
 
+async def test_a_process_that_hears_nothing_holds_nobody_up(running: Any, sharing: Make) -> None:
+    """Whatever it is told: a configuration may be larger than the stream to it."""
+    neighbour, large, other = sharing(), sharing(config={"filler": "x" * (1 << 20)}), sharing()
+    pid = await started(running, neighbour)
+    os.kill(pid, signal.SIGSTOP)
+    async with asyncio.timeout(10):
+        for each in (large, other):
+            await running.start(each)
+        await running.host.stop_task(large.task, 0.5)
+    assert not alive(pid)
+    for each in (neighbour, large, other):
+        assert f"task {large.task} did not stop within its grace period" in (await running.ended(each.task)).reason
+
+
+async def test_nobody_joins_those_whose_process_stands_still(running: Any, sharing: Make) -> None:
+    still = sharing()
+    pid = await started(running, still)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await running.events.wait(TaskReport, lambda event: event.problem is not None)
+        other = await started(running, sharing())
+        assert other != pid
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await running.events.wait(
+        TaskReport, lambda event: event is running.events.seen[-1] and event.task == still.task and not event.problem
+    )
+    assert await started(running, sharing()) == other, "the one that has stood still runs empty"
+
+
 async def test_a_plugin_whose_environment_knows_nothing_of_it_says_so(
     running: Any, sharing: Make, tmp_path: Path
 ) -> None:

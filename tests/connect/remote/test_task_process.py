@@ -115,10 +115,10 @@ async def test_what_its_tasks_report_of_it(spec: Callable[..., TaskSpec]) -> Non
 async def test_commands_go_out_in_their_order_and_none_when_it_is_gone(spec: Callable[..., TaskSpec]) -> None:
     process, theirs, _ = await a_process(shared=1)
     with theirs:
-        process.write(seat(process, spec("p", name="c"), 5).order)
-        await process.send(pb.ToTask(seat=5, stop=pb.Stop()))
+        process.send(seat(process, spec("p", name="c"), 5).order)
+        process.send(pb.ToTask(seat=5, stop=pb.Stop()))
         process.gone.set()
-        await process.send(pb.ToTask(seat=5, pause=pb.Pause()))
+        process.send(pb.ToTask(seat=5, pause=pb.Pause()))
         process.process.writer.close()
         await process.process.writer.wait_closed()
         data = theirs.recv(1 << 16)
