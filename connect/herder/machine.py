@@ -734,9 +734,10 @@ class HerderMachine:
     def _say_once(
         self, connector: str, task: int | None, state: State, trace: str | None = None, failure: Failure | None = None
     ) -> None:
-        """Say it unless it is the last thing that was said."""
+        """Say it unless it is the last thing that was said, of the same version of the connector's plugin."""
         told = self._told.instance(connector, task)
-        if told is None or (told.state, told.trace) != (state, trace):
+        upgraded = told is not None and task is None and self._versions.get(connector) not in (None, told.version)
+        if told is None or upgraded or (told.state, told.trace) != (state, trace):
             self._say(connector, task, state, trace, failure)
 
     def _forget_topics(self, connector: str) -> None:

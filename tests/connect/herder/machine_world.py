@@ -47,6 +47,7 @@ class World:
     status_log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     statuses_seen: int = 0
     processes: dict[TaskId, Process] = field(default_factory=dict)
+    version: str = "1.0"  # of the plugin
     splits: list[e.SplitConnector] = field(default_factory=list)
     writes: list[e.WriteTasks] = field(default_factory=list)
     notes: list[e.Note] = field(default_factory=list)
@@ -108,14 +109,16 @@ class World:
     def split(self, action: e.SplitConnector) -> None:
         self.splits.remove(action)
         wanted = action.config[SPLITS]
-        answer = e.Split(connector=action.connector, config_offset=action.config_offset, version="1.0")
+        answer = e.Split(connector=action.connector, config_offset=action.config_offset, version=self.version)
         if wanted == "bad":
             answer = e.Split(
                 connector=action.connector, config_offset=action.config_offset, version=None, trace="cannot split"
             )
         else:
             tasks = tuple({**action.config, "part": str(part)} for part in range(int(wanted)))
-            answer = e.Split(connector=action.connector, config_offset=action.config_offset, version="1.0", tasks=tasks)
+            answer = e.Split(
+                connector=action.connector, config_offset=action.config_offset, version=self.version, tasks=tasks
+            )
         self.tell(answer)
 
     def write(self, action: e.WriteTasks) -> None:

@@ -47,6 +47,25 @@ def test_a_created_connector_runs_its_tasks(world: World) -> None:
     assert status is not None and (status.worker_id, status.generation, status.version) == ("w:1", 1, "1.0")
 
 
+def test_the_connector_itself_is_told_with_the_version_it_has_now(world: World) -> None:
+    """Not the state but the plugin changes: an upgrade pinned by the configuration, or found at a restart."""
+
+    def versions() -> list[str | None]:
+        told = [world.machine.board.instance("c", task) for task in (None, 0)]
+        return [None if each is None else each.version for each in told]
+
+    create(world)
+    for version in ("2.0", "3.0"):
+        world.version = version
+        world.command(Configure(connector="c", config={**config(), "connector.plugin.version": version}))
+        world.settle()
+        assert versions() == [version, version]
+    world.version = "3.1"
+    world.tell(e.RestartConnector(connector="c"))
+    world.settle()
+    assert versions()[0] == "3.1"
+
+
 def test_nothing_happens_before_the_assignment() -> None:
     world = World()
     world.append(decide(world.machine.state, Create(connector="c", config=config())).records)
