@@ -9,8 +9,10 @@ here (`Facts`): what the config topic wants, how far it was read, what has a pro
   round in which somebody else may get it: so long it is among the words of this worker (`holds`).
 - Who has lost its lease may do nothing, and what it did has to end at once. Once that has ended it says so of the
   member that it was: should the group have removed it, nobody waits for what it did, itself least of all.
-- Who leads decides by `Placement`, and asks for a round when something was waited for and the time has come. Everybody
-  asks for one who reads that the topic wants something else than before: so nobody has to be told by a heartbeat.
+- Who leads decides by `Placement`, and tells how long after that there has to be another round, if something waits for
+  it. Everybody asks for that one when its time has come, and for one who reads that the topic wants something else than
+  before: so nobody has to be told by a heartbeat. What waits is given by the leader's clock alone: whoever asks too
+  early is told how long there still is.
 - Who stops ends its tasks first; then says in a round that it leaves, and goes when everybody has heard it.
 - Who has other topics than the leader gets nothing and goes: what one of them wants, the other has never heard of.
 - Of two workers under one address the one that came later gets nothing, and goes if the other is still there in a round
@@ -302,6 +304,7 @@ class GroupMachine:
             namesakes=namesakes,
             strangers=strangers,
             topics=self._topics,
+            again_in_ms=None if decision.again_at_ms is None else max(0, decision.again_at_ms - now_ms),
         )
         data = encode_resolution(resolution)
         assignments = {row.member_id: data for row in decide.members}
@@ -345,7 +348,8 @@ class GroupMachine:
         if self.leads and self._decided is not None and self._decided[0] == news.generation:
             _, self._again_at_ms, self._settled_for = self._decided
         elif not self.leads:
-            self._again_at_ms = self._settled_for = None
+            again_in_ms = resolution.again_in_ms
+            self._again_at_ms, self._settled_for = None if again_in_ms is None else now_ms + again_in_ms, None
             if resolution.plan.generation == news.generation:
                 self._placement.learn(resolution.plan, resolution.workers)
         self._assigned = resolution.plan.of(news.member_id)
@@ -439,6 +443,7 @@ class GroupMachine:
             leaving=self._stopping,
             gone=self._gone if facts.running else self._gone | self._former,
             topics=self._topics,
+            heard=self.plan.generation,
         )
         if says != self._told:
             self._told = says

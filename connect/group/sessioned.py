@@ -11,7 +11,10 @@ comes to it and what goes (`sessioned_words`); whoever leads decides by `increme
 - What comes to it begins only when it has read the config topic as far as the leader had. Who leads and has not read
   as far as the others assigns nothing, is in no office, since it does not know what they do, and asks for another round
   when it has.
-- Everybody asks for a round who reads that the topic wants something else than before; who leads, when a delay is over.
+- Everybody asks for a round who reads that the topic wants something else than before, and when a delay is over: so
+  nobody has to be told by a heartbeat. Each tells the delay that it was given, as Apache's workers do, and by that has
+  something new to say: else a broker would begin no round for one that does not lead. Nobody asks any earlier: whoever
+  leads, Apache's too, would answer with the rest of the delay, and that would be one more round.
 - Who has lost its lease ends everything at once, where Apache's workers go on for a while: nobody knows here that it is
   the only one to have it any more.
 - Who stops ends its tasks and leaves. What it had waits for it, as the leader's assignor has it.
@@ -79,6 +82,7 @@ class _Decided:
     plan: Plan
     workers: Mapping[str, str]
     wanted: frozenset[Instance]
+    at_ms: int  # from when on delays are counted
 
 
 class SessionedMachine:
@@ -192,7 +196,7 @@ class SessionedMachine:
                     unread=unread,
                 )
             )
-            self._decided = self._as_decided(decide, states, facts, changes)
+            self._decided = self._as_decided(decide, states, facts, changes, now_ms)
             answers = self._answers(decide, changes, read)
         self._actions.append(Tell(event=m.Assign(generation=decide.generation, assignments=answers)))
 
@@ -219,7 +223,7 @@ class SessionedMachine:
         return states, frozenset(unread)
 
     def _as_decided(
-        self, decide: m.Decide, states: Mapping[str, WorkerState], facts: Facts, changes: Changes
+        self, decide: m.Decide, states: Mapping[str, WorkerState], facts: Facts, changes: Changes, now_ms: int
     ) -> _Decided:
         holders = {member_id: Holder(member_id, state.url) for member_id, state in states.items()}
         assigned = {each: holders[member_id] for member_id, owned in changes.owned.items() for each in owned}
@@ -227,7 +231,7 @@ class SessionedMachine:
         may_run = dict.fromkeys(changes.may_run, SOMEBODY)
         plan = _plan(decide.generation, _offset(facts), assigned, may_run | held | assigned)
         workers = MappingProxyType({member_id: state.url for member_id, state in states.items()})
-        return _Decided(plan=plan, workers=workers, wanted=facts.wanted)
+        return _Decided(plan=plan, workers=workers, wanted=facts.wanted, at_ms=now_ms)
 
     def _answers(self, decide: m.Decide, changes: Changes, config_offset: int) -> dict[str, bytes]:
         return {
@@ -272,10 +276,11 @@ class SessionedMachine:
             own = dict.fromkeys(self._has, Holder(news.member_id, self.url))
             self.plan = _plan(news.generation, given.config_offset, own, own)
             self.workers = MappingProxyType({news.member_id: self.url})
-        if self._is_named and given.error != NO_ERROR:
-            self._again_at_ms = now_ms + BEHIND_MS
-        elif self._is_named and given.delay_ms:
-            self._again_at_ms = now_ms + given.delay_ms
+        if given.error != NO_ERROR:
+            self._again_at_ms = now_ms + BEHIND_MS if self._is_named else None
+        elif given.delay_ms > 0:
+            since_ms = now_ms if self._decided is None else self._decided.at_ms
+            self._again_at_ms = since_ms + given.delay_ms
 
     def _lose(self, reason: str) -> None:
         self.holds_lease = self._asked = self._knows_all = False
@@ -317,7 +322,9 @@ class SessionedMachine:
 
     def _speak(self, facts: Facts) -> None:
         has = self._has | facts.running
-        assignment = replace(self._given, error=NO_ERROR, assigned=has, revoked=NOTHING, delay_ms=0) if has else None
+        delay_ms = self._given.delay_ms if self.holds_lease else 0
+        given = replace(self._given, error=NO_ERROR, assigned=has, revoked=NOTHING, delay_ms=delay_ms)
+        assignment = given if has or delay_ms else None
         words = encode_state(WorkerState(url=self.url, config_offset=_offset(facts), assignment=assignment))
         if words != self._told:
             self._told = words

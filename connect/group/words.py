@@ -36,7 +36,8 @@ class Resolution:
     """What the leader tells everybody.
 
     `namesakes` are members under an address that another member has: they get nothing and have to go. So do
-    `strangers`, who have other topics than the group, which are `topics`.
+    `strangers`, who have other topics than the group, which are `topics`. `again_in_ms` is how long after this round
+    there has to be another one, for which everybody asks by itself; None if nothing waits for that.
     """
 
     plan: Plan
@@ -44,6 +45,7 @@ class Resolution:
     namesakes: frozenset[str] = frozenset()
     strangers: frozenset[str] = frozenset()
     topics: tuple[str, ...] = ()
+    again_in_ms: int | None = None
 
 
 def encode_says(says: WorkerSays) -> bytes:
@@ -57,6 +59,7 @@ def encode_says(says: WorkerSays) -> bytes:
         "leaving": says.leaving,
         "gone": sorted(says.gone),
         "topics": list(says.topics),
+        "heard": says.heard,
     }
     return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
 
@@ -72,6 +75,7 @@ def decode_says(member_id: str, data: bytes) -> WorkerSays:
         leaving=content.get("leaving") is True,
         gone=frozenset(_texts(content.get("gone", []))),
         topics=tuple(_texts(content.get("topics", []))),
+        heard=_number({"heard": -1, **content}, "heard"),
     )
 
 
@@ -94,6 +98,7 @@ def encode_resolution(resolution: Resolution) -> bytes:
         "namesakes": sorted(resolution.namesakes),
         "strangers": sorted(resolution.strangers),
         "topics": list(resolution.topics),
+        "again_in_ms": resolution.again_in_ms,
     }
     return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
 
@@ -120,6 +125,7 @@ def decode_resolution(data: bytes) -> Resolution:
         namesakes=frozenset(_texts(content.get("namesakes", []))),
         strangers=frozenset(_texts(content.get("strangers", []))),
         topics=tuple(_texts(content.get("topics", []))),
+        again_in_ms=None if content.get("again_in_ms") is None else _number(content, "again_in_ms", 0),
     )
 
 

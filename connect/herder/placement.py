@@ -70,6 +70,7 @@ class WorkerSays:
     `gone` are members of which it knows that nothing they did runs any more: those that it was itself, and lives before
     it on the same machine.
     `topics` are where it reads what is wanted: offsets mean the same only to workers with the same ones.
+    `heard` is the last round of which it knows the plan. So what it tells in the next one is new, whatever else is.
     """
 
     holder: Holder
@@ -79,6 +80,7 @@ class WorkerSays:
     leaving: bool = False
     gone: frozenset[str] = frozenset()
     topics: tuple[str, ...] = ()
+    heard: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ class AloneIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A plan, and when the leader has to ask for another round because something waits; None if nothing does."""
+    """A plan, and when there has to be another round because something waits; None if nothing does."""
 
     plan: Plan
     again_at_ms: int | None

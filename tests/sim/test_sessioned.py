@@ -73,9 +73,9 @@ def test_what_is_wanted_runs_once_where_nobody_is_waited_for(seed: int) -> None:
     run(seed, lambda _: made(Assignor, 0))
 
 
-def quiet(*urls: str, make: Make = sound) -> World:
+def quiet(*urls: str, make: Make = sound, seed: int = 1) -> World:
     """A world in which nothing happens but what a test does; it has come to rest."""
-    world = World(1, make, Sessioned)
+    world = World(seed, make, Sessioned)
     world.faults = False
     world.want(4, 3)
     for url in urls:
@@ -96,6 +96,20 @@ def test_a_worker_that_is_killed_is_waited_for_and_then_replaced() -> None:
     world.run(world.now_ms + MEMBERS.session_timeout_ms + 2_000)
     assert work <= {instance for worker in others for instance in worker.processes}
     assert [len(worker.stops) for worker in others] == stopped, "and nothing else moves"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_round_whose_time_has_come_waits_for_no_heartbeat(seed: int) -> None:
+    """All know when it is, wherever between two heartbeats that falls."""
+    delay_ms = DELAY_MS + 400
+    world = quiet("w1", "w2", "w3", make=lambda _: made(Assignor, delay_ms), seed=seed)
+    generation = world.coordinator.generation
+    world.kill(next(worker for worker in world.workers if not worker.group.leads))
+    while world.coordinator.generation == generation or world.coordinator.state != "stable":
+        world.run(world.now_ms + 1)
+    world.run(world.now_ms + delay_ms + 100)
+    running = [instance for worker in world.workers for instance in worker.processes]
+    assert sorted(running) == sorted(world.topic.wanted[-1])
 
 
 def test_a_leader_that_is_killed_is_replaced_at_once() -> None:

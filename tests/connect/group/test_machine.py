@@ -51,6 +51,7 @@ class Driven:
         releasing: frozenset[Instance] = frozenset(),
         left: frozenset[str] = frozenset(),
         namesakes: frozenset[str] = frozenset(),
+        again_in_ms: int | None = None,
     ) -> list[g.Action]:
         me, other = Holder("m1", "http://w1"), Holder("m2", "http://w2")
         plan = Plan(
@@ -62,7 +63,8 @@ class Driven:
             left=left,
         )
         workers = {"m1": me.url, "m2": other.url}
-        data = encode_resolution(Resolution(plan=plan, workers=workers, namesakes=namesakes))
+        resolution = Resolution(plan=plan, workers=workers, namesakes=namesakes, again_in_ms=again_in_ms)
+        data = encode_resolution(resolution)
         return self.tell(m.Assigned(generation=generation, member_id="m1", leader=leader, assignment=data))
 
     def lead(
@@ -279,6 +281,28 @@ def test_what_somebody_may_be_doing_is_waited_for_and_then_given(worker: Driven)
     assert wake.at_ms == 6_000
     assert asks(worker.look(later_ms=5_000))
     assert worker.lead(generation=4, said=frozenset({ONE})).plan.assigned
+
+
+def test_who_leads_tells_the_others_when_it_will_ask(worker: Driven) -> None:
+    worker.wanted = frozenset({ONE})
+    assert worker.lead(said=frozenset({ONE}), generation=3).again_in_ms == 5_000
+    worker.look(later_ms=1_000)
+    assert worker.lead(generation=4).again_in_ms == 4_000
+    worker.look(later_ms=4_000)
+    assert worker.lead(generation=5).again_in_ms is None
+
+
+def test_who_follows_asks_by_itself_when_the_time_has_come_and_has_something_new_to_say(worker: Driven) -> None:
+    """Else whoever asks before its leader would be told the same again, and would hear of the round by a heartbeat."""
+    before = worker.said
+    worker.assigned(generation=4, again_in_ms=5_000)
+    wake = only(worker.look(later_ms=1_000), g.WakeAt)
+    assert wake.at_ms == worker.now_ms + 4_000
+    assert not asks(worker.look(later_ms=3_999))
+    assert asks(worker.look(later_ms=1)) and not asks(worker.look())
+    assert worker.said != before
+    worker.assigned(generation=5)
+    assert not asks(worker.look(later_ms=60_000))
 
 
 def test_what_is_waited_for_is_not_forgotten_if_the_lease_ends_within_the_round(worker: Driven) -> None:

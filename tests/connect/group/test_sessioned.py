@@ -235,9 +235,29 @@ def test_it_asks_for_no_round_while_there_is_one(worker: Driven) -> None:
     assert not asks(worker.assigned(generation=2, offset=6))
 
 
-def test_a_follower_leaves_delays_to_its_leader(worker: Driven) -> None:
-    worker.assigned(ONE, delay_ms=1_000)
-    assert not asks(worker.look(2_000))
+@pytest.mark.parametrize("has", [of(), of(ONE)])
+def test_who_follows_asks_by_itself_when_a_delay_is_over(worker: Driven, has: frozenset[Instance]) -> None:
+    """As Apache's workers do; and tells the delay it was given, as they do: without news a broker begins no round."""
+    worker.assigned(*has)
+    before = worker.words
+    worker.assigned(delay_ms=1_000, generation=2)
+    assert only(worker.look(400), g.WakeAt).at_ms == worker.now_ms + 600
+    assert not asks(worker.look(599))
+    assert asks(worker.look(1)) and not asks(worker.look())
+    assert worker.words != before and worker.said.holds == has
+    worker.assigned(generation=3)
+    assert not asks(worker.look(60_000)) and worker.words == before
+
+
+def test_who_has_lost_its_lease_has_no_delay_to_tell_of_or_to_wait_for(worker: Driven) -> None:
+    worker.assigned(delay_ms=1_000)
+    worker.tell(m.Lost(generation=1, reason="silence"))
+    assert worker.said.assignment is None and not asks(worker.look(2_000))
+
+
+def test_a_delay_that_is_none_is_no_reason_to_ask(worker: Driven) -> None:
+    worker.assigned(ONE, delay_ms=-1)
+    assert not asks(worker.look(60_000))
 
 
 def test_who_has_lost_its_lease_ends_everything_and_says_what_has_not_ended(worker: Driven) -> None:
@@ -373,6 +393,17 @@ def test_a_leader_asks_for_a_round_when_a_delay_is_over(worker: Driven) -> None:
     assert not asks(worker.look(DELAY_MS - 1))
     assert asks(worker.look(1))
     assert worker.lead({}, generation=3)["m1"].assigned
+
+
+def test_a_leader_counts_a_delay_from_its_decision(worker: Driven) -> None:
+    """So it is not the last to ask: a broker begins no round for a follower that has nothing new to say."""
+    worker.led({"m2": of()})
+    said = worker.words
+    answers = worker.lead({}, generation=2)
+    decided_ms = worker.now_ms
+    worker.look(7)
+    actions = worker.receive(encode_assignment(answers["m1"]), "m1", 2, said)
+    assert only(actions, g.WakeAt).at_ms == decided_ms + DELAY_MS
 
 
 def test_a_leader_remembers_what_it_has_decided_for(worker: Driven) -> None:

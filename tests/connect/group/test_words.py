@@ -33,6 +33,7 @@ says = st.builds(
     leaving=st.booleans(),
     gone=st.frozensets(texts, max_size=3),
     topics=st.lists(texts, max_size=3).map(tuple),
+    heard=st.integers(-1, 2**31),
 )
 plans = st.builds(
     Plan,
@@ -51,6 +52,7 @@ resolutions = st.builds(
     namesakes=st.frozensets(texts, max_size=3),
     strangers=st.frozensets(texts, max_size=3),
     topics=st.lists(texts, max_size=3).map(tuple),
+    again_in_ms=st.none() | st.integers(0, 2**31),
 )
 
 
@@ -73,6 +75,17 @@ def test_what_a_later_version_adds_is_left() -> None:
     said = WorkerSays(holder=Holder("m", "u"), config_offset=3)
     content = orjson.loads(encode_says(said)) | {"mood": "good"}
     assert decode_says("m", orjson.dumps(content)) == said
+
+
+def test_what_an_earlier_version_did_not_say_is_not_missed() -> None:
+    said = WorkerSays(holder=Holder("m", "u"), config_offset=3)
+    content = orjson.loads(encode_says(said))
+    del content["heard"]
+    assert decode_says("m", orjson.dumps(content)) == said
+    resolution = Resolution(plan=Plan(generation=4), again_in_ms=None)
+    content = orjson.loads(encode_resolution(resolution))
+    del content["again_in_ms"]
+    assert decode_resolution(orjson.dumps(content)) == resolution
 
 
 def with_changes(**changes: object) -> bytes:
@@ -100,6 +113,7 @@ def with_changes(**changes: object) -> bytes:
         (with_changes(releasing={"m": []}), "not by connector"),
         (with_changes(left=[1]), "not a text"),
         (with_changes(workers={"m": 1}), "not a text"),
+        (with_changes(again_in_ms=-1), "again_in_ms is not a number"),
     ],
 )
 def test_garbage_is_refused(data: bytes, reason: str) -> None:
