@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(options.run(options))
     commands = {point.name: point for point in entry_points(group="tidemill.commands")}
     match given:
-        case [] | ["-h" | "--help" | "help"] | ["help", "help"]:
+        case [] | ["-h" | "--help" | "help"] | ["help", "-h" | "--help" | "help"]:
             _help(commands)
         case ["help", name, *rest]:
             main([name, *rest, "--help"])

@@ -53,7 +53,7 @@ def test_a_mistyped_word_of_a_command_gets_the_nearest(capsys: pytest.CaptureFix
     assert (caught.value.code, "'list'" in capsys.readouterr().err) == (2, True)
 
 
-@pytest.mark.parametrize("words", [[], ["help"]])
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"]])
 def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["help", *words])
     assert "Usage: tidemill COMMAND" in capsys.readouterr().out
