@@ -29,6 +29,7 @@ from types import FrameType
 from typing import NamedTuple, NoReturn
 
 from tidemill.connect.environments import in_use
+from tidemill.connect.remote.line_output import LineOutput
 from tidemill.connect.remote.orders import Line, OrderSocket, close_files
 from tidemill.connect.remote.process_ties import (
     adopt_orphans,
@@ -246,6 +247,7 @@ def _be_task(label: str, output: int, stream: int) -> int:
     for each in (1, 2):
         os.dup2(output, each)
     os.close(output)
+    sys.stdout, sys.stderr = LineOutput(1), LineOutput(2)
     # A stop of the whole service signals every process of it; the worker alone then decides when a task stops. A
     # handler, unlike SIG_IGN, is not passed on to programs that the task starts.
     for number in SIGNALS:

@@ -8,6 +8,7 @@ leaves behind in the process, nobody can find: threads of its plugin that did no
 The worker ends the process, when nothing runs in it any more or one of its tasks does not obey.
 """
 
+import contextlib
 import gc
 import os
 import sys
@@ -82,6 +83,9 @@ class SharedProcess:
             self._last_words(order.seat, error)
         if os.getpid() != me:
             _leave_fork(None)
+        with contextlib.suppress(Exception):  # whatever the plugin has made of them
+            for each in (sys.stdout, sys.stderr):
+                each.flush()  # a line that this thread has begun, and nobody else would end
         # Clients know who listens to them, and so hold one another: with their threads and connections they would be
         # there until something has them looked for, beside those of the next start.
         gc.collect()

@@ -323,6 +323,7 @@ class Neighbour(SourceTask):
     def talk(self) -> None:
         structlog.get_logger("tidemill.connect.task").info("logged")
         print("printed", flush=True)
+        print("begun", end="")
         self.settings.mode = "wait"
 
 

@@ -327,8 +327,9 @@ async def test_what_a_task_logs_has_its_name_and_what_it_prints_that_of_its_proc
         for each in specs:
             await started(running, each)
         await running.host.stop_task(talking.task, 10)
-    told = {line["event"]: line["task"] for line in lines if line["event"] in ("logged", "printed")}
-    assert told == {"logged": str(talking.task), "printed": "tasks 1 of task_plugins:neighbour"}
+    told = {line["event"]: line["task"] for line in lines if line["event"] in ("logged", "printed", "begun")}
+    process = "tasks 1 of task_plugins:neighbour"
+    assert told == {"logged": str(talking.task), "printed": process, "begun": process}
 
 
 async def test_what_a_generator_logs_has_its_name_too(running: Any, sharing: Make) -> None:
