@@ -63,7 +63,7 @@ def _plain(value: Any) -> Any:
         return encode_bytes(value)
     if isinstance(value, Decimal) and value.is_finite():
         return orjson.Fragment(format(value, "f"))
-    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
 def _spelled_out(value: Any) -> Any:

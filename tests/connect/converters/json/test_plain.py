@@ -57,5 +57,5 @@ def test_what_is_written_is_json_and_loses_nothing(value: Json) -> None:
 def test_what_cannot_be_written_is_the_values_fault(write: Callable[[Json], bytes], value: Json) -> None:
     with pytest.raises(ValueError):
         write(value)
-    with pytest.raises(ValueError, match="a Decimal cannot be written"):
+    with pytest.raises(ValueError, match="a value of type Decimal cannot be written"):
         dump_plain(Decimal("NaN"))
