@@ -212,6 +212,7 @@ class Connection(asyncio.BufferedProtocol):
                 exchange.pending.cancel()  # which `finish`es it
             elif exchange.after is not None and exchange.heard is not None:  # it may be long until others have it
                 exchange.after.remove_done_callback(exchange.heard)
+                exchange.heard = None
 
     def _limit_answers(self, bytes_max: int) -> None:
         """From now on start no request when more than this waits for the client to take it."""
@@ -461,6 +462,7 @@ class Connection(asyncio.BufferedProtocol):
     def _after(self, group: list[Exchange], done: "asyncio.Future[None]") -> None:
         """What `group` waited for is done: their answers are due."""
         self.answers.leave(group)
+        group[0].heard = None  # it knows the group, and what is a ring goes only when the collector comes by
         error = _failure(done)
         now = 0.0 if self._meter is None or not self._timed else self._meter.now()
         for exchange in group:

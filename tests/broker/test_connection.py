@@ -1,6 +1,7 @@
 """One connection over a real socket: frames, order, limits, back-pressure"""
 
 import asyncio
+import gc
 import itertools
 import random
 import socket
@@ -29,6 +30,7 @@ from tests.broker.server_stage import (
 )
 from tidemill.broker.answer_queue import PENDING_BYTES_MAX, PENDING_MAX
 from tidemill.broker.connection import BUFFER_KEPT_SECONDS
+from tidemill.broker.dispatch import Exchange
 from tidemill.broker.input_buffer import BUFFER_BUSY_BYTES, BUFFER_IDLE_BYTES
 from tidemill.broker.server import SEND_BUFFER_BYTES_MAX, Server
 from tidemill.broker.server_limits import ServerLimits
@@ -157,6 +159,30 @@ async def test_requests_that_wait_for_the_same_are_answered_together_and_in_orde
     answers = [await client.response(key) for key in (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, *[ApiKey.JOIN_GROUP] * 3)]
     assert [correlation_id for correlation_id, _ in answers] == [1, 2, 3, -4, 5]
     assert [answer.error_code for _, answer in answers] == [0, 2, 0, NotCoordinator.code, 0]
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["answered", "client_gone"])
+async def test_what_waited_with_others_leaves_nothing_to_the_collector(
+    stage: Stage, server: Server, connect: Any, leaves: bool
+) -> None:
+    client = await connect()
+    client.writer.write(shared(0))
+    assert (await client.response(ApiKey.JOIN_GROUP))[0] == 0, "the first one goes the general way"
+    gc.collect()
+    gc.disable()
+    try:
+        client.writer.write(shared(1) + shared(2) + shared(3))
+        await until(lambda: len(stage.started) == 3)
+        if leaves:
+            client.writer.close()
+            await until(lambda: not server.connections)
+        stage.rounds[1].set_result(None)
+        if not leaves:
+            assert [(await client.response(ApiKey.JOIN_GROUP))[0] for _ in range(3)] == [1, 2, 3]
+        await asyncio.sleep(0)
+        assert not [each for each in gc.get_objects() if isinstance(each, Exchange)]
+    finally:
+        gc.enable()
 
 
 async def test_errors_are_answers_and_the_connection_lives_on(connect: Any, stage: Stage) -> None:
