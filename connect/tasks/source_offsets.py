@@ -78,6 +78,7 @@ def load_offsets(
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 1,  # an empty partition shows its end with the first answer
             "reconnect.backoff.ms": CONNECT_MS,
+            "log_level": 0,  # it tries that often: what is wrong is told once, by the error that ends this
             **client_config,
             "group.id": f"tidemill-offsets-{connector}",  # librdkafka wants a name; nothing is ever committed under it
             "enable.auto.commit": False,

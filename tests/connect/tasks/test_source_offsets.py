@@ -56,10 +56,11 @@ def test_a_topic_that_is_not_there_holds_nothing(cluster: Cluster, unique: Calla
     assert cluster.partitions(topic) == [], "reading creates nothing"
 
 
-def test_an_unreachable_cluster_is_not_connected() -> None:
+def test_an_unreachable_cluster_is_not_connected_and_told_once(capfd: pytest.CaptureFixture[str]) -> None:
     config = {"bootstrap.servers": "127.0.0.1:1"}
     with pytest.raises(NotConnected, match="cannot read the stored offsets from topic offsets"):
         load_offsets("c", "offsets", config, clock=SystemClock(), timeout_s=0.5)
+    assert capfd.readouterr().err == "", "a line for each of eighty tries a second would be in the worker's log"
 
 
 def test_a_stop_is_not_kept_waiting() -> None:
