@@ -80,6 +80,7 @@ class TaskProcess:
     standing_still: Problem | None = None
     stands: standstill.Watch = field(default_factory=standstill.Watch)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_TAIL_LINES))
+    cpu_told_s: float = 0.0  # in steps that never go back, however many tasks there are
     stop_requested: bool = False
     killed_because: str = ""
     blameless: bool = False  # it was killed for what is known, so that nobody else is to blame
@@ -114,10 +115,11 @@ class TaskProcess:
         """What each of its tasks reports of it; of a shared one in steps, so that one that works makes few of them."""
         if not self.shared:
             return {"process-rss-bytes": family.rss_bytes, "process-cpu-seconds": round(family.cpu_s, 2)}
-        step_s = STEP_S * max(1, len(self.seats))
+        if family.cpu_s - self.cpu_told_s >= STEP_S * len(self.seats):
+            self.cpu_told_s = family.cpu_s
         return {
             "process-rss-bytes": family.rss_bytes // SHARED_STEP_BYTES * SHARED_STEP_BYTES,
-            "process-cpu-seconds": round(family.cpu_s // step_s * step_s, 2),
+            "process-cpu-seconds": round(self.cpu_told_s, 2),
             "process-tasks": len(self.seats),
         }
 

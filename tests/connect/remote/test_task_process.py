@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,8 +101,10 @@ async def test_what_its_tasks_report_of_it(spec: Callable[..., TaskSpec]) -> Non
         assert alone.facts(FAMILY) == {"process-rss-bytes": FAMILY.rss_bytes, "process-cpu-seconds": 1.23}
         for number in range(1, 11):
             seat(shared, spec("p"), number)
-        told = {"process-rss-bytes": 50 << 20, "process-cpu-seconds": 1.2, "process-tasks": 10}
-        assert shared.facts(FAMILY) == told, "in steps: each is a report of every task"
+        told = {"process-rss-bytes": 50 << 20, "process-cpu-seconds": 1.23, "process-tasks": 10}
+        assert shared.facts(FAMILY) == told
+        for cpu_s, seconds in ((1.32, 1.23), (1.33, 1.23), (1.34, 1.34)):
+            assert shared.facts(replace(FAMILY, cpu_s=cpu_s))["process-cpu-seconds"] == seconds, "in steps"
         one = shared.seats[1]
         one.facts["lines"] = 1
         one.problem = Problem(message="the file is away", since_ms=1)
@@ -110,6 +113,18 @@ async def test_what_its_tasks_report_of_it(spec: Callable[..., TaskSpec]) -> Non
         assert one.report.problem == shared.standing_still
         for each in (alone, shared):
             each.process.writer.close()
+
+
+async def test_time_does_not_go_back_when_another_task_comes(spec: Callable[..., TaskSpec]) -> None:
+    """Of a number that has gone back, who draws rates takes it that a process has begun anew."""
+    shared, theirs, _ = await a_process(shared=1)
+    with theirs:
+        told = []
+        for number in range(1, 17):
+            seat(shared, spec("p"), number)
+            told.append(shared.facts(replace(FAMILY, cpu_s=100 + number / 1000))["process-cpu-seconds"])
+        assert told == sorted(told)
+        shared.process.writer.close()
 
 
 async def test_commands_go_out_in_their_order_and_none_when_it_is_gone(spec: Callable[..., TaskSpec]) -> None:
