@@ -8,12 +8,13 @@ import asyncio
 import enum
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tidemill.core.client.batches import EARLIEST, LATEST, FoundOffset
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import ConnectionFailed
 from tidemill.core.client.security import dialer_of
-from tidemill.core.errors import KafkaError, UnknownTopicOrPartition, error_for_code
+from tidemill.core.errors import KafkaError, error_for_code
 from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.record import decode_records
 from tidemill.core.runtime.clock import Clock, SystemClock
@@ -232,22 +233,22 @@ class FlowInspector:
             )
 
     async def verify(self) -> AsyncIterator[PartitionProof]:
-        """Compare every partition that is on both sides."""
+        """Compare every partition with its copy; one that has records and no copy yet is not equal to it."""
         maps = await self._open()
         for source, target in self._pairs():
             offsets, problem = self._map(maps, source, target)
             if not problem and len(offsets):
                 yield await self._verify(source, target, offsets)
-            elif problem or self._exists(target):
-                end = (await self._ends(self._source, [source]))[source]
+            else:
+                start, end = await self._source.retrying(partial(self._source.bounds, source))
                 yield PartitionProof(
                     flow=self._flow.name,
                     source=source,
                     target=target,
                     records=0,
                     batches_by_checksum=0,
-                    behind=end,
-                    problem=problem or ("" if end == 0 else "not mirrored yet"),
+                    behind=end - start,
+                    problem=problem or ("" if end == start else "not mirrored yet"),
                 )
 
     async def _position(self, source: TopicPartition, position: int | None, end: int) -> int | None:
@@ -331,13 +332,6 @@ class FlowInspector:
         if adoption.source_recreated:
             problem = "the source topic was deleted and created again"
         return join.offsets, problem
-
-    async def _ends(self, client: ClusterClient, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        found = await self._found(client, partitions, LATEST)
-        for partition, answer in found.items():
-            if answer.error_code:
-                raise UnknownTopicOrPartition(f"{client.bootstrap}: log end of {partition} is not known")
-        return {partition: answer.offset for partition, answer in found.items()}
 
     async def _found(
         self, client: ClusterClient, partitions: list[TopicPartition], timestamp: int
