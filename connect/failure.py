@@ -15,6 +15,7 @@ better says so with a control error. A group of exceptions is what all of it is.
 unless each of them was refused for a reason that may pass.
 """
 
+import contextlib
 import enum
 import errno
 import traceback
@@ -118,5 +119,6 @@ def class_named(name: str) -> Failure:
 def trace_of(error: BaseException) -> str:
     """What a status tells of what was raised: the sentence if it was written for people, else all that is known."""
     if isinstance(error, Fatal | InvalidConfig):
-        return str(error)  # the stack would only hide it
+        with contextlib.suppress(Exception):  # a plugin's own may be unable to say
+            return str(error)  # the stack would only hide it
     return "".join(traceback.format_exception(error))

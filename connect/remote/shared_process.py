@@ -70,6 +70,13 @@ class SharedProcess:
             self._end(order.seat, EXIT_FAILED)
 
     def _live(self, order: pb.ToTask) -> None:
+        code = EXIT_FAILED
+        try:
+            code = self._run_task(order)
+        finally:  # also where an error cannot even be told: a task that nobody runs must not seem to
+            self._end(order.seat, code)
+
+    def _run_task(self, order: pb.ToTask) -> int:
         me, code = os.getpid(), EXIT_DONE
         control, _ = self._controls[order.seat]
         try:
@@ -89,7 +96,7 @@ class SharedProcess:
         # Clients know who listens to them, and so hold one another: with their threads and connections they would be
         # there until something has them looked for, beside those of the next start.
         gc.collect()
-        self._end(order.seat, code)
+        return code
 
     def _last_words(self, seat: int, error: BaseException) -> None:
         control, voice = self._controls[seat]
@@ -120,11 +127,13 @@ class SharedProcess:
 def _leave_fork(error: BaseException | None) -> None:
     """End a child that a plugin has forked, as a program would: its task goes on, and the stream is not the child's."""
     code = EXIT_DONE
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else EXIT_DONE if error.code is None else EXIT_FAILED
-    elif error is not None:
-        sys.excepthook(type(error), error, error.__traceback__)
-        code = EXIT_FAILED
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else EXIT_DONE if error.code is None else EXIT_FAILED
+        elif error is not None:
+            code = EXIT_FAILED
+            sys.excepthook(type(error), error, error.__traceback__)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)

@@ -162,6 +162,8 @@ def test_a_class_goes_by_its_name_between_processes() -> None:
 def test_a_trace_is_for_bugs_and_a_sentence_for_people() -> None:
     assert trace_of(Fatal("make room")) == "make room"
     assert trace_of(InvalidConfig("port", "is bad.", "Use 1.")) == "is bad. Use 1."
+    speechless = type("Speechless", (Fatal,), {"__str__": lambda self: 1 / 0})
+    assert "Speechless" in trace_of(speechless())
     with pytest.raises(KeyError) as caught:
         raise KeyError("x")
     assert "test_failure.py" in trace_of(caught.value)

@@ -276,6 +276,13 @@ def talker(cfg: NumbersSettings, pos: Pos) -> Iterator[Record]:
     yield
 
 
+class Speechless(Fatal):
+    """An error that cannot even be told."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError("a bug in the error")
+
+
 class NeighbourSettings(BaseModel):
     """How a source that shares its process behaves."""
 
@@ -307,6 +314,12 @@ class Neighbour(SourceTask):
 
     def fail(self) -> None:
         raise Fatal("told to fail")
+
+    def fail_without_words(self) -> None:
+        raise Speechless
+
+    def fail_without_a_class(self) -> None:
+        raise ValueError(type("KafkaError", (), {"code": lambda self: "another client's"})())
 
     def quit(self) -> None:
         sys.exit(0)

@@ -134,6 +134,19 @@ async def test_a_task_that_fails_does_not_touch_its_neighbours(
     assert of(running, neighbour.task) == ["TaskStarted"]
 
 
+@pytest.mark.parametrize("mode", ["fail_without_words", "fail_without_a_class"])
+async def test_a_task_whose_error_cannot_be_told_has_ended_all_the_same(
+    running: Any, sharing: Make, tmp_path: Path, mode: str
+) -> None:
+    neighbour, failing = sharing(), sharing(mode, begin=tmp_path / "begin")
+    pid = await started(running, neighbour)
+    assert await started(running, failing) == pid
+    (tmp_path / "begin").touch()
+    exited = await running.ended(failing.task)
+    assert (exited.returncode, exited.killed) == (1, False)
+    await polls_on(running, neighbour.task)
+
+
 async def test_pause_and_resume_are_for_one_of_them(running: Any, sharing: Make) -> None:
     one, other = sharing(), sharing()
     for each in (one, other):
