@@ -15,7 +15,7 @@ appended when the handler is called, in the order of the requests on the connect
 answer. The exception are batches whose records have to be looked at first: they and what follows them in their
 partitions are appended later, in the same order (`tidemill.broker.admission`, which all ways to read a request share).
 A batch that was stored before (same producer, same sequence numbers) is answered with its original offset, once that
-is acknowledged.
+is acknowledged, or with DUPLICATE_SEQUENCE_NUMBER where that offset is not known any more.
 
 Not here: transactions, `timeout_ms` (the local disk does not take that long, and who holds up the others in
 sync is no longer one of them), and the short ways that most

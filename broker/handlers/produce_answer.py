@@ -19,9 +19,9 @@ from tidemill.broker.admission import Outcome
 from tidemill.broker.dispatch import Exchange
 from tidemill.broker.handlers.leader_hints import LeaderHints
 from tidemill.broker.log.appended import AppendResult, StoredBefore
-from tidemill.broker.replication.replica import Replica
+from tidemill.broker.replication.replica import ACKS_ALL, Replica
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import KafkaError
+from tidemill.core.errors import KafkaError, NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeaderOrFollower
 from tidemill.core.records.validate import RECORD_ERRORS_MAX
 from tidemill.core.types import ZERO_UUID
 from tidemill.core.wire.framing import encode_response
@@ -84,11 +84,18 @@ def all_failed(topics: Iterable[AskedTopic], error: KafkaError) -> ProduceRespon
     return produce_response(asked, [None] * count, [error] * count)
 
 
+def _code(outcome: Outcome) -> int:
+    """The error code that says it; 0 for what was stored."""
+    if isinstance(outcome, StoredBefore):
+        return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    return 0 if isinstance(outcome, AppendResult) else outcome.code
+
+
 def _partition_response(index: int, place: Replica | None, outcome: Outcome, room: int) -> PartitionProduceResponse:
     if isinstance(outcome, StoredBefore):
         return PartitionProduceResponse(
             index=index,
-            error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            error_code=_code(outcome),
             base_offset=-1,
             log_start_offset=outcome.log_start_offset,
             error_message="these sequence numbers are stored already; their offsets are not known any more",
@@ -121,12 +128,13 @@ class _Later:
     Then the batches that are not stored yet are not wanted any more; see `tidemill.broker.admission`.
     """
 
-    __slots__ = ("_acks", "_known", "_outcomes", "_places", "_respond", "_room", "_waiting", "answer")
+    __slots__ = ("_acks", "_cuts", "_known", "_outcomes", "_places", "_respond", "_room", "_waiting", "answer")
 
     def __init__(
         self, places: Places, outcomes: Outcomes, acks: int, respond: Callable[[Sequence[Outcome]], Any]
     ) -> None:
         self._places = places
+        self._cuts = [0 if place is None else place.log.cuts for place in places]
         self._outcomes = outcomes
         self._acks = acks
         self._respond = respond
@@ -181,7 +189,7 @@ class _Later:
             place, outcome = self._places[number], self._known[number]
             if place is not None and isinstance(outcome, AppendResult):
                 try:
-                    pending = place.pending(outcome.last_offset, self._acks)
+                    pending = self._pending(number, place, outcome)
                 except KafkaError as error:
                     self._known[number] = error
                     continue
@@ -189,6 +197,22 @@ class _Later:
                     pending.add_done_callback(partial(self._look_again, number))
                     return
         self.answer.set_result(self._respond(self._known))
+
+    def _pending(self, number: int, place: Replica, outcome: AppendResult) -> "asyncio.Future[None] | None":
+        """What to wait for before that batch is acknowledged.
+
+        As long as others of the request were waited for nobody waited for it, and who waits was told what it was not:
+        that its log is cut, so what is at its offset now may be another leader's, or that too few are in sync.
+        """
+        if place.log.cuts != self._cuts[number]:
+            raise NotLeaderOrFollower(f"the end of {place.log.topic_partition} has been cut off")
+        pending = place.pending(outcome.last_offset, self._acks)
+        if pending is not None and self._acks == ACKS_ALL:
+            try:
+                place.machine.check_in_sync(place.log.config.min_insync_replicas)
+            except NotEnoughReplicas as error:
+                raise NotEnoughReplicasAfterAppend(str(error)) from error
+        return pending
 
     def _look_again(self, number: int, pending: "asyncio.Future[None]") -> None:
         if self.answer.done():
@@ -217,7 +241,7 @@ def answer_exchange(
     settled = cast(Sequence[Outcome], outcomes)
     header = exchange.header
     chunks = encode_response(header.api_key, header.api_version, header.correlation_id, respond(settled))
-    exchange.errors = [outcome.code for outcome in settled if isinstance(outcome, KafkaError)]
+    exchange.errors = [code for outcome in settled if (code := _code(outcome))]
     for place, outcome in zip(places, settled, strict=True):
         if place is not None and isinstance(outcome, AppendResult):
             pending = place.pending(outcome.last_offset, acks)

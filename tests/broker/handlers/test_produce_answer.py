@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.broker_world import broker_and_client
+from tests.broker.broker_world import WireClient, broker_and_client, running_broker, wire_client
 from tests.broker.handlers.data_path import make_topic, produce, produce_request, records
 from tidemill.broker.handlers import produce_answer
 from tidemill.broker.handlers.produce_answer import AskedTopic, all_failed, answer_later, produce_response
@@ -17,6 +17,7 @@ from tidemill.broker.quorum.image import TopicImage
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import InvalidRecord, KafkaStorageError
+from tidemill.core.records.batch import stamp
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.record import NewRecord
 from tidemill.core.wire.api import ApiKey
@@ -131,6 +132,89 @@ async def test_a_duplicate_whose_place_is_not_known_waits_for_others_as_a_batch_
         in_sync(broker, topic)
         row = (await waiting).responses[0].partition_responses[0]
         assert row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["new", "stored long ago"])
+async def test_what_is_cut_off_while_others_of_its_request_are_waited_for_is_not_acknowledged(
+    tmp_path: Path, is_late: bool
+) -> None:
+    """The next leader does not have it, and has written more since than was there."""
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=2)
+        in_sync(broker, topic, 99)
+
+        async def send(sequence: int, acks: int, *beside: int) -> Any:
+            batch = records(b"mine", producer_id=5, producer_epoch=0, base_sequence=sequence)
+            request = produce_request(topic, {**{index: records(b"x") for index in beside}, 1: batch}, 9, acks=acks)
+            return await client.ask(ApiKey.PRODUCE, 9, request)
+
+        for number in range(8):
+            await send(number, ACKS_LEADER)
+        waiting = asyncio.create_task(send(0 if is_late else 8, ACKS_ALL, 0))
+        first, replica = broker.replicas.get("t", 0), broker.replicas.get("t", 1)
+        assert first is not None
+        assert replica is not None
+        await asyncio.wait([waiting], timeout=0.2)
+        await first.log.durable(0)
+        await replica.log.durable(7 if is_late else 8)
+        now = replica.image
+        assert now is not None
+        followed = replace(now, leader=99, isr=(99,), leader_epoch=now.leader_epoch + 1)
+        replica.assign(replace(followed, partition_epoch=now.partition_epoch + 1), now_ms=0)
+        await broker.logs.truncate(replica.log, 0)
+        others = bytearray(records(*(b"another leader's" for _ in range(20))))
+        stamp(others, 0, 0, followed.leader_epoch)
+        replica.log.append_at(0, others, now_ms=0)
+        await replica.log.durable(19)
+        told = replica.machine.answered(
+            followed.leader_epoch, high_watermark=20, divergence=None, epochs=replica.log.epochs, log_end=20
+        )
+        replica.take(told)
+        assert replica.high_watermark == 20
+        assert not waiting.done()
+        in_sync(broker, replace(topic, partitions=topic.partitions[:1]))
+        rows = (await waiting).responses[0].partition_responses
+        assert [row.error_code for row in rows] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+async def test_too_few_in_sync_is_told_also_of_what_is_waited_for_behind_others_of_its_request(tmp_path: Path) -> None:
+    async with broker_and_client(tmp_path) as (broker, client):
+        topic = await make_topic(broker, partitions=2, min_insync_replicas="2")
+        in_sync(broker, topic, 99)
+        request = produce_request(topic, {0: records(b"x"), 1: records(b"y")}, 9)
+        waiting = asyncio.create_task(client.ask(ApiKey.PRODUCE, 9, request))
+        await asyncio.wait([waiting], timeout=0.2)
+        first, second = broker.replicas.get("t", 0), broker.replicas.get("t", 1)
+        assert first is not None
+        assert second is not None
+        now = second.image
+        assert now is not None
+        fewer = replace(now, isr=(broker.node_id,), partition_epoch=now.partition_epoch + 1)
+        second.assign(fewer, now_ms=0)
+        assert not waiting.done()
+        epoch = first.machine.leader_epoch
+        first.take(first.machine.fetched(99, 1, leader_epoch=epoch, log_end=1, now_ms=0))
+        rows = (await asyncio.wait_for(waiting, 5)).responses[0].partition_responses
+        assert [row.error_code for row in rows] == [0, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+async def test_a_duplicate_whose_place_is_not_known_is_counted_whichever_way_it_came(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, metrics_listener="127.0.0.1:0") as broker, wire_client(broker) as client:
+        assert broker.meter is not None
+        topic = await make_topic(broker, partitions=2)
+
+        async def send(by: WireClient, sequence: int, beside: dict[int, bytes]) -> None:
+            batch = records(b"a", producer_id=5, producer_epoch=0, base_sequence=sequence)
+            await by.ask(ApiKey.PRODUCE, 9, produce_request(topic, {0: batch, **beside}, 9))
+
+        for number in range(9):
+            await send(client, number, {})
+        ways: list[dict[int, bytes]] = [{}, {}, {1: records(b"z")}]
+        counted = (int(ApiKey.PRODUCE), int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+        async with wire_client(broker) as other:  # whose first request goes the general way
+            for number, beside in enumerate(ways, 1):
+                await send(other, 1, beside)
+                assert broker.meter.errors[counted] == number
 
 
 def in_sync(broker: Broker, topic: TopicImage, *others: int) -> None:
