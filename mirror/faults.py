@@ -10,6 +10,11 @@ from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import error_for_code
 from tidemill.mirror.link_events import Trouble
 
+_ELSEWHERE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+"""The target is not where it was looked at. A duplicate of which it only knows the numbers is none of what this mirror
+has under way, of which the target remembers all: another mirror was there first, and its batches with the same numbers
+may have other records where the source was compacted. So the target is looked at again, as for the other."""
+
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _DAMAGED = ErrorCode.CORRUPT_MESSAGE
 _IN_DOUBT = frozenset(
@@ -43,7 +48,7 @@ _HINTS: dict[int, str] = {
 def judge_produce(code: int, message: str | None, size_bytes: int) -> tuple[Trouble, str]:
     """Trouble and reason for a refused batch of `size_bytes`."""
     error = error_for_code(code, message or "")
-    if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+    if code in _ELSEWHERE:
         return Trouble.OUT_OF_ORDER, str(error)
     if code in _FENCED:
         return Trouble.FAIL, f"another mirror has taken over: {error}"

@@ -17,7 +17,7 @@ class Trouble(enum.Enum):
 
     RETRY = enum.auto()
     REREAD = enum.auto()  # the bytes are damaged: they have to come from the source again
-    OUT_OF_ORDER = enum.auto()  # the target expected another sequence
+    OUT_OF_ORDER = enum.auto()  # the target expected another sequence, or had these numbers long ago
     PARK = enum.auto()
     FAIL = enum.auto()
 
@@ -116,7 +116,7 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """The target has the batch; `target_offset` is None when it only said that it already had it."""
+    """The target has the batch; `target_offset` is None when it did not say where."""
 
     token: int
     target_offset: int | None

@@ -142,9 +142,8 @@ class Sender(Generic[WriterT]):
             self._schedule()
 
     def _event(self, produce: Produce, row: ProduceAnswer) -> Event:
-        if row.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            known = row.error_code == ErrorCode.NONE and row.base_offset >= 0
-            return Produced(token=produce.token, target_offset=row.base_offset if known else None)
+        if row.error_code == ErrorCode.NONE:
+            return Produced(token=produce.token, target_offset=row.base_offset if row.base_offset >= 0 else None)
         trouble, reason = judge_produce(row.error_code, row.message, len(produce.batch))
         self._client.mark_stale()
         in_doubt = leaves_in_doubt(row.error_code)

@@ -15,6 +15,7 @@ from tidemill.mirror.link_events import Trouble
         (ErrorCode.CORRUPT_MESSAGE, Trouble.REREAD),
         (ErrorCode.KAFKA_STORAGE_ERROR, Trouble.RETRY),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Trouble.OUT_OF_ORDER),
+        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, Trouble.OUT_OF_ORDER),
         (ErrorCode.INVALID_PRODUCER_EPOCH, Trouble.FAIL),
         (ErrorCode.MESSAGE_TOO_LARGE, Trouble.PARK),
         (ErrorCode.INVALID_RECORD, Trouble.PARK),

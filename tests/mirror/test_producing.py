@@ -9,10 +9,11 @@ from types import MappingProxyType
 from tidemill.core.client.batches import RecordBytes
 from tidemill.core.client.cluster import ClusterClient
 from tidemill.core.client.connection import Address, Connection
+from tidemill.core.error_code import ErrorCode
 from tidemill.core.types import ZERO_UUID, TopicPartition
 from tidemill.core.wire.message import Message
-from tidemill.core.wire.messages.produce import ProduceResponse
-from tidemill.mirror.link_events import Event, Produce
+from tidemill.core.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tidemill.mirror.link_events import Event, Produce, ProduceFailed, Trouble
 from tidemill.mirror.producing import REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, Sender, take_request
 
 HERE, OTHER = (Connection(Address("h", port), "test") for port in (1, 2))
@@ -128,3 +129,16 @@ async def test_nothing_is_sent_or_heard_after_the_end() -> None:
         answer.set_result(ProduceResponse(responses=[]))
     await settle()
     assert (len(client.sent), len(heard)) == (REQUESTS_IN_FLIGHT_MAX + 1, 1)
+
+
+async def test_a_batch_whose_numbers_the_target_had_long_ago_is_not_taken_for_stored() -> None:
+    """A mirror that was stopped goes on after another has taken over: what has these numbers may be other records."""
+    client, heard = Slow(), list[Event]()
+    sender: Sender[Partition] = Sender(client, 1, lambda _, event: heard.append(event), never)
+    sender.send(Partition(1, ALWAYS), batch(7))
+    await settle()
+    row = PartitionProduceResponse(index=1, error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER, base_offset=-1)
+    client.sent[0].set_result(ProduceResponse(responses=(TopicProduceResponse(name="t", partition_responses=(row,)),)))
+    await settle()
+    assert isinstance(heard[0], ProduceFailed)
+    assert (heard[0].token, heard[0].trouble, heard[0].in_doubt) == (7, Trouble.OUT_OF_ORDER, False)
