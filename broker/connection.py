@@ -210,8 +210,8 @@ class Connection(asyncio.BufferedProtocol):
         for exchange in self.answers.forget():
             if isinstance(exchange.pending, asyncio.Future):
                 exchange.pending.cancel()  # which `finish`es it
-            elif exchange.after is not None and exchange.heard is not None:  # it may be long until others have it
-                exchange.after.remove_done_callback(exchange.heard)
+            elif exchange.after is not None and exchange.heard is not None and not exchange.after.done():
+                exchange.after.remove_done_callback(exchange.heard)  # it may be long until others have it
                 exchange.heard = None
 
     def _limit_answers(self, bytes_max: int) -> None:

@@ -35,6 +35,7 @@ from tidemill.broker.input_buffer import BUFFER_BUSY_BYTES, BUFFER_IDLE_BYTES
 from tidemill.broker.server import SEND_BUFFER_BYTES_MAX, Server
 from tidemill.broker.server_limits import ServerLimits
 from tidemill.core.errors import NotCoordinator
+from tidemill.core.runtime.at_once import future_at_once
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.messages.heartbeat import HeartbeatResponse
 
@@ -183,6 +184,30 @@ async def test_what_waited_with_others_leaves_nothing_to_the_collector(
         assert not [each for each in gc.get_objects() if isinstance(each, Exchange)]
     finally:
         gc.enable()
+
+
+async def test_a_connection_that_ends_while_what_it_waits_for_tells_it_is_told_the_rest(
+    stage: Stage, server: Server, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A future must not lose callbacks in the midst of calling them: the interpreter itself would go down."""
+    share, settled = stage.share, future_at_once()
+
+    def picky(frame: memoryview) -> Exchange:
+        exchange = share(frame)
+        if exchange.header.correlation_id == 2:
+            exchange.error_response = lambda *_: 1 // 0
+        return exchange
+
+    monkeypatch.setattr(stage, "share", picky)
+    client = await connect()
+    client.writer.write(shared(0))
+    assert (await client.response(ApiKey.JOIN_GROUP))[0] == 0, "the first one goes the general way"
+    stage.rounds[1] = settled
+    client.writer.write(b"".join(shared(number) + shared(-number) for number in range(1, 6)))
+    await until(lambda: len(stage.started) == 10)
+    settled.set_exception(NotCoordinator("gone"))
+    await until(lambda: not server.connections)
+    stage.rounds[-1].set_result(None)
 
 
 async def test_errors_are_answers_and_the_connection_lives_on(connect: Any, stage: Stage) -> None:
