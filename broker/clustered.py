@@ -124,6 +124,7 @@ class ClusterPlace:
         self._incarnation_id = (self._past and self._past.registering) or around.new_uuid()
         self._changed = asyncio.Event()
         self._left = False
+        self._failed = ""
         self._rates: dict[str, int] = {}
         self._addresses: dict[int, tuple[BrokerImage | None, Address | None]] = {}
         self.driven_out = ""
@@ -265,6 +266,16 @@ class ClusterPlace:
             await self._transport.close()
             self._executor.shutdown(wait=False)
 
+    def disk_failed(self, error: OSError) -> None:
+        """The data folder cannot be trusted any more: a start ends with that, whatever it waits for.
+
+        Its owner stops a broker that has started. Before, nobody would: whoever decides would go on leading the other
+        controllers, and refuse what brokers ask.
+        """
+        self._failed = f"the data folder {self._config.data_dir} failed: {error}"
+        self._left = True
+        self._changed.set()
+
     async def _until(self, true: Callable[[], bool]) -> None:
         """Return once that is so; raises StartRefused if this broker is driven out before."""
         while not true():
@@ -287,7 +298,7 @@ class ClusterPlace:
                 "another one with this node.id is alive; give each broker an id of its own, and start only one process "
                 "on each data folder"
             )
-        return self.driven_out or "stopped before the cluster had taken this broker in"
+        return self.driven_out or self._failed or "stopped before the cluster had taken this broker in"
 
     async def _take_up(self, broker: "Broker", start: Start) -> int:
         """Open the logs by the image of now, and follow it from there; returns the number of group records."""

@@ -229,6 +229,8 @@ class Broker:
         """The data folder cannot be trusted any more: stop, so that a restart recovers what is really there."""
         self.failure = error
         self.stop.set()
+        if self.place is not None:
+            self.place.disk_failed(error)
 
     async def register(self) -> None:
         """Tell the quorum that this node is up, under the addresses it has."""

@@ -563,6 +563,32 @@ async def test_a_disk_that_fails_during_a_start_ends_the_start(tmp_path: Path, m
                 pass
 
 
+async def test_a_disk_that_fails_ends_a_start_that_waits_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it leads the other controllers it would go on doing so, and refuse whatever they ask."""
+    made: list[Broker] = []
+    make_broker = Broker.__init__
+
+    def noted(broker: Broker, **parts: Any) -> None:
+        make_broker(broker, **parts)
+        made.append(broker)
+
+    monkeypatch.setattr(Broker, "__init__", noted)
+    config = BrokerConfig.parse(settings_of(tmp_path, free_ports(6), 1))
+
+    async def start() -> None:
+        async with open_broker(config):
+            pass
+
+    async with asyncio.timeout(20):
+        starting = asyncio.create_task(start())
+        await until(lambda: made, "nothing is made")
+        made[0].disk_failed(OSError(errno.EIO, "Input/output error"))
+        with pytest.raises(StartRefused, match=r"the data folder .* failed: .*Input/output error"):
+            await starting
+
+
 async def test_a_start_that_died_between_its_registration_and_its_file_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

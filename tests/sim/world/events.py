@@ -79,6 +79,15 @@ class Acknowledged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredNowhere(Event):
+    """A producer was told that a record is stored, by a leader that does not have it."""
+
+    topic_id: uuid.UUID
+    partition: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Refused(Event):
     """A request was answered with an error, or not at all."""
 

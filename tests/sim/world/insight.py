@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.broker.coordination.runtime import partition_of
 from tidemill.broker.groups.coordinator import OFFSETS_TOPIC
+from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.quorum.delta import ImageDelta
 from tidemill.broker.quorum.image import ClusterImage, PartitionImage, TopicImage
 from tidemill.broker.quorum.leadership import RECOVERING
@@ -162,6 +163,12 @@ class Insight:
         """In which a node leads a partition; -1 if it does not, or cannot be asked."""
         replica = _replica(node, topic_id, partition)
         return -1 if replica is None else replica.led_epoch
+
+    def log_led_in(self, epoch: int, node: "SimulatedNode", topic_id: uuid.UUID, partition: int) -> PartitionLog | None:
+        """The log of a partition that a node leads, in that epoch still; None if it does not."""
+        replica = _replica(node, topic_id, partition)
+        is_it = replica is not None and replica.machine.leads and (self._alone or replica.led_epoch == epoch)
+        return replica.log if replica is not None and is_it and not replica.log.closed else None
 
     def is_settled(self, node: "SimulatedNode", topic_id: uuid.UUID, partition: int) -> bool:
         """Whether a node leads a partition and knows how far the leader before had come."""

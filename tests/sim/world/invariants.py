@@ -26,6 +26,7 @@ from tests.sim.world.events import (
     RecordsDeleted,
     Refused,
     Replayed,
+    StoredNowhere,
     TopicAsked,
     TopicsSeen,
     TopicTold,
@@ -245,6 +246,14 @@ class NothingIsMissed:
             raise Violation(f"{event.place} has left out nothing of partition {event.partition}")
 
 
+class DuplicatesAreThere:
+    """What a producer is told to be stored already, its leader has."""
+
+    def after(self, event: Event) -> None:
+        if isinstance(event, StoredNowhere):
+            raise Violation(f"{event.value!r} was told to be there already, and is not")
+
+
 class Generations:
     """As long as one broker keeps a group its generations only rise, and one partition has one owner in each."""
 
@@ -398,6 +407,7 @@ def all_invariants(
         DeletedStaysDeleted(era=era),
         InOrder(),
         NothingIsMissed(page_cache=page_cache, era=era),
+        DuplicatesAreThere(),
         Generations(),
         OffsetsAreKept(page_cache=page_cache),
         TopicsAreKept(alone=alone),

@@ -23,6 +23,7 @@ CLIENTS = (
     "loner",
     "operator",
     "pipelined",
+    "spread",
     "nearby",
     "deleter",
 )

@@ -13,8 +13,10 @@ from tests.sim.world.invariants import Violation
 from tests.sim.world.plan import Plan
 from tests.sim.world.planted import Plant, gaps_are_stored, high_watermark_beyond_durable
 from tests.sim.world.world import run
+from tidemill.broker.handlers import produce_answer
 from tidemill.broker.handlers.fetch_nearby import NearbyFetch
 from tidemill.broker.log.partition import PartitionLog
+from tidemill.broker.log.producers import ProducerState
 from tidemill.broker.log.store import LogStore
 from tidemill.broker.node import StartRefused
 from tidemill.broker.quorum import in_sync, incoming, leadership
@@ -205,6 +207,16 @@ def deletions_are_told_before_followers_know(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionMachine, "low_watermark", lambda machine, _live: machine.log_start)
 
 
+def whatever_was_due_before_is_stored(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is not the next one is a duplicate, also where one before it is missing."""
+    patch.setattr(ProducerState, "has", lambda _state, _batch: True)
+
+
+def nobody_hears_who_waits_behind_others(patch: pytest.MonkeyPatch) -> None:
+    """Of a request for several partitions only the one that is waited for is told that its log was cut."""
+    patch.setattr(produce_answer, "check_uncut", lambda _place, _cuts: None)
+
+
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -226,6 +238,8 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         more_is_deleted_than_was_meant,
         records_are_lost_without_need,
         deletions_are_told_before_followers_know,
+        whatever_was_due_before_is_stored,
+        nobody_hears_who_waits_behind_others,
     )
 }
 

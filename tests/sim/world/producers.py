@@ -1,17 +1,23 @@
-"""Producers: one sends each record once, one sends it until it is acknowledged, one does so with several at a time"""
+"""Producers: one sends each record once, the others until it is acknowledged
+
+Of these one has a batch under way, one several of a partition, and one asks for all partitions in one request.
+"""
 
 import asyncio
 import random
+import sys
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.sim.world.clients import PARTITIONS, Client
-from tests.sim.world.events import Acknowledged, OutOfOrder
+from tests.sim.world.events import Acknowledged, OutOfOrder, StoredNowhere
 from tests.sim.world.node import BEGAN_MS
 from tidemill.core.error_code import ErrorCode
 from tidemill.core.errors import KafkaError
+from tidemill.core.records.batch import iter_batches
 from tidemill.core.records.builder import build_batch
-from tidemill.core.records.record import NewRecord
+from tidemill.core.records.record import NewRecord, decode_records
 from tidemill.core.wire.api import ApiKey
 from tidemill.core.wire.message import Message
 from tidemill.core.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -38,6 +44,13 @@ TRIES: Final = 8
 IN_FLIGHT: Final = range(2, 6)
 """So many batches are under way at once; Kafka's clients have five at most."""
 
+GONE_ON: Final = 6
+"""So many more are sent, now and then, before one comes again whose answer was lost, as by Java's client if another
+broker leads by then."""
+
+STORED: Final = frozenset({0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+"""What says that a batch is there."""
+
 PASSING: Final = frozenset(
     {
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -48,6 +61,10 @@ PASSING: Final = frozenset(
     }
 )
 """After these the same batch is sent again."""
+
+
+Sent = Mapping[int, tuple[int, bytes]]
+"""By partition, the epoch that the broker knew of then, and the value."""
 
 
 class Producer(Client):
@@ -84,30 +101,53 @@ class Producer(Client):
     async def send(self, topic_id: uuid.UUID, partition: int, value: bytes, batch: bytes, *, once: bool) -> int | None:
         """The error code of one batch; None if there is no answer."""
         led = await self.leader_of(topic_id, partition)
-        request = _request(topic_id, partition, batch)
+        request = _request(topic_id, {partition: batch})
         epoch = self.world.epoch_known_to(led.node_id, topic_id, partition)
         answer = await self.ask(ApiKey.PRODUCE, request, ProduceResponse, node_id=led.node_id)
-        return None if answer is None else self.heard(answer, topic_id, partition, epoch, value, once=once)
+        return (
+            None if answer is None else self.heard(answer, topic_id, led.node_id, {partition: (epoch, value)}, once)[0]
+        )
 
-    def heard(
-        self, answer: ProduceResponse, topic_id: uuid.UUID, partition: int, asked_in: int, value: bytes, *, once: bool
-    ) -> int:
-        """Say what came of one batch, which was sent when the broker knew of that epoch; its error code."""
-        found = answer.responses[0].partition_responses[0]
-        if found.error_code:
-            self.refused("produce", found.error_code)
-            self.wrong(topic_id, partition, found.error_code)
-        elif found.base_offset >= 0:
-            stored, epoch = value.rstrip(b"."), self.world.newest_epoch(topic_id, partition)
-            told = (topic_id, partition, found.base_offset, stored, once, epoch, asked_in)
-            self.tell(Acknowledged(self.now, self.name, *told))
-        return int(found.error_code)
+    def heard(self, answer: ProduceResponse, topic_id: uuid.UUID, node_id: int, sent: Sent, once: bool) -> list[int]:
+        """Say what came of the batches of a request that `node_id` has answered; their error codes."""
+        codes: list[int] = []
+        for row in answer.responses[0].partition_responses:
+            asked_in, value = sent[row.index]
+            stored, offset = value.rstrip(b"."), row.base_offset
+            codes.append(row.error_code)
+            if row.error_code:
+                self.refused("produce", row.error_code)
+                self.wrong(topic_id, row.index, row.error_code)
+            if row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                offset = self._found(topic_id, node_id, row.index, asked_in, stored)
+            if row.error_code in STORED and offset >= 0:
+                epoch = self.world.newest_epoch(topic_id, row.index)
+                told = (topic_id, row.index, offset, stored, once, epoch, asked_in)
+                self.tell(Acknowledged(self.now, self.name, *told))
+        return codes
+
+    def _found(self, topic_id: uuid.UUID, node_id: int, partition: int, asked_in: int, value: bytes) -> int:
+        """Where a record is of which the broker said only that it is there; -1 if the log is not that of then."""
+        log = self.world.log_led_in(asked_in, node_id, topic_id, partition)
+        if log is None:
+            return -1
+        offset = log.log_start_offset
+        while data := log.read(offset, sys.maxsize):  # of one segment
+            for view in iter_batches(data):
+                for record in decode_records(view):
+                    if (record.value or b"").rstrip(b".") == value:
+                        return record.offset
+                offset = view.last_offset + 1
+        if log.log_start_offset == 0:
+            self.tell(StoredNowhere(self.now, self.name, topic_id, partition, value))
+        return -1
 
 
-def _request(topic_id: uuid.UUID, partition: int, batch: bytes) -> ProduceRequest:
-    data = PartitionProduceData(index=partition, records=batch)
+def _request(topic_id: uuid.UUID, batches: Mapping[int, bytes]) -> ProduceRequest:
+    """For these partitions, in this order."""
+    data = tuple(PartitionProduceData(index=partition, records=batch) for partition, batch in batches.items())
     return ProduceRequest(
-        acks=-1, timeout_ms=3000, topic_data=(TopicProduceData(topic_id=topic_id, partition_data=(data,)),)
+        acks=-1, timeout_ms=3000, topic_data=(TopicProduceData(topic_id=topic_id, partition_data=data),)
     )
 
 
@@ -142,7 +182,7 @@ class IdempotentProducer(Producer):
         )
         for _ in range(TRIES):
             code = await self.send(topic_id, partition, value, batch, once=True)
-            if code == 0:
+            if code in STORED:
                 self._sequences[topic_id, partition] = sequence + 1
                 return
             if code is not None and code not in PASSING:
@@ -193,20 +233,29 @@ class PipelinedProducer(IdempotentProducer):
         if topic_id is None:
             return
         partition = self.rng.randrange(PARTITIONS)
+        stored = self._acknowledged.setdefault((topic_id, partition), [])
         left = [self._next(topic_id, partition) for _ in range(self.rng.choice(IN_FLIGHT))]
         for _ in range(TRIES):
             codes = await self._send_all(topic_id, partition, left)
-            stored = self._acknowledged.setdefault((topic_id, partition), [])
-            stored += [batch for batch, code in zip(left, codes, strict=True) if code == 0]
-            left = [batch for batch, code in zip(left, codes, strict=True) if code != 0]
+            stored += [batch for batch, code in zip(left, codes, strict=True) if code in STORED]
+            left = [batch for batch, code in zip(left, codes, strict=True) if code not in STORED]
             if not left:
                 if self.rng.random() < 0.3:
                     await self.send(topic_id, partition, *self.rng.choice(stored), once=True)
                 return
-            if not PASSING.issuperset(code for code in codes if code):
+            if not PASSING.issuperset(code for code in codes if code not in (None, *STORED)):
                 break
             await self.pause(1)
+            if None in codes and self.rng.random() < 0.3:
+                left += await self._go_on(topic_id, partition)
         self._producer = None  # what became of those that are left is not known, and they are never sent again
+
+    async def _go_on(self, topic_id: uuid.UUID, partition: int) -> list[Batch]:
+        """Send more before those that were not answered come again; which of it is not stored."""
+        more = [self._next(topic_id, partition) for _ in range(GONE_ON)]
+        codes = await self._send_all(topic_id, partition, more, is_next=False)
+        await self.pause(1)
+        return [batch for batch, code in zip(more, codes, strict=True) if code != 0]
 
     def _next(self, topic_id: uuid.UUID, partition: int) -> Batch:
         assert self._producer is not None
@@ -220,8 +269,13 @@ class PipelinedProducer(IdempotentProducer):
             value, build_batch([record], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
         )
 
-    async def _send_all(self, topic_id: uuid.UUID, partition: int, batches: list[Batch]) -> list[int | None]:
-        """Send them one behind the other without waiting; the error code of each, None where there is no answer."""
+    async def _send_all(
+        self, topic_id: uuid.UUID, partition: int, batches: list[Batch], *, is_next: bool = True
+    ) -> list[int | None]:
+        """Send them one behind the other without waiting; the error code of each, None where there is no answer.
+
+        Where what `is_next` is sent, nothing before it is missing.
+        """
         led = await self.leader_of(topic_id, partition)
         heard: list[asyncio.Task[tuple[int, int] | None]] = []
         async with asyncio.TaskGroup() as listening:
@@ -230,7 +284,7 @@ class PipelinedProducer(IdempotentProducer):
                 asked_at = self.now
                 for batch in batches:
                     epoch = self.world.epoch_known_to(led.node_id, topic_id, partition)
-                    due = door.connection.send(ApiKey.PRODUCE, _request(topic_id, partition, batch.data))
+                    due = door.connection.send(ApiKey.PRODUCE, _request(topic_id, {partition: batch.data}))
                     heard.append(
                         listening.create_task(self._hear(due, led.node_id, (topic_id, partition, epoch), batch.value))
                     )
@@ -243,8 +297,12 @@ class PipelinedProducer(IdempotentProducer):
         if waits_ms:  # those behind the one that says so are under way already, and are not held back
             self.look_whether_muted(door, ApiKey.PRODUCE, asked_at, max(waits_ms))
         codes = [None if answer is None else answer[0] for answer in answers]
-        if ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER in codes and PASSING.issuperset(
-            code for code in codes if code not in (None, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        if (
+            is_next
+            and ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER in codes
+            and PASSING.issuperset(
+                code for code in codes if code not in (None, *STORED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            )
         ):
             self.tell(OutOfOrder(self.now, self.name, topic_id, partition))
         return codes + [None] * (len(batches) - len(codes))
@@ -259,4 +317,52 @@ class PipelinedProducer(IdempotentProducer):
             self.lost(ApiKey.PRODUCE, node_id, error)
             return None
         assert isinstance(answer, ProduceResponse)
-        return self.heard(answer, *about, value, once=True), answer.throttle_time_ms
+        topic_id, partition, epoch = about
+        (code,) = self.heard(answer, topic_id, node_id, {partition: (epoch, value)}, once=True)
+        return code, answer.throttle_time_ms
+
+
+class SpreadProducer(PipelinedProducer):
+    """Asks for all partitions of a topic that one broker leads in one request, so that they wait for one another."""
+
+    @classmethod
+    def is_in(cls, seed: int) -> bool:
+        """Whether a world has one; half of all do."""
+        return random.Random(f"{seed} spread").random() < 0.5
+
+    async def step(self) -> None:
+        await self.pause_between()
+        if self._producer is None:
+            await self._begin()
+            return
+        topic_id = await self.some_topic()
+        if topic_id is None:
+            return
+        partitions = self.rng.sample(range(PARTITIONS), PARTITIONS)
+        left = {partition: self._next(topic_id, partition) for partition in partitions}
+        for _ in range(TRIES):
+            codes = await self._send_to_leaders(topic_id, left)
+            left = {partition: batch for partition, batch in left.items() if codes.get(partition) not in STORED}
+            if not left:
+                return
+            if not PASSING.issuperset(code for code in codes.values() if code not in STORED):
+                break
+            await self.pause(1)
+        self._producer = None
+
+    async def _send_to_leaders(self, topic_id: uuid.UUID, batches: Mapping[int, Batch]) -> dict[int, int]:
+        """One request to each leader; by partition the error code where there is an answer."""
+        led: dict[int, list[int]] = {}
+        for partition in batches:
+            led.setdefault((await self.leader_of(topic_id, partition)).node_id, []).append(partition)
+        codes: dict[int, int] = {}
+        for node_id, partitions in led.items():
+            request = _request(topic_id, {partition: batches[partition].data for partition in partitions})
+            sent = {
+                partition: (self.world.epoch_known_to(node_id, topic_id, partition), batches[partition].value)
+                for partition in partitions
+            }
+            answer = await self.ask(ApiKey.PRODUCE, request, ProduceResponse, node_id=node_id)
+            if answer is not None:
+                codes |= zip(partitions, self.heard(answer, topic_id, node_id, sent, once=True), strict=True)
+        return codes

@@ -32,7 +32,7 @@ from tests.sim.world.members import Member
 from tests.sim.world.node import SimulatedNode
 from tests.sim.world.operators import Operator
 from tests.sim.world.plan import Plan, shrunk
-from tests.sim.world.producers import IdempotentProducer, PipelinedProducer, Producer
+from tests.sim.world.producers import IdempotentProducer, PipelinedProducer, Producer, SpreadProducer
 from tests.sim.world.rare import (
     CrumblingNetwork,
     Rationing,
@@ -45,6 +45,7 @@ from tests.sim.world.rare import (
 from tests.sim.world.readers import NearbyReader, Reader
 from tests.sim.world.topology import node_settings, shape_of
 from tidemill.broker.log import flusher, partition_folders
+from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.node import Broker
 from tidemill.broker.quorum import leadership
 from tidemill.core.errors import KafkaError
@@ -132,6 +133,8 @@ class World:
             clients.append(Operator(self, "operator"))
         if PipelinedProducer.is_in(seed):
             clients.append(PipelinedProducer(self, "pipelined"))
+        if SpreadProducer.is_in(seed):
+            clients.append(SpreadProducer(self, "spread"))
         if NearbyReader.is_in(plan.nodes, seed):
             clients.append(NearbyReader(self, "nearby"))
         if deletes(plan.nodes, seed):
@@ -181,6 +184,10 @@ class World:
     def led_epoch(self, node_id: int, topic_id: uuid.UUID, partition: int) -> int:
         """In which one node leads a partition, -1 if it does not."""
         return self.insight.led_epoch(self.nodes[node_id - 1], topic_id, partition)
+
+    def log_led_in(self, epoch: int, node_id: int, topic_id: uuid.UUID, partition: int) -> PartitionLog | None:
+        """The log of a partition that one node leads, in that epoch still."""
+        return self.insight.log_led_in(epoch, self.nodes[node_id - 1], topic_id, partition)
 
     def is_settled(self, node_id: int, topic_id: uuid.UUID, partition: int) -> bool:
         """Whether one node leads a partition and knows how far the leader before had come."""
