@@ -235,8 +235,9 @@ class PipelinedProducer(IdempotentProducer):
         partition = self.rng.randrange(PARTITIONS)
         stored = self._acknowledged.setdefault((topic_id, partition), [])
         left = [self._next(topic_id, partition) for _ in range(self.rng.choice(IN_FLIGHT))]
+        is_next = True
         for _ in range(TRIES):
-            codes = await self._send_all(topic_id, partition, left)
+            codes = await self._send_all(topic_id, partition, left, is_next=is_next)
             stored += [batch for batch, code in zip(left, codes, strict=True) if code in STORED]
             left = [batch for batch, code in zip(left, codes, strict=True) if code not in STORED]
             if not left:
@@ -248,6 +249,7 @@ class PipelinedProducer(IdempotentProducer):
             await self.pause(1)
             if None in codes and self.rng.random() < 0.3:
                 left += await self._go_on(topic_id, partition)
+                is_next = False  # it may be there, more than five batches ago, which a start lets a broker forget
         self._producer = None  # what became of those that are left is not known, and they are never sent again
 
     async def _go_on(self, topic_id: uuid.UUID, partition: int) -> list[Batch]:
@@ -274,7 +276,7 @@ class PipelinedProducer(IdempotentProducer):
     ) -> list[int | None]:
         """Send them one behind the other without waiting; the error code of each, None where there is no answer.
 
-        Where what `is_next` is sent, nothing before it is missing.
+        Where it `is_next` nothing before it is missing, and a broker knows that it is due or there.
         """
         led = await self.leader_of(topic_id, partition)
         heard: list[asyncio.Task[tuple[int, int] | None]] = []
