@@ -204,7 +204,8 @@ class _Later:
         As long as others of the request were waited for nobody waited for it, and who waits was told what it was not:
         that its log is cut, so what is at its offset now may be another leader's, or that too few are in sync.
         """
-        check_uncut(place, self._cuts[number])
+        if place.log.cuts != self._cuts[number]:
+            raise NotLeaderOrFollower(f"the end of {place.log.topic_partition} has been cut off")
         pending = place.pending(outcome.last_offset, self._acks)
         if pending is not None and self._acks == ACKS_ALL:
             try:
@@ -224,12 +225,6 @@ class _Later:
             self._acknowledge(number)
         except Exception as error:
             self.answer.set_exception(error)
-
-
-def check_uncut(place: Replica, cuts: int) -> None:
-    """Raise NotLeaderOrFollower where a log was cut since it had been that often."""
-    if place.log.cuts != cuts:
-        raise NotLeaderOrFollower(f"the end of {place.log.topic_partition} has been cut off")
 
 
 def answer_exchange(

@@ -24,6 +24,7 @@ from tests.sim.world.events import (
     OutOfRange,
     RecordsDeleted,
     Replayed,
+    StoredNowhere,
     TopicAsked,
     TopicsSeen,
     TopicTold,
@@ -42,6 +43,7 @@ from tests.sim.world.insight import PROMISES_NOTHING, UNKNOWN_ERA
 from tests.sim.world.invariants import (
     Begun,
     DeletedStaysDeleted,
+    DuplicatesAreThere,
     Era,
     Generations,
     InOrder,
@@ -236,6 +238,11 @@ def test_a_producer_is_told_of_a_gap_only_where_records_may_be_lost() -> None:
     assert breaks(NothingIsMissed(page_cache=False), Ended(4.0, "node-1", 1, "power cut"), told)
     assert breaks(NothingIsMissed(page_cache=True), Ended(4.0, "node-1", 1, "kill"), told)
     assert not breaks(NothingIsMissed(page_cache=True), Ended(4.0, "node-1", 1, "power cut"), told)
+
+
+def test_what_is_called_a_duplicate_is_there() -> None:
+    assert breaks(DuplicatesAreThere(), StoredNowhere(9.0, "producer", T, 0, b"once-p.1-1"))
+    assert not breaks(DuplicatesAreThere(), OutOfOrder(9.0, "producer", T, 0))
 
 
 def test_generations_rise_and_partitions_have_one_owner() -> None:

@@ -13,7 +13,6 @@ from tests.sim.world.invariants import Violation
 from tests.sim.world.plan import Plan
 from tests.sim.world.planted import Plant, gaps_are_stored, high_watermark_beyond_durable
 from tests.sim.world.world import run
-from tidemill.broker.handlers import produce_answer
 from tidemill.broker.handlers.fetch_nearby import NearbyFetch
 from tidemill.broker.log.partition import PartitionLog
 from tidemill.broker.log.producers import ProducerState
@@ -212,11 +211,6 @@ def whatever_was_due_before_is_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerState, "has", lambda _state, _batch: True)
 
 
-def nobody_hears_who_waits_behind_others(patch: pytest.MonkeyPatch) -> None:
-    """Of a request for several partitions only the one that is waited for is told that its log was cut."""
-    patch.setattr(produce_answer, "check_uncut", lambda _place, _cuts: None)
-
-
 PLANTED_IN_CLUSTERS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -239,7 +233,6 @@ PLANTED_IN_CLUSTERS: dict[str, Plant] = {
         records_are_lost_without_need,
         deletions_are_told_before_followers_know,
         whatever_was_due_before_is_stored,
-        nobody_hears_who_waits_behind_others,
     )
 }
 
