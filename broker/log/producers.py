@@ -8,8 +8,7 @@ batches (as many as a producer may have in flight), and compares the sequence nu
 * all of its numbers among those that came without a gap up to the last one: a duplicate as well, whose offsets nobody
   knows any more (`KNOWN_BY_SEQUENCE`), answered with DUPLICATE_SEQUENCE_NUMBER, which clients take for stored. The Java
   client sends more than five batches while one that it had sent to the leader before is not answered; to be told
-  OUT_OF_ORDER_SEQUENCE_NUMBER then, it would ask again until its delivery timeout. How long the run is is known in
-  memory only: after a start it begins with the oldest batch that was kept;
+  OUT_OF_ORDER_SEQUENCE_NUMBER then, it would ask again until its delivery timeout;
 * anything else: OUT_OF_ORDER_SEQUENCE_NUMBER, because storing it would hide that something before it is missing; but if
   that was refused here, for a reason that passes, whatever comes behind it is refused for the same (`refuse`): clients
   have several batches under way, and take a wrong number for a sign that the broker has lost some. librdkafka then

@@ -26,8 +26,8 @@ states = st.lists(
         last_seen_ms=st.just(0),
         transaction_start=st.integers(-1, 2**50),
         coordinator_epoch=st.integers(-1, 2**31 - 1),
-        run=st.just(0),
-    ).map(lambda state: state._replace(run=unbroken_run(state.batches))),
+        run=st.sampled_from([0, 1, 10**6]),  # beyond the batches that are kept
+    ).map(lambda state: state._replace(run=unbroken_run(state.batches) + (state.run if state.batches else 0))),
     max_size=5,
     unique_by=lambda state: state.producer_id,
 )
@@ -55,6 +55,19 @@ def test_a_file_of_kafkas_is_understood() -> None:
         ProducerState(5, 3, (KeptBatch(2**31 - 3, 1, 12, 16, 200),), 0, run=5),
         ProducerState(6, 0, (), 0, coordinator_epoch=2),
     ]
+
+
+def test_a_run_is_written_where_it_is_longer_than_the_batches_say() -> None:
+    kept = (KeptBatch(10, 12, 100, 102, 5),)
+    short, long = (ProducerState(7, 3, kept, 0, run=run) for run in (3, 13))
+    assert decode(encode([short])) == [short]
+    assert decode(encode([long])) == [long]
+    assert encode([long]).endswith(struct.pack(">4siqI", b"TMR1", 1, 7, 13)), (
+        "behind what releases before this one read"
+    )
+    assert len(encode([long])) == len(encode([short])) + 20
+    endless = ProducerState(7, 3, kept, 0, run=2**40)
+    assert decode(encode([endless])) == [endless._replace(run=2**32 - 1)]
 
 
 @given(states, st.data())
