@@ -447,6 +447,7 @@ async def test_nothing_is_kept_of_a_producer_that_has_gone_while_others_were_to_
             while sum(each() is not None for each in left) > 1:
                 await asyncio.sleep(0.01)
                 gc.collect()
+        await replica.log.durable(19)
         await copy(client, topic, 20)
         assert replica.high_watermark == 20
 
