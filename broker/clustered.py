@@ -269,8 +269,8 @@ class ClusterPlace:
     def disk_failed(self, error: OSError) -> None:
         """The data folder cannot be trusted any more: a start ends with that, whatever it waits for.
 
-        Its owner stops a broker that has started. Before, nobody would: whoever decides would go on leading the other
-        controllers, and refuse what brokers ask.
+        A broker that has started is stopped by its owner. One that has not would be by nobody, and if it is the active
+        controller it would go on leading, and refuse whatever brokers ask.
         """
         self._failed = f"the data folder {self._config.data_dir} failed: {error}"
         self._left = True

@@ -162,13 +162,10 @@ class IdempotentProducer(Producer):
         self._sequences: dict[tuple[uuid.UUID, int], int] = {}
 
     async def step(self) -> None:
-        await self.pause_between()
-        if self._producer is None:
-            await self._begin()
-            return
-        topic_id = await self.some_topic()
+        topic_id = await self._next_topic()
         if topic_id is None:
             return
+        assert self._producer is not None
         partition = self.rng.randrange(PARTITIONS)
         sequence = self._sequences.get((topic_id, partition), 0)
         self.numbers += 1
@@ -191,6 +188,14 @@ class IdempotentProducer(Producer):
                 break
             await self.pause(1)
         self._producer = None  # what became of the record is not known, and it is never sent again
+
+    async def _next_topic(self) -> uuid.UUID | None:
+        """Where to send to, after a pause; None if there is none yet, or first of all has to be a producer id."""
+        await self.pause_between()
+        if self._producer is None:
+            await self._begin()
+            return None
+        return await self.some_topic()
 
     async def _begin(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -227,11 +232,7 @@ class PipelinedProducer(IdempotentProducer):
         await super()._begin()
 
     async def step(self) -> None:
-        await self.pause_between()
-        if self._producer is None:
-            await self._begin()
-            return
-        topic_id = await self.some_topic()
+        topic_id = await self._next_topic()
         if topic_id is None:
             return
         partition = self.rng.randrange(PARTITIONS)
@@ -333,11 +334,7 @@ class SpreadProducer(PipelinedProducer):
         return random.Random(f"{seed} spread").random() < 0.5
 
     async def step(self) -> None:
-        await self.pause_between()
-        if self._producer is None:
-            await self._begin()
-            return
-        topic_id = await self.some_topic()
+        topic_id = await self._next_topic()
         if topic_id is None:
             return
         partitions = self.rng.sample(range(PARTITIONS), PARTITIONS)
