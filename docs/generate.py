@@ -103,6 +103,16 @@ FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("confluent-kafka",),
     ),
     (
+        "idempotent producer, answers lost and more sent before it asks again: taken for stored",
+        "test_late_retries.py::test_librdkafka",
+        ("confluent-kafka",),
+    ),
+    (
+        "idempotent producer, answers lost and more sent before it asks again: taken for stored",
+        "test_late_retries.py::test_java",
+        ("Java",),
+    ),
+    (
         "idempotent producer, perf tools",
         "test_java_clients.py::test_the_perf_tools_move_what_they_are_asked_to",
         ("Java",),
