@@ -31,6 +31,8 @@ _AFTER: Final = b',"after":'
 _DELETED: Final = b',"after":null'
 _SOURCE: Final = b',"source":{'
 _NULL: Final = b"null"
+_BRACE: Final = len(_SOURCE) - 1
+_CLOSING: Final = ord("}")
 
 
 class Unwrapping(Protocol):
@@ -85,6 +87,7 @@ class RowCutter:
             each.field in rows or each.struct in rows for each in wanted
         )
         self._looks_around = bool(wanted)
+        self._adds = self._looks_around or unwrapping.rewrites
         self._topics: dict[str, _Topic] = {}
 
     def cut(self, record: Record) -> Record | Unread | None:
@@ -117,10 +120,11 @@ class RowCutter:
         """What becomes of a batch, if it can be told of all its records without reading one, and without a header."""
         if not self._possible or self._unwrapping.headers or (batch.headers and self._drop_header):
             return None
-        values: list[bytes | None] = []
+        values = self._written(batch)
         gone: list[int] = []
         keeps_tombstones = self._mode == "rewrite-with-tombstone"
-        for index, data in enumerate(batch.values):
+        for index in [index for index, value in enumerate(values) if value is None]:
+            data = batch.values[index]
             found = None if data is None else self._cut(batch.topic, data)
             if found is UNREAD:
                 return None
@@ -129,17 +133,36 @@ class RowCutter:
             value = None if found is None else found[0]
             if found is not None and value is None and self._mode == "tombstone":
                 value = self._topics[batch.topic].deleted
-            values.append(value)
+            values[index] = value
         if not gone:
             return replace(batch, values=values)
         return without(replace(batch, values=values), frozenset(gone))
+
+    def _written(self, batch: EncodedBatch) -> list[bytes | None]:
+        """The rows that had none before them and get nothing added, which is nearly all; None for all the rest."""
+        form = self._topics.get(batch.topic)
+        if form is None or self._adds:
+            return [None] * len(batch.values)
+        created, begin = form.head + _CREATED + b"{", len(form.head) + len(_CREATED)
+        head, tail, defaulted = form.row_head, form.row_tail[1:], form.defaulted
+        rows: list[bytes | None] = []
+        for data in batch.values:
+            row = None
+            if data is not None and data.startswith(created):
+                end = data.rfind(b"{") - _BRACE  # where `_source` looks first, in place
+                if end - begin > 2 and data[end - 1] == _CLOSING and data.startswith(_SOURCE, end):
+                    row = data[begin:end]
+                    if tail:
+                        row = None if any(null in row for null in defaulted) else head + row + tail
+            rows.append(row)
+        return rows
 
     def _cut(self, topic: str, data: bytes) -> _Cut | Unread | None:
         """The row in the place of its change, and what else there was to read for it."""
         form = self._topics.get(topic)
         if form is None or not data.startswith(form.head):
             form = self._learn(topic, data)
-        at = data.rfind(_SOURCE)
+        at = _source(data)
         if form is None or at < 0:
             return UNREAD
         before, after = _rows(data[len(form.head) : at])
@@ -212,6 +235,12 @@ class RowCutter:
         after = schema_to_json(schema.fields[1].schema, _as_it_is)
         deleted = b'{"schema":' + orjson.dumps(after) + b',"payload":null}'
         return _Topic(bytes(data[: at + len(_WRAPPED)]), 1, row_head, b"}}", schema, defaulted, deleted)
+
+
+def _source(data: bytes) -> int:
+    """Where the last of `_SOURCE` is: mostly the last brace of all is its own, and one byte is found faster."""
+    at = data.rfind(b"{") - _BRACE
+    return at if at >= 0 and data.startswith(_SOURCE, at) else data.rfind(_SOURCE)
 
 
 def _rows(images: bytes) -> tuple[bytes, bytes]:

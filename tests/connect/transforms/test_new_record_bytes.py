@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.connect.transforms.debezium_cases import RECORDS, Way, record_of
@@ -197,20 +197,52 @@ def test_only_one_stage_for_everything_takes_a_batch() -> None:
         assert Chain(stages, no_reading, no_reading).apply_encoded(of("CREATE")) is None
 
 
-@given(
-    st.lists(st.tuples(st.one_of(st.none(), rows), st.one_of(st.none(), rows)), max_size=4),
-    st.sampled_from(["rewrite", "drop", "tombstone"]),
+SOURCES = st.sampled_from(
+    [{"lsn": 7}, {"lsn": 7, "name": "{"}, {"lsn": 7, "name": "}0123456789{"}, {"x": ',"source":{'}]
 )
-def test_a_batch_is_what_its_records_are_one_by_one(changes: list[Any], mode: str) -> None:
-    values = [
-        orjson.dumps({"before": before, "after": after, "source": {"lsn": 7}, "transaction": None, "op": "u"})
-        for before, after in changes
-    ]
-    batch = EncodedBatch(topic="t", keys=[b"1"] * len(values), values=[*values, None][: len(values)])
-    stage = Stage(alias="u", name="u", transform=unwrap(delete_tombstone_handling_mode=mode, add_fields="op,lsn"))
+TRANSACTIONS = st.sampled_from([None, {"id": "5", "source": {}}])
+SIMPLE = st.dictionaries(st.sampled_from(["id", "note", "op"]), st.none() | st.text(max_size=3), min_size=1)
+CHANGES = (
+    st.tuples(st.none(), SIMPLE, SOURCES, TRANSACTIONS),
+    st.tuples(SIMPLE, st.none() | SIMPLE, SOURCES, TRANSACTIONS),
+    st.tuples(st.none() | rows, st.none() | rows, SOURCES, TRANSACTIONS),
+)
+"""Among the rows of a batch are mostly those that can be cut out: one that cannot hides all the others."""
+
+
+@given(
+    st.lists(st.one_of(*CHANGES), min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from(["rewrite", "drop", "tombstone"]),
+    st.sampled_from(["", "op,lsn"]),
+)
+@example([(None, {"id": 1}, {"name": "}0123456789{"}, None)], False, "drop", "")  # the last brace is of no object
+def test_a_batch_is_what_its_records_are_one_by_one(changes: list[Any], tombstone: bool, mode: str, added: str) -> None:
+    """Also once the table is known."""
+    names = ("before", "after", "source", "transaction")
+    made: list[bytes | None] = [orjson.dumps({**dict(zip(names, each, strict=True)), "op": "u"}) for each in changes]
+    values = [*made, None] if tombstone else made
+    batch = EncodedBatch(topic="t", keys=[b"1"] * len(values), values=values)
+    stage = Stage(alias="u", name="u", transform=unwrap(delete_tombstone_handling_mode=mode, add_fields=added))
     converter = JsonConverter(schemas_enable=False)
     chain = Chain([stage], converter.decode, converter.decode)
     out = chain.apply_encoded(batch)
+    assert chain.apply_encoded(batch) == out
     if out is not None:
         alone = [each for each in chain.apply(records_of(batch)) if each is not None]
         assert [each.value and bytes(each.value) for each in alone if isinstance(each, Record)] == out.values
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_a_table_that_is_known_gives_the_same_rows(schemas: bool) -> None:
+    """Whether rows are cut as they stand or not: deletes, other tables, columns with a default, none."""
+    stage = Stage(alias="u", name="u", transform=unwrap())
+    known = Chain([stage], no_reading, no_reading)
+    names = ("CREATE", "UPDATE", "DELETE_OLD", "SHARD", "TRUNCATE", "NULLS", "UPDATE_OLD", "NO_COLUMNS", "CREATE")
+    values = [encoded(RECORDS[name], schemas=schemas).value for name in names]
+    told = []
+    for chosen in ([0], [0, 1, 2, 4, 0], *([each] for each in range(len(values))), [0, 5], [0, 3, 0]):
+        batch = EncodedBatch(topic="t", keys=[b"k"] * len(chosen), values=[bytes(values[each]) for each in chosen])
+        told.append(known.apply_encoded(batch))
+        assert told[-1] == whole(batch)
+    assert None in told and any(each is not None for each in told[2:])
