@@ -55,7 +55,7 @@ from tidemill.connect.tasks.meter import PAUSED, RUNNING, TaskMeter
 from tidemill.connect.tasks.resting_producer import RestingProducer
 from tidemill.connect.tasks.sessions import RETRYING, Sessions
 from tidemill.connect.tasks.source_offsets import SourceOffsets, load_offsets
-from tidemill.connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, length
+from tidemill.connect.tasks.source_sender import Delivery, Sender, SourceCounters, check_columns, column_bytes, length
 from tidemill.connect.tolerance import Stage
 from tidemill.core.runtime.clock import Clock
 
@@ -572,7 +572,7 @@ class _Session:
             batch, count = whole, len(whole.values)
         if count:  # a batch that only moves the offset names a topic it may never write to
             self._sender.use_topic(batch.topic)
-        size = sum(map(length, batch.keys)) + sum(map(length, batch.values))
+        size = column_bytes(batch.keys) + column_bytes(batch.values)
         delivery = self._open_run(batch.partition, batch.offset, count, size, offset_now=batch.offset_now)
         self._sender.send_encoded(batch, delivery)
 

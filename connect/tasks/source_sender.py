@@ -66,17 +66,18 @@ class Delivery:
             self.acknowledged += 1
         else:
             self.refused.append((error, message.topic() or ""))
-        self._list()
+        if not self.listed:
+            self._list()
 
     def leave_out(self) -> None:
         """One record of the run is not produced."""
         self.left_out += 1
-        self._list()
+        if not self.listed:
+            self._list()
 
     def _list(self) -> None:
-        if not self.listed:
-            self.listed = True
-            self._inbox.append(self)
+        self.listed = True
+        self._inbox.append(self)
 
 
 class SourceCounters:
@@ -295,6 +296,11 @@ def check_columns(batch: EncodedBatch) -> int:
         if len(column) != count and (name == "keys" or column):
             raise ValueError(f"an EncodedBatch with {count} values and {len(column)} {name}")
     return count
+
+
+def column_bytes(column: Sequence[bytes | None]) -> int:
+    """Bytes of keys or values."""
+    return sum(map(len, filter(None, column)))
 
 
 def length(data: bytes | None) -> int:

@@ -11,7 +11,7 @@ from tidemill.connect.task_spec import TaskSpec
 from tidemill.connect.tasks import source_sender
 from tidemill.connect.tasks.kafka_clients import ClientLost
 from tidemill.connect.tasks.meter import TaskMeter
-from tidemill.connect.tasks.source_sender import Delivery, Outgoing, Sender, SourceCounters, check_columns
+from tidemill.connect.tasks.source_sender import Delivery, Outgoing, Sender, SourceCounters, check_columns, column_bytes
 from tidemill.core.runtime.clock import ManualClock
 
 
@@ -145,3 +145,8 @@ def test_columns_have_one_length(columns: Any) -> None:
     with pytest.raises(ValueError, match="an EncodedBatch with 2 values and 1 "):
         check_columns(EncodedBatch(topic="t", values=[b"1", b"2"], **columns))
     assert check_columns(EncodedBatch(topic="t", keys=[], values=[])) == 0
+
+
+def test_bytes_of_a_column_are_counted_where_there_are_any() -> None:
+    assert column_bytes([b"12", None, b"", b"345"]) == 5
+    assert column_bytes([]) == 0
