@@ -334,9 +334,10 @@ class ValueTransform(Transform):
 
     def made_of(self, values: list[Any]) -> Sequence[Json]:
         """What `of_values` returns; raises TypeError if that are not as many."""
+        count = len(values)
         made = self.of_values(values) if values else ()
-        if len(made) != len(values):
-            raise TypeError(f"{len(made)} values came back of {len(values)}")
+        if len(made) != count:
+            raise TypeError(f"{len(made)} values came back of {count}")
         return made
 
 

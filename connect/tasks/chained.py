@@ -11,7 +11,7 @@ from typing import Any, Final
 from tidemill.connect.api import EncodedBatch, Record
 from tidemill.connect.converters.json import JsonConverter
 from tidemill.connect.converters.registry import Converter
-from tidemill.connect.transforms.chain import Chain, Decode, Encode, Encoded, Severity
+from tidemill.connect.transforms.chain import Chain, ColumnConverter, Decode, Encode, Encoded, OneByOne, Severity
 
 TRANSFORMING_PATIENCE_S: Final = 3.0
 """Until a batch that is still in the transforms is told in the status."""
@@ -23,11 +23,16 @@ def chain_of(config: Mapping[str, str], key_converter: Converter, value_converte
         return None
     from tidemill.connect.transforms.stages import make_chain  # most tasks need none of them
 
-    return make_chain(config, _exactly(key_converter), _exactly(value_converter), value_converter.encode)
+    return make_chain(config, _exactly(key_converter), _exactly(value_converter), columns_of(value_converter))
 
 
 def _exactly(converter: Converter) -> Decode:
     return converter.decode_exactly if isinstance(converter, JsonConverter) else converter.decode
+
+
+def columns_of(converter: Converter) -> ColumnConverter:
+    """Many values at once through a converter, exactly."""
+    return converter if isinstance(converter, JsonConverter) else OneByOne(converter.decode, converter.encode)
 
 
 def log_notices(chain: Chain, log: Any, task: str) -> None:

@@ -21,7 +21,8 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, TypeAlias
+from itertools import repeat
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidemill.connect.api import (
     EncodedBatch,
@@ -80,6 +81,36 @@ Decode: TypeAlias = Callable[[bytes | None], tuple[Json, Schema | None]]
 Encode: TypeAlias = Callable[[Json, Schema | None], bytes | None]
 
 
+class ColumnConverter(Protocol):
+    """Reads and writes many values at once, each as it would alone; raises if there is one it cannot do with.
+
+    The column of schemas is empty where no value has one.
+    """
+
+    def decode_all(self, data: Sequence[bytes]) -> tuple[Sequence[Json], Sequence[Schema | None]]:
+        """The values and their schemas."""
+
+    def encode_all(self, values: Sequence[Json], schemas: Sequence[Schema | None]) -> Sequence[bytes | None]:
+        """The bytes of values, none of which is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """The converters that know no better way."""
+
+    decode: Decode
+    encode: Encode
+
+    def decode_all(self, data: Sequence[bytes]) -> tuple[Sequence[Json], Sequence[Schema | None]]:
+        """Read each."""
+        read = [self.decode(each) for each in data]
+        return [value for value, _ in read], [schema for _, schema in read]
+
+    def encode_all(self, values: Sequence[Json], schemas: Sequence[Schema | None]) -> Sequence[bytes | None]:
+        """Write each."""
+        return [*map(self.encode, values, schemas or repeat(None))]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """A transform with what it applies to; `name` is the class people know it by."""
@@ -105,12 +136,12 @@ class Chain:
     """The stages of one connector, in order."""
 
     def __init__(
-        self, stages: Sequence[Stage], decode_key: Decode, decode_value: Decode, encode_value: Encode | None = None
+        self, stages: Sequence[Stage], decode_key: Decode, decode_value: Decode, columns: ColumnConverter | None = None
     ) -> None:
         self._stages = tuple(stages)
         self._decode_key = decode_key
         self._decode_value = decode_value
-        self._encode_value = encode_value
+        self._columns = columns
         self._of_batches = _of_batches(self._stages)
 
     def apply(self, records: Sequence[Record]) -> list[Outcome]:
@@ -146,20 +177,24 @@ class Chain:
         """A batch whose values have been through these; None where a value that is there is nothing when it is read."""
         if not transforms:
             return batch
-        if self._encode_value is None:
+        if self._columns is None:
             return None
-        decode, encode = self._decode_value, self._encode_value
-        read = [(None, None) if data is None else decode(data) for data in batch.values]
-        kept = [(place, value) for place, (value, _) in enumerate(read) if value is not None]
-        if len(kept) != sum(data is not None for data in batch.values):
+        places = [place for place, data in enumerate(batch.values) if data is not None]
+        values, schemas = self._columns.decode_all([data for data in batch.values if data is not None])
+        if len(_there(values)) < len(values):
             return None
+        kept = places
         for transform in transforms:
-            made = transform.made_of([value for _, value in kept])
-            kept = [(place, value) for (place, _), value in zip(kept, made, strict=True) if value is not None]
-        written = {place: encode(value, read[place][1]) for place, value in kept}
-        left_out = {place for place, data in enumerate(batch.values) if data is not None and place not in written}
-        whole = replace(batch, values=[written.get(place) for place in range(len(read))])
-        return without(whole, left_out) if left_out else whole
+            values = transform.made_of(list(values))
+            left = _there(values)
+            if len(left) < len(values):
+                kept, values = [kept[each] for each in left], [values[each] for each in left]
+                schemas = [schemas[each] for each in left] if schemas else ()
+        became: list[bytes | None] = [None] * len(batch.values)
+        for place, data in zip(kept, self._columns.encode_all(values, schemas), strict=True):
+            became[place] = data
+        whole = replace(batch, values=became)
+        return whole if kept is places else without(whole, set(places).difference(kept))
 
     def notices(self) -> Counter[tuple[Severity, str]]:
         """What the stages have to say since this was asked for the last time."""
@@ -234,6 +269,10 @@ def _of_batches(stages: Sequence[Stage]) -> tuple[Sequence[OfBytes], Sequence[Va
         else:
             return None
     return (of_bytes, of_values) if stages and all(stage.predicate is None for stage in stages) else None
+
+
+def _there(values: Sequence[Json]) -> list[int]:
+    return [place for place, value in enumerate(values) if value is not None]
 
 
 def without(batch: EncodedBatch, left_out: Collection[int]) -> EncodedBatch:

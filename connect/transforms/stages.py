@@ -13,7 +13,7 @@ from tidemill.connect.client_settings import with_prefix
 from tidemill.connect.config import CONVERTERS
 from tidemill.connect.references import Problem
 from tidemill.connect.settings import invalid_value, model_problems, parse_settings, setting_names
-from tidemill.connect.transforms.chain import Chain, Decode, Encode, Stage
+from tidemill.connect.transforms.chain import Chain, ColumnConverter, Decode, Stage
 from tidemill.connect.transforms.headers import HeaderFrom, InsertHeader
 from tidemill.connect.transforms.registry import BUILT_IN, find
 from tidemill.connect.versions import BadVersion, wanted
@@ -57,7 +57,7 @@ def parts(config: Mapping[str, str]) -> list[Part]:
 
 
 def make_chain(
-    config: Mapping[str, str], decode_key: Decode, decode_value: Decode, encode_value: Encode | None = None
+    config: Mapping[str, str], decode_key: Decode, decode_value: Decode, columns: ColumnConverter | None = None
 ) -> Chain | None:
     """The chain of a configuration without problems; None without transforms."""
     found = parts(config)
@@ -70,7 +70,7 @@ def make_chain(
     except BaseException as error:
         _release(Chain(stages, decode_key, decode_value), error)
         raise
-    return Chain(stages, decode_key, decode_value, encode_value) if stages else None
+    return Chain(stages, decode_key, decode_value, columns) if stages else None
 
 
 def _release(made: Chain | Transform, error: BaseException) -> None:

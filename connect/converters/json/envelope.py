@@ -9,15 +9,16 @@ for which there is none is sent with `"schema":null`, as JsonConverter sends all
 """
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from decimal import Decimal
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import orjson
 
 from tidemill.connect.api import Json, Schema
 from tidemill.connect.converters.json.inference import NoSchema, infer, shape
-from tidemill.connect.converters.json.plain import dump, dump_plain
+from tidemill.connect.converters.json.plain import dump, dump_all_plain, dump_plain
 from tidemill.connect.converters.json.schemas import schema_from_json, schema_to_json
 from tidemill.connect.converters.json.values import (
     Codec,
@@ -86,6 +87,12 @@ class JsonConverter:
             return self._encode(value, schema)
         except RecursionError:
             raise ValueError(TOO_DEEP) from None
+
+    def encode_all(self, values: Sequence[Json], schemas: Sequence[Schema | None]) -> Sequence[bytes | None]:
+        """Write values, none of which is None, with as many schemas or none at all."""
+        if not schemas and not self._schemas_enable:
+            return dump_all_plain(values)
+        return [*map(self.encode, values, schemas or repeat(None))]
 
     def _encode(self, value: Json, schema: Schema | None) -> bytes:
         prefix, codec = self._writer(value, schema)
@@ -167,6 +174,13 @@ class JsonConverter:
             raise ValueError(f"not JSON: {error}") from None
         except RecursionError:
             raise ValueError(TOO_DEEP) from None
+
+    def decode_all(self, data: Sequence[bytes]) -> tuple[Sequence[Json], Sequence[Schema | None]]:
+        """Read what is to be written again, values and schemas; none of these where there cannot be any."""
+        if not self._schemas_enable and not self._decimal_numeric:
+            return [*map(orjson.loads, data)], ()
+        read = [self.decode_exactly(each) for each in data]
+        return [value for value, _ in read], [schema for _, schema in read]
 
     def _decode_whole(self, data: bytes, envelope: Any) -> tuple[Json, Schema | None]:
         if not isinstance(envelope, dict) or envelope.keys() != {"schema", "payload"}:

@@ -7,6 +7,7 @@ tell from a null any more: it gets its name, `"NaN"`, `"Infinity"` or `"-Infinit
 without a schema.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -35,7 +36,21 @@ def dump_plain(value: Json) -> bytes:
         if "key must be str" not in str(error):
             raise ValueError(str(error.__cause__ or error)) from None
         return dump(_spelled_out(value))
-    return dump(_spelled_out(value)) if data.find(b"null") >= 0 and holds_no_number(value) else data
+    return _looked_at(value, data) if b"null" in data else data
+
+
+def dump_all_plain(values: Sequence[Json]) -> list[bytes]:
+    """Write values without schemas as `dump_plain` writes each."""
+    try:
+        written = [orjson.dumps(value, _plain) for value in values]
+    except TypeError:
+        return [dump_plain(value) for value in values]
+    return [_looked_at(value, data) if b"null" in data else data for value, data in zip(values, written, strict=True)]
+
+
+def _looked_at(value: Json, data: bytes) -> bytes:
+    """A value in whose text stands a null: that text, or the right one."""
+    return dump(_spelled_out(value)) if holds_no_number(value) else data
 
 
 def holds_no_number(value: Json) -> bool:

@@ -1,5 +1,6 @@
 """The chain of a task, and rows of a batch as records"""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -7,9 +8,11 @@ import structlog
 from structlog.testing import capture_logs
 
 from tidemill.connect.api import EncodedBatch, Record
+from tidemill.connect.converters.bytes import BytesConverter
 from tidemill.connect.converters.json import JsonConverter
+from tidemill.connect.converters.registry import Converter
 from tidemill.connect.converters.string import StringConverter
-from tidemill.connect.tasks.chained import chain_of, log_notices, records_of, unless_encoded
+from tidemill.connect.tasks.chained import chain_of, columns_of, log_notices, records_of, unless_encoded
 from tidemill.connect.transforms.chain import Encoded
 
 
@@ -24,6 +27,27 @@ def test_a_chain_reads_with_the_converters_in_force() -> None:
     assert chain is not None
     [out] = chain.apply(records_of(EncodedBatch(topic="t", keys=[b"k"], values=[b"[1]"])))
     assert isinstance(out, Record) and out.value == {"v": [1]} and type(out.key) is Encoded
+
+
+@pytest.mark.parametrize(
+    ("converter", "exactly"),
+    [(StringConverter(), "decode"), (BytesConverter(), "decode")]
+    + [
+        (JsonConverter(schemas_enable=schemas, decimal_numeric=numeric), "decode_exactly")
+        for schemas in (True, False)
+        for numeric in (True, False)
+    ],
+    ids=str,
+)
+def test_a_column_is_what_its_values_are_alone(converter: Converter, exactly: str) -> None:
+    plain = not isinstance(converter, JsonConverter)
+    values: list[Any] = [b"a", b"b"] if plain else [{"a": 1, "b": None}, {"a": 0.1}, [Decimal("1.10")], "x"]
+    data = [b"a", b"b"] if plain else [converter.encode(value, None) for value in values]
+    columns = columns_of(converter)
+    read, schemas = columns.decode_all([each for each in data if each is not None])
+    alone = [getattr(converter, exactly)(each) for each in data]
+    assert list(zip(read, schemas or [None] * len(read), strict=True)) == alone
+    assert [*columns.encode_all(read, schemas)] == [converter.encode(*each) for each in alone]
 
 
 def test_rows_become_records() -> None:

@@ -20,7 +20,7 @@ from tidemill.connect.api import (
     Transform,
     ValueTransform,
 )
-from tidemill.connect.transforms.chain import UNREAD, Chain, Encoded, Failure, OfBytes, Stage, Unread
+from tidemill.connect.transforms.chain import UNREAD, Chain, Encoded, Failure, OfBytes, OneByOne, Stage, Unread
 
 read: list[bytes] = []
 
@@ -341,7 +341,7 @@ def batch_of(*values: bytes | None, more: bool = False) -> EncodedBatch:
 
 
 def whole(batch: EncodedBatch, *transforms: Transform) -> EncodedBatch | None:
-    return Chain([stage(each) for each in transforms], decode, decode, encode).apply_encoded(batch)
+    return Chain([stage(each) for each in transforms], decode, decode, OneByOne(decode, encode)).apply_encoded(batch)
 
 
 def twice(values: list[Json]) -> list[Json]:
@@ -350,6 +350,11 @@ def twice(values: list[Json]) -> list[Json]:
 
 def small(values: list[Json]) -> list[Json]:
     return [value if value < 5 else None for value in values]
+
+
+def grown(values: list[Json]) -> list[Json]:
+    values.append(None)
+    return values
 
 
 def test_values_are_read_once_for_all_that_follow_one_another() -> None:
@@ -408,12 +413,13 @@ def test_values_that_are_changed_in_place_are_changed_once() -> None:
         ([b"1", b"{"], [Values(twice)]),
         ([b"1"], [Values(lambda values: [])]),
         ([b"1"], [Values(lambda values: [{1, 2}])]),
+        ([b"1"], [Values(grown)]),
         ([b"1"], [Values(twice), adding("!")]),
         ([b"1"], [Cutting(), Values(twice)]),
         ([b"1"], [Overriding(twice)]),
         ([b"1"], []),
     ],
-    ids=["null", "rubbish", "fewer", "unwritable", "another", "uncut", "overridden", "none"],
+    ids=["null", "rubbish", "fewer", "unwritable", "grown", "another", "uncut", "overridden", "none"],
 )
 def test_what_no_batch_can_be_told_of_goes_record_by_record(values: list[bytes], transforms: list[Transform]) -> None:
     assert whole(batch_of(*values), *transforms) is None
@@ -421,7 +427,7 @@ def test_what_no_batch_can_be_told_of_goes_record_by_record(values: list[bytes],
 
 def test_a_predicate_needs_records() -> None:
     picked = stage(Values(twice), When(lambda record: True))
-    assert Chain([picked], decode, decode, encode).apply_encoded(batch_of(b"1")) is None
+    assert Chain([picked], decode, decode, OneByOne(decode, encode)).apply_encoded(batch_of(b"1")) is None
     assert Chain([stage(Values(twice))], decode, decode).apply_encoded(batch_of(b"1")) is None, "nobody can write it"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.connect.api import Json
-from tidemill.connect.converters.json.plain import dump, dump_plain, holds_no_number
+from tidemill.connect.converters.json.plain import dump, dump_all_plain, dump_plain, holds_no_number
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,20 @@ def test_what_is_written_is_json_and_loses_nothing(value: Json) -> None:
     assert holds_no_number(value) == (named(value) != value)
 
 
-@pytest.mark.parametrize("write", [dump, dump_plain])
+MORE = st.one_of(
+    VALUES,
+    st.sampled_from([{1: math.nan}, b"\x01", Decimal("1.10"), {"a": [Decimal(2), None]}, {"a": math.inf, "b": None}]),
+)
+
+
+@given(st.lists(MORE, max_size=6))
+def test_values_are_written_together_as_alone(values: list[Json]) -> None:
+    assert dump_all_plain(values) == [dump_plain(value) for value in values]
+
+
+@pytest.mark.parametrize("write", [dump, dump_plain, lambda value: dump_all_plain([1, value])])
 @pytest.mark.parametrize("value", [object(), {"a": object()}, 1 << 70])
-def test_what_cannot_be_written_is_the_values_fault(write: Callable[[Json], bytes], value: Json) -> None:
+def test_what_cannot_be_written_is_the_values_fault(write: Callable[[Json], object], value: Json) -> None:
     with pytest.raises(ValueError):
         write(value)
     with pytest.raises(ValueError, match="a value of type Decimal cannot be written"):
