@@ -115,7 +115,7 @@ async def serving(app: Asgi, listener: socket.socket) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            server.should_exit = True
+            server.end()
 
 
 def listening() -> tuple[socket.socket, str]:

@@ -101,6 +101,30 @@ async def test_the_end_of_the_context_is_the_end_of_the_server() -> None:
         socket.create_connection(address)
 
 
+async def test_the_end_is_not_waited_for() -> None:
+    """A server that looks now and then whether it is to end, ends that much later, and wakes for nothing."""
+    took = []
+    for _ in range(5):
+        async with serving(answered, socket.create_server(("127.0.0.1", 0))):
+            began = asyncio.get_running_loop().time()
+        took.append(asyncio.get_running_loop().time() - began)
+    assert min(took) < 0.15, "uvicorn gives connections a tenth of a second to end, and nobody has one"
+
+
+async def test_answers_say_what_time_it_is() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    async with serving(answered, listener):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        told = set()
+        async with asyncio.timeout(10):
+            while len(told) < 3:
+                writer.write(REQUEST)
+                lines = (await reader.readuntil(b"\r\n\r\n")).splitlines()
+                told |= {line for line in lines if line.startswith(b"date: ")}
+                await asyncio.sleep(0.1)
+        writer.close()
+
+
 @pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
 async def test_a_worker_that_fails_or_is_cancelled_ends_its_server_too(error: type[BaseException]) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
