@@ -3,7 +3,8 @@
 A client that has lost its cluster waits and says nothing for long: a producer for ever, a consumer as if there were
 nothing to read. So a thread asks the cluster now and then, with the task's credentials, and says as problems of the
 task what it hears: nobody answers, a topic is not there, a partition has no leader. It asks more often while there is
-trouble, so that the end is heard soon, too, and less and less while all is well.
+trouble, so that the end is heard soon, too, and less and less while all is well. A client that nobody uses is asked
+seldom: what has gone is in nobody's way, and it is asked at once when it is used again.
 
 An error that the client reports itself is no problem yet, brokers come and go; it only has the cluster asked at once,
 and its words are quoted when there is no answer.
@@ -21,6 +22,7 @@ from tidemill.connect.tasks.kafka_clients import explain, kafka_error
 
 ASK_S = 2.0
 ASK_RARELY_S = 4.0  # when all has been well for long; what has gone is to be told within five seconds
+ASK_UNUSED_S = 30.0  # when all is well and the client not used
 ASK_IN_TROUBLE_S = 0.5
 PAUSE_S = 0.2  # between two rounds, however often the client complains
 ANSWER_S = 1.5
@@ -55,6 +57,7 @@ class KafkaWatch:
         self._words = ""  # what the client said last
         self._suspects: set[str] = set()  # topics with a problem, asked about in every round
         self._well = False
+        self._unused = False
         self._next = 0  # where in the list of topics the next round begins
         self._ask_s = ASK_S
         self._wake = threading.Event()
@@ -70,6 +73,15 @@ class KafkaWatch:
     def well(self) -> bool:
         """Whether the cluster has answered, last time it was asked, and had all that was asked for."""
         return self._well
+
+    def unused(self) -> None:
+        """Ask seldom from now on: the client has nothing to do."""
+        self._unused = True
+
+    def used(self) -> None:
+        """Ask at once, and often: it has."""
+        self._unused = False
+        self._wake.set()
 
     def heard(self, error: KafkaError) -> None:
         """Take in an error that the client reported by itself."""
@@ -93,10 +105,16 @@ class KafkaWatch:
         disturbed = True  # a new client may have troubles to tell of
         while not (self._closing.wait(PAUSE_S) if disturbed else self._closing.is_set()):
             self._well = well = self._ask()
-            disturbed = self._wake.wait(self._ask_s if well else ASK_IN_TROUBLE_S)
+            disturbed = self._wake.wait(self._pause_s)
             self._ask_s = ASK_S if disturbed or not well else min(self._ask_s + 1, ASK_RARELY_S)
             self._wake.clear()
         del self._client  # if nobody else has it, it is closed here, where that may take its time
+
+    @property
+    def _pause_s(self) -> float:
+        if not self._well:
+            return ASK_IN_TROUBLE_S
+        return ASK_UNUSED_S if self._unused else self._ask_s
 
     def _ask(self) -> bool:
         """One round; whether all is well."""

@@ -18,6 +18,9 @@ from tidemill.core.runtime.clock import Clock
 REST_AFTER_S = 60.0
 """Without a message in flight. Less, and a source that brings a record every minute would always be connecting."""
 
+UNUSED_AFTER_S = 3.0
+"""Without a message in flight; then the cluster is asked seldom how it is."""
+
 FAREWELL_S = 1.0  # for what `close` has purged
 
 
@@ -46,6 +49,7 @@ class RestingProducer:
         self._rest_after_s = rest_after_s
         self._watch: KafkaWatch | None = None
         self._client: Producer | None = None
+        self._unused = False  # for long enough for the watch to know
 
     def open(self) -> None:
         """Have a client at once: whoever starts is told if the cluster does not answer, not with the first record."""
@@ -76,8 +80,8 @@ class RestingProducer:
         now = self._clock.monotonic()
         if len(client):
             self._used_at = now
-        elif now - self._used_at >= self._rest_after_s and self._watch is not None and self._watch.well:
-            self._let_go()
+        elif self._watch is not None:
+            self._idles(now - self._used_at, self._watch)
 
     def close(self) -> None:
         """Send nothing more; what is in flight is given up."""
@@ -87,12 +91,23 @@ class RestingProducer:
             client.purge()
             client.flush(FAREWELL_S)
 
+    def _idles(self, for_s: float, watch: KafkaWatch) -> None:
+        if for_s >= self._rest_after_s and watch.well:
+            self._let_go()
+        elif for_s >= UNUSED_AFTER_S and not self._unused:
+            self._unused = True
+            watch.unused()
+
     def _awake(self) -> Producer:
         if self._client is None:
             self._client = Producer(self._config)
             self._used_at = self._clock.monotonic()
             self._watch = self._make_watch(self._client)
             self._watch.start()
+        elif self._unused and self._watch is not None:
+            self._used_at = self._clock.monotonic()
+            self._watch.used()
+        self._unused = False
         return self._client
 
     def _let_go(self) -> None:

@@ -1,12 +1,15 @@
 """Whether the cluster answers, seen from a task"""
 
+import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from tests.connect.tasks.conftest import Cluster, until
 from tidemill.connect.problem import Problem
+from tidemill.connect.tasks import kafka_watch
 from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.kafka_watch import TOPICS_PER_ROUND, AsksForTopics, KafkaWatch
 
@@ -75,6 +78,49 @@ def test_topics_have_their_turn_however_many_there_are() -> None:
     assert sorted(subject.chosen()) == names
     names.clear()
     assert subject.chosen() == []
+
+
+class Counted:
+    """A client that counts how often it is asked."""
+
+    def __init__(self, client: AsksForTopics) -> None:
+        self.asked = 0
+        self._client = client
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        self.asked += 1
+        return self._client.list_topics(topic, timeout)
+
+    def is_asked(self) -> bool:
+        """Whether it is within some time in which it would be asked often."""
+        asked, until_s = self.asked, time.monotonic() + 1.0
+        while time.monotonic() < until_s and self.asked == asked:
+            time.sleep(0.01)
+        return self.asked > asked
+
+
+def test_a_client_that_is_not_used_is_asked_seldom(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    for name in ("PAUSE_S", "ASK_S", "ASK_RARELY_S"):
+        monkeypatch.setattr(kafka_watch, name, 0.05)
+    topic = unique("t")
+    client, control = Counted(consumer(cluster.bootstrap)), TaskControl(lambda news: None)
+    subject = KafkaWatch(client, control, cluster.bootstrap, lambda: [topic])
+    subject.unused()
+    subject.start()
+    until(lambda: said(control), "the problem")
+    assert client.is_asked(), "the end of a problem is told, used or not"
+    cluster.create(topic)
+    until(lambda: subject.well, "the end of it")
+    assert not client.is_asked()
+    subject.heard(KafkaError(KafkaError._TRANSPORT))
+    assert client.is_asked(), "the client complains"
+    assert not client.is_asked()
+    subject.used()
+    assert client.is_asked()
+    assert client.is_asked(), "again and again"
+    subject.close()
 
 
 def test_what_is_over_with_the_watch_is_no_problem(cluster: Cluster, unique: Callable[[str], str]) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.connect.tasks.conftest import Cluster, until
+from tidemill.connect.tasks import kafka_watch
 from tidemill.connect.tasks.control import TaskControl
 from tidemill.connect.tasks.kafka_watch import KafkaWatch
 from tidemill.connect.tasks.resting_producer import RestingProducer
-from tidemill.core.runtime.clock import SystemClock
+from tidemill.core.runtime.clock import ManualClock, SystemClock
 
 pytestmark = pytest.mark.integration
 
@@ -25,15 +26,25 @@ def make() -> Iterator[Make]:
     """A producer that rests soon, at this address; `topics` are those that have to be there."""
     made: list[RestingProducer] = []
 
-    def start(bootstrap: str, *topics: str, control: TaskControl | None = None) -> RestingProducer:
+    def start(
+        bootstrap: str,
+        *topics: str,
+        control: TaskControl | None = None,
+        on_asking: Callable[[], object] = lambda: None,
+        **more: Any,
+    ) -> RestingProducer:
         said = control or TaskControl(lambda news: None)
+
+        def named() -> tuple[str, ...]:
+            on_asking()
+            return topics
+
         producer = RestingProducer(
             {"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0, "message.timeout.ms": 60_000},
-            lambda client: KafkaWatch(client, said, bootstrap, lambda: topics),
+            lambda client: KafkaWatch(client, said, bootstrap, named),
             lambda error: None,
-            clock=SystemClock(),
             wait=said.wait,
-            rest_after_s=REST_AFTER_S,
+            **{"clock": SystemClock(), "rest_after_s": REST_AFTER_S, **more},
         )
         producer.open()
         made.append(producer)
@@ -94,6 +105,47 @@ def test_it_does_not_rest_while_something_is_in_flight_or_the_cluster_is_in_trou
     until(lambda: control.current_problem() is not None, "the problem")
     producer.produce("t", b"not sent")
     assert stays(producer)
+
+
+def sends(producer: RestingProducer, topic: str) -> None:
+    """Send a record that is acknowledged."""
+    told: list[Any] = []
+    producer.produce(topic, b"a record", on_delivery=lambda error, message: told.append(error))
+    until(lambda: rested(producer) or told, "the acknowledgement")
+    assert told == [None]
+
+
+def test_the_cluster_is_asked_for_as_long_as_something_is_sent(
+    make: Make, cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PAUSE_S", "ASK_S", "ASK_RARELY_S"):
+        monkeypatch.setattr(kafka_watch, name, 0.01)
+    topic, clock, asked = cluster.create(unique("t")), ManualClock(), [0.0]
+    producer = make(
+        cluster.bootstrap,
+        topic,
+        clock=clock,
+        rest_after_s=60.0,
+        on_asking=lambda: asked.append(time.monotonic()),
+    )
+
+    def is_asked() -> bool:
+        """Whether it is, again and again."""
+        enough, until_s = len(asked) + 5, time.monotonic() + 1.0
+        while len(asked) < enough and time.monotonic() < until_s:
+            time.sleep(0.01)
+        return len(asked) >= enough
+
+    for _ in range(2):
+        sends(producer, topic)
+        assert is_asked()
+        clock.advance(2_000)
+        producer.poll(0)
+        assert is_asked()
+        clock.advance(2_000)
+        producer.poll(0)
+        until(lambda: not is_asked(), "the end of its questions")
+    assert not producer.resting
 
 
 def test_time_passes_also_while_it_rests(make: Make, cluster: Cluster, unique: Callable[[str], str]) -> None:
