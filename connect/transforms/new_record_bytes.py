@@ -31,6 +31,8 @@ _AFTER: Final = b',"after":'
 _DELETED: Final = b',"after":null'
 _SOURCE: Final = b',"source":{'
 _NULL: Final = b"null"
+_GONE: Final = b',"__deleted":"true"'
+_KEPT: Final = b',"__deleted":"false"'
 _BRACE: Final = len(_SOURCE) - 1
 _CLOSING: Final = ord("}")
 
@@ -87,7 +89,9 @@ class RowCutter:
             each.field in rows or each.struct in rows for each in wanted
         )
         self._looks_around = bool(wanted)
-        self._adds = self._looks_around or unwrapping.rewrites
+        names = [each.name for each in unwrapping.fields] + ["__deleted"]
+        self._twice = len(names) > len(set(names))
+        self._marks = tuple(orjson.dumps(name) + b":" for name in names)  # of a column that is called as what is added
         self._topics: dict[str, _Topic] = {}
 
     def cut(self, record: Record) -> Record | Unread | None:
@@ -139,12 +143,13 @@ class RowCutter:
         return without(replace(batch, values=values), frozenset(gone))
 
     def _written(self, batch: EncodedBatch) -> list[bytes | None]:
-        """The rows that had none before them and get nothing added, which is nearly all; None for all the rest."""
+        """The rows that had none before them, where nothing has to be read for them; None for all the rest."""
         form = self._topics.get(batch.topic)
-        if form is None or self._adds:
+        if form is None or self._looks_around:
             return [None] * len(batch.values)
         created, begin = form.head + _CREATED + b"{", len(form.head) + len(_CREATED)
-        head, tail, defaulted = form.row_head, form.row_tail[1:], form.defaulted
+        head, tail = form.row_head, (_KEPT if self._unwrapping.rewrites else b"") + form.row_tail
+        as_it_stands, unless = tail == b"}", self._marks if form.schema is None else form.defaulted
         rows: list[bytes | None] = []
         for data in batch.values:
             row = None
@@ -152,8 +157,8 @@ class RowCutter:
                 end = data.rfind(b"{") - _BRACE  # where `_source` looks first, in place
                 if end - begin > 2 and data[end - 1] == _CLOSING and data.startswith(_SOURCE, end):
                     row = data[begin:end]
-                    if tail:
-                        row = None if any(null in row for null in defaulted) else head + row + tail
+                    if not as_it_stands:
+                        row = None if any(each in row for each in unless) else head + row[:-1] + tail
             rows.append(row)
         return rows
 
@@ -183,19 +188,15 @@ class RowCutter:
             return UNREAD
         pieces = [form.row_head, row[:-1]]
         if self._unwrapping.rewrites:
-            pieces.append(b',"__deleted":"true"' if deleted else b',"__deleted":"false"')
+            pieces.append(_GONE if deleted else _KEPT)
         if self._looks_around:
             added = self._unwrapping.added(around, form.schema)
             if added:
                 pieces += [b",", orjson.dumps(added)[1:-1]]
-        if form.schema is None and len(pieces) > 2 and self._takes_a_name_of(row):
+        if form.schema is None and len(pieces) > 2 and (self._twice or any(mark in row for mark in self._marks)):
             return UNREAD
         pieces.append(form.row_tail)
         return _Cut(b"".join(pieces), around, form.schema)
-
-    def _takes_a_name_of(self, row: bytes) -> bool:
-        names = [each.name for each in self._unwrapping.fields] + ["__deleted"]
-        return len(names) > len(set(names)) or any(orjson.dumps(name) + b":" in row for name in names)
 
     # --------------------------------------------------------------- learning
 

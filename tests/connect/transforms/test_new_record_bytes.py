@@ -81,6 +81,8 @@ def test_a_column_called_as_what_is_added_is_no_second_member() -> None:
     twice = change(ORDERS, "c", None, {**ROW, "__op": "x"})
     assert cut(twice, schemas=False, add_fields="op") is UNREAD
     assert cut(twice, schemas=False) is not UNREAD
+    both = {"add_fields": "op:deleted", "delete_tombstone_handling_mode": "rewrite"}
+    assert cut(RECORDS["CREATE"], schemas=False, **both) is UNREAD
 
 
 def test_a_table_that_changes_is_learned_anew() -> None:
@@ -201,7 +203,9 @@ SOURCES = st.sampled_from(
     [{"lsn": 7}, {"lsn": 7, "name": "{"}, {"lsn": 7, "name": "}0123456789{"}, {"x": ',"source":{'}]
 )
 TRANSACTIONS = st.sampled_from([None, {"id": "5", "source": {}}])
-SIMPLE = st.dictionaries(st.sampled_from(["id", "note", "op"]), st.none() | st.text(max_size=3), min_size=1)
+SIMPLE = st.dictionaries(
+    st.sampled_from(["id", "note", "op", "__deleted"]), st.none() | st.text(max_size=3), min_size=1
+)
 CHANGES = (
     st.tuples(st.none(), SIMPLE, SOURCES, TRANSACTIONS),
     st.tuples(SIMPLE, st.none() | SIMPLE, SOURCES, TRANSACTIONS),
@@ -234,9 +238,12 @@ def test_a_batch_is_what_its_records_are_one_by_one(changes: list[Any], tombston
 
 
 @pytest.mark.parametrize("schemas", [True, False])
-def test_a_table_that_is_known_gives_the_same_rows(schemas: bool) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"delete_tombstone_handling_mode": "rewrite"}, {"add_fields": "op,source.lsn"}], ids=str
+)
+def test_a_table_that_is_known_gives_the_same_rows(schemas: bool, options: dict[str, str]) -> None:
     """Whether rows are cut as they stand or not: deletes, other tables, columns with a default, none."""
-    stage = Stage(alias="u", name="u", transform=unwrap())
+    stage = Stage(alias="u", name="u", transform=unwrap(**options))
     known = Chain([stage], no_reading, no_reading)
     names = ("CREATE", "UPDATE", "DELETE_OLD", "SHARD", "TRUNCATE", "NULLS", "UPDATE_OLD", "NO_COLUMNS", "CREATE")
     values = [encoded(RECORDS[name], schemas=schemas).value for name in names]
@@ -244,5 +251,5 @@ def test_a_table_that_is_known_gives_the_same_rows(schemas: bool) -> None:
     for chosen in ([0], [0, 1, 2, 4, 0], *([each] for each in range(len(values))), [0, 5], [0, 3, 0]):
         batch = EncodedBatch(topic="t", keys=[b"k"] * len(chosen), values=[bytes(values[each]) for each in chosen])
         told.append(known.apply_encoded(batch))
-        assert told[-1] == whole(batch)
+        assert told[-1] == whole(batch, **options)
     assert None in told and any(each is not None for each in told[2:])
