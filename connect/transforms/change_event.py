@@ -7,7 +7,7 @@ members; Debezium never meets that in a source, where its records still have the
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from tidemill.connect.api import InvalidConfig, Json, Record, Schema, SchemaField, SchemaType
 
@@ -15,6 +15,7 @@ ENVELOPE_SUFFIX: Final = ".Envelope"
 DELETE: Final = "d"
 OPERATION: Final = "op"
 
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 _TRANSACTION: Final = ("id", "total_order", "data_collection_order")
 _TOP: Final = (OPERATION, "ts_ms", "ts_us", "ts_ns")
 
@@ -27,6 +28,12 @@ def is_change(record: Record) -> bool:
     if not isinstance(value, Mapping):
         return False
     return type(value.get(OPERATION)) is str and "source" in value and ("after" in value or "before" in value)
+
+
+def has_members(value: Json) -> TypeGuard[Mapping[str, Json]]:
+    """Whether it is a map; of what JSON is read to, told without asking the map's abstract class, a long question."""
+    kind = type(value)
+    return kind is dict or (kind not in _PLAIN and isinstance(value, Mapping))
 
 
 class Reference(NamedTuple):
@@ -69,7 +76,7 @@ class Reference(NamedTuple):
         parent = envelope[self.struct]
         if parent is None:  # a transaction is null in snapshots, and where nobody asked for it
             return self.struct == "transaction" and self.field in _TRANSACTION
-        return isinstance(parent, Mapping) and self.field in parent
+        return has_members(parent) and self.field in parent
 
     def _homeless(self) -> ValueError:
         return ValueError(f"these changes have no {self.struct!r} that {self.field!r} could be taken of")
@@ -79,7 +86,7 @@ class Reference(NamedTuple):
         if self.struct is None:
             return envelope.get(self.field)
         parent = envelope.get(self.struct)
-        if not isinstance(parent, Mapping):
+        if not has_members(parent):
             return None
         return parent[self.field] if self.field in parent else envelope.get(self.field)
 

@@ -23,6 +23,7 @@ from tidemill.connect.transforms.change_event import (
     OPERATION,
     Reference,
     field_of,
+    has_members,
     is_change,
     references,
     text_member,
@@ -95,7 +96,7 @@ class ExtractNewRecordState(RecordTransform, OfBytes):
     def added(self, envelope: Mapping[str, Json], schema: Schema | None) -> dict[str, Json]:
         """The fields that rows get of their envelope."""
         found = {each.name: each.value(envelope) for each, _ in self._described(self.fields, envelope, schema)}
-        if any(isinstance(each, Mapping) for each in found.values()):
+        if any(has_members(each) for each in found.values()):
             raise ValueError("add.fields names a structure, of which only fields can be added")
         return found
 

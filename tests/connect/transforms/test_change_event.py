@@ -1,9 +1,13 @@
 """What an envelope is, and what stands in it besides rows"""
 
+from collections import Counter, OrderedDict
+from decimal import Decimal
+from types import MappingProxyType
+
 import pytest
 
 from tidemill.connect.api import InvalidConfig, Record, Schema, SchemaField, SchemaType
-from tidemill.connect.transforms.change_event import Reference, is_change, references, text_member
+from tidemill.connect.transforms.change_event import Reference, has_members, is_change, references, text_member
 
 STRING = Schema(type=SchemaType.STRING)
 SOURCE = Schema(type=SchemaType.STRUCT, fields=(SchemaField(name="lsn", schema=Schema(type=SchemaType.INT64)),))
@@ -32,6 +36,16 @@ def test_without_a_schema_its_members_tell(missing: str) -> None:
 @pytest.mark.parametrize("value", [None, "text", 3, ["op"], {"op": 1, "source": {}, "after": {}}])
 def test_what_is_no_map_of_a_change_is_none(value: object) -> None:
     assert not is_change(Record(value=value))
+
+
+@pytest.mark.parametrize("value", [{}, OrderedDict(), Counter(), MappingProxyType({})])
+def test_a_map_of_any_kind_has_members(value: object) -> None:
+    assert has_members(value)
+
+
+@pytest.mark.parametrize("value", [None, True, 1, 1.5, "text", b"bytes", ["a"], (), Decimal(1)])
+def test_what_is_no_map_has_none(value: object) -> None:
+    assert not has_members(value)
 
 
 def test_names_lead_to_where_a_field_stands() -> None:
