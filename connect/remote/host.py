@@ -34,10 +34,10 @@ from tidemill.connect.remote.frames import FrameError, FrameReader
 from tidemill.connect.remote.guarded import LAST_OUTPUT_S, Guardians, lines
 from tidemill.connect.remote.messages import PROTOCOL_VERSION, problem_from_message, spec_to_message
 from tidemill.connect.remote.process_facts import (
+    Census,
     FamilyFacts,
     children_of,
     family_facts,
-    process_table,
     proportional_bytes,
 )
 from tidemill.connect.remote.task_process import LESS_MEMORY, Seat, TaskProcess, failed_with
@@ -438,7 +438,7 @@ class TaskHost:
 
     async def _sample(self) -> None:
         """Report memory and processor time; kill a task that uses more memory than it may, its children's included."""
-        report_at = 0.0
+        report_at, census = 0.0, Census()
         while True:
             running = [each for each in self._running if each.attached.is_set()]
             limited = [each for each in running if each.is_watched]
@@ -447,7 +447,7 @@ class TaskHost:
                 report_at = self._clock.monotonic() + self._sample_interval_s
             watched = running if due else limited
             if watched:
-                table = process_table()
+                table = census.look()
                 children = children_of(table)
                 for process in watched:
                     family = family_facts(table, children, process.pid)  # what has cut all ties to it is below it, too

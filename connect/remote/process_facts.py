@@ -1,12 +1,15 @@
 """What the kernel knows about the processes of a task
 
 A task is a process and all it started, however deep. One pass over `/proc` tells of every process there is, so many
-tasks are looked at for the price of one. Memory is counted as resident at first, which has pages that several
-processes share in it more than once; `proportional_bytes` counts each page once and is asked where it matters.
+tasks are looked at for the price of one. Whoever looks all the time passes over those that cannot be of a task: who is
+not below a process never gets there, as orphans only ever go to somebody above them.
+
+Memory is counted as resident at first, which has pages that several processes share in it more than once;
+`proportional_bytes` counts each page once and is asked where it matters.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -15,6 +18,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
 STAT_BYTES_MAX = 4096  # 52 numbers and a short name
+NOBODY = 0  # the parent of the first process, and of those that come from outside of a container
+
+LOOKS_AT_ALL = 15
+"""Every so many looks nobody is passed over: the number of a stranger may have been given anew between two of them."""
 
 
 class ProcessEntry(NamedTuple):
@@ -44,20 +51,58 @@ class FamilyFacts:
 
 def process_table(proc: Path = PROC) -> ProcessTable:
     """Look at every process; empty where /proc is missing."""
-    table = {}
+    return _table(_pids(proc), proc)
+
+
+class Census:
+    """Looks again and again at what is below one process, this one by default."""
+
+    def __init__(self, root: int | None = None, proc: Path = PROC) -> None:
+        self._root = os.getpid() if root is None else root
+        self._proc = proc
+        self._strangers: set[int] = set()
+        self._looks = 0
+
+    def look(self) -> ProcessTable:
+        """Everything that is below it, and whoever is new."""
+        pids = _pids(self._proc)
+        self._looks += 1
+        if self._looks % LOOKS_AT_ALL == 0:
+            self._strangers.clear()
+        self._strangers &= pids
+        table = _table(pids - self._strangers, self._proc)
+        self._strangers |= {pid for pid in table if self._is_stranger(pid, table)}
+        return table
+
+    def _is_stranger(self, pid: int, table: ProcessTable) -> bool:
+        """Whether it is known not to be below the root; who is above it may have come or gone while they were read."""
+        for _ in range(len(table) + 1):
+            if pid == self._root:
+                return False
+            if pid == NOBODY or pid in self._strangers:
+                return True
+            if pid not in table:
+                return False
+            pid = table[pid].parent
+        return False
+
+
+def _pids(proc: Path) -> set[int]:
     try:
-        names = os.listdir(proc)
+        return {int(name) for name in os.listdir(proc) if name.isdigit()}
     except OSError:
-        return {}
-    for name in names:
-        if not name.isdigit():
-            continue
+        return set()
+
+
+def _table(pids: Iterable[int], proc: Path) -> ProcessTable:
+    table = {}
+    for pid in pids:
         try:
             # The name, in brackets, may hold anything; the fields after the last bracket start with the third.
-            fields = _content(f"{proc}/{name}/stat").rpartition(b")")[2].split()
+            fields = _content(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
             cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
             rss_bytes = int(fields[21]) * _PAGE_BYTES
-            table[int(name)] = ProcessEntry(int(fields[1]), rss_bytes, cpu_s, fields[0] in (b"T", b"t"))
+            table[pid] = ProcessEntry(int(fields[1]), rss_bytes, cpu_s, fields[0] in (b"T", b"t"))
         except (OSError, IndexError, ValueError):
             continue  # gone meanwhile
     return table

@@ -47,7 +47,8 @@ class Standstill:
 
     def __init__(self) -> None:
         self.descriptor = _file()
-        self._identity = _identity(self.descriptor)
+        facts = _facts(self.descriptor)
+        self._identity = None if facts is None else _identity(facts)
         self._beats = 0
         if self.descriptor != NONE:
             os.lseek(self.descriptor, BEAT_BYTES, os.SEEK_SET)
@@ -56,21 +57,23 @@ class Standstill:
 
     def beat(self) -> None:
         """Say that the interpreter runs."""
-        if self._is_ours():
+        facts = self._facts()
+        if facts is not None:
             self._beats += 1
             os.pwrite(self.descriptor, self._beats.to_bytes(BEAT_BYTES, "little"), 0)
-            if os.fstat(self.descriptor).st_size > BEAT_BYTES:  # where it stood still once
+            if facts.st_size > BEAT_BYTES:  # where it stood still once
                 os.ftruncate(self.descriptor, BEAT_BYTES)
                 os.lseek(self.descriptor, BEAT_BYTES, os.SEEK_SET)
 
     def rest(self) -> None:
         """No beat is to be expected any more."""
-        if self._is_ours():
+        if self._facts() is not None:
             os.pwrite(self.descriptor, RESTING, 0)
 
-    def _is_ours(self) -> bool:
-        """Not so once a plugin has closed it, and may have a file of its own there."""
-        return self.descriptor != NONE and _identity(self.descriptor) == self._identity
+    def _facts(self) -> os.stat_result | None:
+        """Of our file; none once a plugin has closed it, and may have a file of its own there."""
+        facts = _facts(self.descriptor)
+        return facts if facts is not None and _identity(facts) == self._identity else None
 
 
 class Found(NamedTuple):
@@ -114,8 +117,11 @@ def _read(pid: int, descriptor: int) -> tuple[bytes, str]:
     try:
         if NAME not in os.readlink(path):
             return b"", ""
-        with open(path, "rb") as file:
-            found = file.read(TEXT_MAX)
+        file = os.open(path, os.O_RDONLY)  # without what a file object asks beside it: it is looked at all the time
+        try:
+            found = os.read(file, TEXT_MAX)
+        finally:
+            os.close(file)
     except OSError:  # gone meanwhile
         return b"", ""
     return found[:BEAT_BYTES], found[BEAT_BYTES:].decode("utf-8", "replace")
@@ -150,12 +156,15 @@ def _serves(places: Sequence[_Place]) -> bool:
     return any(file.endswith(SERVICE) for file, _, function in places if function in SERVING)
 
 
-def _identity(descriptor: int) -> tuple[int, int] | None:
-    """Which file it is."""
+def _facts(descriptor: int) -> os.stat_result | None:
     try:
-        facts = os.fstat(descriptor)
+        return None if descriptor == NONE else os.fstat(descriptor)
     except OSError:
         return None
+
+
+def _identity(facts: os.stat_result) -> tuple[int, int]:
+    """Which file it is."""
     return facts.st_dev, facts.st_ino
 
 

@@ -98,3 +98,70 @@ def test_a_name_full_of_traps(tmp_path: Path) -> None:
     (tmp_path / "vmstat").unlink()
     assert facts.out_of_memory_kills(tmp_path) == 0
     assert facts.process_table(tmp_path / "nothing") == {}
+
+
+class Told:
+    """A /proc in a folder: who there is, and whose child."""
+
+    def __init__(self, folder: Path, **parents: int) -> None:
+        self.folder = folder
+        self.census = facts.Census(10, folder)
+        for name, parent in parents.items():
+            self.begins(int(name[1:]), parent)
+
+    def begins(self, pid: int, parent: int) -> None:
+        (self.folder / str(pid)).mkdir(exist_ok=True)
+        (self.folder / str(pid) / "stat").write_text(
+            f"{pid} (p) S {parent} 0 0 0 0 0 0 0 0 0 1 1 0 0 20 0 1 0 0 0 5 0\n"
+        )
+
+    def ends(self, pid: int) -> None:
+        (self.folder / str(pid) / "stat").unlink()
+        (self.folder / str(pid)).rmdir()
+
+    def look(self) -> set[int]:
+        return set(self.census.look())
+
+
+def test_who_is_not_below_a_process_is_looked_at_once(tmp_path: Path) -> None:
+    told = Told(tmp_path, p1=0, p2=0, p5=1, p10=5, p11=10, p12=11, p20=5, p21=20)
+    assert told.look() == {1, 2, 5, 10, 11, 12, 20, 21}
+    assert told.look() == {10, 11, 12}
+    told.begins(13, 12)
+    told.begins(22, 21)
+    assert told.look() == {10, 11, 12, 13, 22}
+    told.ends(12)
+    told.begins(13, 11)  # its grandparent takes it in
+    assert told.look() == {10, 11, 13}
+
+
+def test_a_number_that_is_given_anew_is_another_process(tmp_path: Path) -> None:
+    told = Told(tmp_path, p1=0, p10=1, p20=1, p21=1)
+    told.look()
+    told.ends(20)
+    assert told.look() == {10}
+    told.begins(20, 10)
+    told.begins(21, 10)  # in between two looks
+    assert told.look() == {10, 20}
+    assert any(21 in told.look() for _ in range(facts.LOOKS_AT_ALL))
+
+
+def test_who_is_not_known_to_be_a_stranger_is_none(tmp_path: Path) -> None:
+    told = Told(tmp_path, p1=0, p10=1, p31=30)
+    assert told.look() == {1, 10, 31}
+    assert told.look() == {10, 31}
+    told.begins(30, 10)
+    assert told.look() == {10, 30, 31}
+    told.begins(30, 31)  # nothing is as it was when the next is read
+    assert told.look() == {10, 30, 31}
+
+
+def test_this_process_and_what_it_starts() -> None:
+    census = facts.Census()
+    assert os.getppid() in census.look()
+    assert os.getppid() not in census.look()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        table = census.look()
+        found = family(table, os.getpid())
+        assert found is not None and child.pid in found.pids
+        child.communicate()
