@@ -150,7 +150,8 @@ def _report(link: Link, voice: Voice, control: TaskControl, ended: threading.Eve
     while True:
         link.standstill.beat()
         control.wait_for_news(REPORT_INTERVAL_S)
-        over = ended.wait(max(0.0, looked + REPORT_INTERVAL_S - clock.monotonic()))
+        pause_s = looked + REPORT_INTERVAL_S - clock.monotonic()
+        over = ended.wait(pause_s) if pause_s > 0 else ended.is_set()
         looked = clock.monotonic()
         collect_adopted()
         voice.report(control)

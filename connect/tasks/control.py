@@ -10,8 +10,7 @@ import enum
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -145,10 +144,12 @@ class TaskControl:
         with self._changed:
             self._changed.wait_for(lambda: self._stop or not self._pause, seconds)
 
-    def report(self, facts: Mapping[str, Json]) -> None:
-        """Publish facts; they stay until overwritten."""
-        self.facts.update(facts)
-        self.call_reporter()
+    def report(self, facts: Mapping[str, Json], *, soon: bool = True) -> None:
+        """Publish facts; they stay until overwritten. Those that need not be told soon are told with the next look."""
+        if not facts.items() <= self.facts.items():
+            self.facts.update(facts)
+            if soon:
+                self.call_reporter()
 
     def problem(self, about: str, message: str | None, *, retry_s: float | None = None) -> None:
         """Say what keeps the task from its work, or with None that it is over; see `api.ReportProblem`."""
@@ -235,14 +236,17 @@ class TaskControl:
         left_s = call.began + call.patience_s + TOLD_S - self._clock.monotonic()
         return min(left_s, PATIENCE_S + TOLD_S) if left_s > 0 else interval_s
 
-    @contextmanager
-    def calling(self, name: str, patience_s: float = PATIENCE_S, *, of: str = "the plugin") -> Iterator[None]:
-        """Around a call into the plugin: one that takes longer than `patience_s` is a problem, too."""
-        self._call = _Call(f"{name}()", of, self._clock.monotonic(), patience_s, threading.get_ident())
-        try:
-            yield
-        finally:
-            self._call = None
+    def calling(self, name: str, patience_s: float = PATIENCE_S, *, of: str = "the plugin") -> "Calling":
+        """Around a call into the plugin, as often as it is made: if it takes longer than `patience_s`, it is told."""
+        return Calling(self, f"{name}()", of, patience_s)
+
+    def calls(self, name: str, of: str, patience_s: float) -> None:
+        """A call into the plugin begins, on this thread."""
+        self._call = _Call(name, of, self._clock.monotonic(), patience_s, threading.get_ident())
+
+    def called(self) -> None:
+        """It has returned."""
+        self._call = None
 
     def computes(self, computing: Computing | None) -> None:
         """Say that a thread of the plugin computes, while calls into it return; None that none does."""
@@ -277,6 +281,24 @@ class TaskControl:
     def announce_completion(self) -> None:
         """Say that the input has ended."""
         self._announce(News.COMPLETED)
+
+
+class Calling:
+    """A call as a context; no generator, for sources that bring nothing enter it again and again."""
+
+    __slots__ = ("_control", "_name", "_of", "_patience_s")
+
+    def __init__(self, control: TaskControl, name: str, of: str, patience_s: float) -> None:
+        self._control = control
+        self._name = name
+        self._of = of
+        self._patience_s = patience_s
+
+    def __enter__(self) -> None:
+        self._control.calls(self._name, self._of, self._patience_s)
+
+    def __exit__(self, *failure: object) -> None:
+        self._control.called()
 
 
 def _place(thread: int) -> str:

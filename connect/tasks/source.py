@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, Producer
 from pydantic import BaseModel
 
 from tidemill.connect.api import (
+    Computing,
     EncodedBatch,
     EndOfInput,
     Fatal,
@@ -191,6 +192,8 @@ class _Session:
         self._drained = False
         self._notify = True
         self._paused = False
+        self._still = False  # the last poll has brought nothing, and nothing else is under way
+        self._polling = control.calling("poll")
         self._retry_at = 0.0
         self._measure_at = 0.0
         self._moved = True  # a total has changed since it was last reported
@@ -293,7 +296,27 @@ class _Session:
         self._drain()
 
     def _turn(self) -> None:
+        """One poll, and what comes of it; while the source brings nothing, as little beside it as can be."""
         now = self._clock.monotonic()
+        if self._still and now < self._measure_at and not self._control.paused:
+            self._producer.poll(0)
+            self._still = self._fatal is None
+        elif not self._prepare(now):
+            return
+        try:
+            with self._polling:
+                outputs = self._task.poll()
+        except RetryAfter as retry:
+            self._still = False
+            self._retry_at = now + retry.seconds
+            self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
+            return
+        computing = None if outputs else self._task.computing()
+        if outputs or computing is not None or not self._still:
+            self._take_outputs(outputs, computing, now)
+
+    def _prepare(self, now: float) -> bool:
+        """Whatever is to be done before a poll; whether there may be one."""
         self._serve(0)
         self._do(self._machine.step(machine.Tick(now_ms=int(now * 1000))))
         if now >= self._measure_at:
@@ -306,24 +329,20 @@ class _Session:
             self._measure_soon(now)
         if self._paused and not self._machine.in_flight_records and self._flush is None:
             self._control.wait_while_paused(PAUSED_S)
-            return
+            return False
         if self._paused or now < self._retry_at or not self._machine.accepts_more:
             self._serve(IDLE_S)
-            return
+            return False
         if self._singly and self._quiet_since is not None and now - self._quiet_since > self._singly_s:
             if self._machine.in_flight_records or self._flush is not None:
                 self._serve(IDLE_S)
-                return
+                return False
             self._send_batches_again()
-        try:
-            with self._control.calling("poll"):
-                outputs = self._task.poll()
-        except RetryAfter as retry:
-            self._retry_at = now + retry.seconds
-            self._control.problem(RETRYING, str(retry), retry_s=retry.seconds)
-            return
+        return True
+
+    def _take_outputs(self, outputs: Sequence[SourceOutput], computing: Computing | None, now: float) -> None:
         self._control.problem(RETRYING, None)
-        self._control.computes(None if outputs else self._task.computing())
+        self._control.computes(computing)
         if not self.prove_by_send:
             self._works()
         if outputs:
@@ -337,6 +356,8 @@ class _Session:
             self._measure_soon(now)
         if self._moved:
             self._report()
+        settled = self._machine.settled and not self._awaits and self._healthy
+        self._still = not outputs and computing is None and settled and not self._singly
 
     def _measure_soon(self, now: float) -> None:
         self._moved = True
@@ -539,7 +560,7 @@ class _Session:
     def _measure(self) -> None:
         meter = self._counters.meter
         meter.active_records.add(self._machine.in_flight_records)
-        self._control.report(meter.facts("poll", "source"))
+        self._control.report(meter.facts("poll", "source"), soon=False)  # the reporter looks as often as that
 
     # --------------------------------------------------------------- producing
 

@@ -187,6 +187,11 @@ class SourceMachine:
         """Whether an offset flush waits for its acknowledgement."""
         return self._storing is not None
 
+    @property
+    def settled(self) -> bool:
+        """Whether all is acknowledged, and every offset stored."""
+        return not self._runs and not self._committable and self._storing is None
+
     def step(self, event: Event) -> list[Action]:
         """Take in what happened; say what to do."""
         if self._over:

@@ -89,6 +89,22 @@ def test_facts_stay_until_overwritten() -> None:
     assert subject.facts == {"a": 3, "b": 2}
 
 
+def test_the_reporter_is_called_for_what_is_new() -> None:
+    news = threading.Event()
+    subject = TaskControl(lambda news: None, news=news)
+    subject.report({"a": 1, "topics": {"t": 1}})
+    assert news.is_set()
+    news.clear()
+    for same in ({"a": 1}, {"topics": {"t": 1}}, {}):
+        subject.report(same)
+        assert not news.is_set()
+    subject.report({"topics": {"t": 2}}, soon=False)
+    assert not news.is_set()
+    assert subject.facts == {"a": 1, "topics": {"t": 2}}
+    subject.report({"topics": {"t": 3}})
+    assert news.is_set()
+
+
 def test_a_problem_stands_until_it_is_over() -> None:
     clock = ManualClock(1_000_000)
     subject = TaskControl(lambda news: None, clock=clock)

@@ -61,6 +61,15 @@ def test_an_offset_is_stored_once_everything_before_it_is_acknowledged() -> None
     assert flushed(subject, 3000) == {}
 
 
+def test_it_is_settled_when_all_is_acknowledged_and_stored() -> None:
+    subject = machine()
+    said = [subject.settled]
+    for event in (polled(1), Delivered(token=1, records=1), Tick(now_ms=1000), OffsetsStored(flush=1), polled(2)):
+        subject.step(event)
+        said.append(subject.settled)
+    assert said == [True, False, False, False, True, False]
+
+
 def test_a_run_counts_when_its_last_record_is_acknowledged() -> None:
     subject = machine()
     subject.step(polled(1, records=3))
