@@ -464,11 +464,11 @@ class TopicLog:
 
     def _read(self, consumer: Consumer) -> None:
         while not self._closing.is_set():
-            first = consumer.poll(POLL_S)
-            if first is None:
+            first = consumer.consume(1, POLL_S)  # which, unlike its `poll`, sleeps for all of that time
+            if not first:
                 continue
             records = []
-            for message in [first, *consumer.consume(FETCH_RECORDS_MAX - 1, 0)]:
+            for message in [*first, *consumer.consume(FETCH_RECORDS_MAX - 1, 0)]:
                 record = self._record(message)
                 if record is not None:
                     records.append(record)

@@ -41,7 +41,7 @@ from tidemill.connect.remote.process_ties import (
 )
 
 LIFELINE_FD = 0
-POLL_MS = 1_000
+POLL_MS = 5_000  # the longest that a lost wake-up can delay anything
 EXIT_UNFIT = 1
 SEVERAL = "tasks "  # as the label of a process begins that several share
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -131,6 +133,19 @@ async def test_everything_is_there_when_it_opens(bootstrap: str, topic: str) -> 
             offsets = [record.offset for record in seen if record.partition == partition]
             assert offsets == list(range(len(offsets)))
         assert [record.value for record in seen if record.key == b"gone"] == [None]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how often a thread has slept is told by Linux")
+async def test_who_follows_a_topic_sleeps_while_nothing_comes(bootstrap: str, topic: str) -> None:
+    def sleeps(thread: threading.Thread) -> int:
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="ascii")
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt"))
+
+    async with follow(bootstrap, topic, lambda records: None):
+        follower = next(each for each in threading.enumerate() if each.name == f"follow {topic}")
+        before = sleeps(follower)
+        await asyncio.sleep(3)
+        assert 0 < sleeps(follower) - before <= 10
 
 
 async def test_what_was_appended_has_been_seen(bootstrap: str, topic: str) -> None:
