@@ -23,8 +23,9 @@ from tidemill.broker.replication.replica import Replica
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
-COUNT, BEFORE, UNDER_WAY = 20, 4, 4  # or five: the answer before may be under way as well
+COUNT, BEFORE = 20, 4
 PAUSE_S = 0.05
+STILL_S = 1.5  # in which a client that waits for no answer would have sent far more than the five it has under way
 
 
 class Door:
@@ -112,6 +113,16 @@ async def reaches(replica: Replica, end: int) -> None:
         await asyncio.sleep(0.005)
 
 
+async def stands(replica: Replica) -> None:
+    """Wait until the client sends no more, having as many under way as it may, answered or not before that began."""
+    end, since = -1, 0.0
+    while end != replica.log.log_end_offset or time.monotonic() - since < STILL_S:
+        if end != replica.log.log_end_offset:
+            end, since = replica.log.log_end_offset, time.monotonic()
+        await asyncio.sleep(0.005)
+    assert end < COUNT, "nobody waits"
+
+
 async def served(monkeypatch: pytest.MonkeyPatch, folder: Path, client: Callable[[str], int]) -> None:
     """Let `client` send COUNT records, some of whose answers are lost: each is stored once, and told to be."""
     late: list[AppendResult] = []
@@ -134,7 +145,7 @@ async def served(monkeypatch: pytest.MonkeyPatch, folder: Path, client: Callable
             sending = asyncio.create_task(asyncio.to_thread(client, address))
             await reaches(replica, BEFORE)
             door.mute = True
-            await reaches(replica, replica.log.log_end_offset + UNDER_WAY)
+            await stands(replica)
             door.cut()
             assert await sending == COUNT
             assert replica.log.log_end_offset == COUNT
