@@ -146,10 +146,16 @@ class TaskControl:
 
     def report(self, facts: Mapping[str, Json], *, soon: bool = True) -> None:
         """Publish facts; they stay until overwritten. Those that need not be told soon are told with the next look."""
-        if not facts.items() <= self.facts.items():
+        if not self._has(facts):
             self.facts.update(facts)
             if soon:
                 self.call_reporter()
+
+    def _has(self, facts: Mapping[str, Json]) -> bool:
+        try:
+            return facts.items() <= self.facts.items()
+        except Exception:  # a plugin may report what cannot be compared
+            return False
 
     def problem(self, about: str, message: str | None, *, retry_s: float | None = None) -> None:
         """Say what keeps the task from its work, or with None that it is over; see `api.ReportProblem`."""

@@ -300,7 +300,9 @@ class _Session:
         now = self._clock.monotonic()
         if self._still and now < self._measure_at and not self._control.paused:
             self._producer.poll(0)
-            self._still = self._fatal is None
+            if self._fatal is not None:
+                self._still = False  # the next turn says so
+                return
         elif not self._prepare(now):
             return
         try:

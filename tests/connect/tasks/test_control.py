@@ -2,8 +2,9 @@
 
 import threading
 import time
+from typing import Any
 
-from tidemill.connect.api import Computing
+from tidemill.connect.api import Computing, Json
 from tidemill.connect.problem import Problem
 from tidemill.connect.tasks.control import News, TaskControl
 from tidemill.core.runtime.clock import ManualClock
@@ -103,6 +104,24 @@ def test_the_reporter_is_called_for_what_is_new() -> None:
     assert subject.facts == {"a": 1, "topics": {"t": 2}}
     subject.report({"topics": {"t": 3}})
     assert news.is_set()
+
+
+def test_facts_need_not_be_comparable() -> None:
+    """Arrays of NumPy, for one, do not say whether they are equal."""
+
+    class Array(list[Json]):
+        def __eq__(self, other: object) -> Any:
+            raise ValueError("the truth value of an array is ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    news = threading.Event()
+    subject = TaskControl(lambda news: None, news=news)
+    for number in range(2):
+        array = Array([number])
+        subject.report({"lags": array})
+        assert news.is_set() and subject.facts["lags"] is array
+        news.clear()
 
 
 def test_a_problem_stands_until_it_is_over() -> None:

@@ -368,6 +368,38 @@ def test_a_lost_producer_starts_a_new_session(
     assert loop.error is None
 
 
+def test_a_producer_that_is_lost_while_the_source_brings_nothing_starts_a_new_session(
+    play: Callable[..., Loop], unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "Backoff", lambda: Backoff(0.01, 0.01))
+    lost: list[KafkaError] = []
+
+    class Doomed(source.RestingProducer):
+        def __init__(self, config: Any, watch: Any, failed: Callable[[KafkaError], None], **more: Any) -> None:
+            super().__init__(config, watch, failed, **more)
+            self._fails = failed
+
+        def poll(self, seconds: float) -> None:
+            if lost:
+                self._fails(lost.pop())
+            super().poll(seconds)
+
+    monkeypatch.setattr(source, "RestingProducer", Doomed)
+    topic = unique("t")
+    script = Script(numbers(topic, 0, 5))
+    loop = play(script, flush_ms=10)
+    until(lambda: script.committed_offsets, "the commit")
+    script.steps.extend([[]] * 10)
+    until(lambda: not script.steps, "turns that bring nothing")
+    lost.append(KafkaError(KafkaError._FATAL, "fenced", fatal=True))
+    until(lambda: script.started_at[1:], "the second life")
+    assert script.started_at[1] == {"next": 5}
+    script.steps.append(numbers(topic, 5, 7))
+    until(lambda: script.committed_offsets[-1] == {"next": 7}, "the commit of what came then")
+    loop.stop()
+    assert loop.error is None
+
+
 def test_a_topic_that_cannot_be_created_fails_the_task(play: Callable[..., Loop], unique: Callable[[str], str]) -> None:
     topic = unique("t")
     rules = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "7"}
