@@ -76,7 +76,8 @@ class RestingProducer:
             if seconds > 0:
                 self._wait(seconds)
             return
-        client.poll(seconds)
+        if seconds > 0 or len(client):  # what it would call back for counts, too
+            client.poll(seconds)
         now = self._clock.monotonic()
         if len(client):
             self._used_at = now
