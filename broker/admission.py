@@ -13,6 +13,9 @@ batch that waits is a copy, so that its connection can go on receiving. It is he
 answer, and the server counts that; when the client goes away the batch goes too. Only producers that want no answer may
 leave at once, so of theirs `ORPHANS_BYTES_MAX` stay.
 
+A producer is not told that something is missing before its batch by a broker that may lead no more and not know it:
+another may have what is missing, and an idempotent client that hears of a gap takes it for a loss.
+
 Not here: what a request means, and waiting for the disk (`handlers/produce`).
 """
 
@@ -21,6 +24,7 @@ import sys
 import threading
 import uuid
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -42,6 +46,7 @@ from tidemill.core.errors import (
     MessageTooLarge,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
 )
@@ -91,10 +96,11 @@ class _Waiting:
 
 
 class Admission:
-    """The doors of all partitions of one broker."""
+    """The doors of all partitions of one broker; `in_touch` is whether it would know if another led in its place."""
 
-    def __init__(self, threads: Threads = OS_THREADS) -> None:
+    def __init__(self, threads: Threads = OS_THREADS, in_touch: Callable[[], bool] = lambda: True) -> None:
         self.turned_away = TurnedAway()
+        self._in_touch = in_touch
         self._queues: dict[PartitionLog, deque[_Waiting]] = {}
         self._threads = threads.pool("examine", THREADS)
         self._switching = _Switching()
@@ -138,7 +144,7 @@ class Admission:
                 if (result := self._examine_here(partition_log, found)) is not None:
                     return result
         except KafkaError as error:
-            return _refused(replica, batch, error, now_ms)
+            return self._refused(replica, batch, error, now_ms)
         waiting = _Waiting(bytearray(batch), acks, now_ms, replica, produce_version)
         waiting.outcome.add_done_callback(partial(self._left, waiting))
         queue = self._queues.setdefault(partition_log, deque())
@@ -199,7 +205,7 @@ class Admission:
             if (result := self._examine_here(partition_log, found)) is not None:
                 return result
         except KafkaError as error:
-            return _refused(waiting.replica, waiting.data, error, waiting.now_ms)
+            return self._refused(waiting.replica, waiting.data, error, waiting.now_ms)
         except Exception as error:
             return _unexpected(error)
         if self._closed:
@@ -219,10 +225,37 @@ class Admission:
         """A thread has looked at a batch, which has its turn still."""
         waiting.work = None
         if waiting.data is not None:
-            outcome = _stored(waiting.replica, examination, work)
+            outcome = self._stored(waiting.replica, examination, work)
             if outcome is not None:
                 self._settle(waiting, outcome)
         self._go_on(partition_log)
+
+    def _stored(self, replica: Replica, examination: Examination, work: "asyncio.Future[ByteBuffer]") -> Outcome | None:
+        """What becomes of a batch that was examined; None if that was for settings or an epoch that hold no more."""
+        partition_log, machine = replica.log, replica.machine
+        try:
+            data = work.result()
+            machine.check_leads()
+            if examination.config is not partition_log.config or examination.leader_epoch != machine.leader_epoch:
+                return None
+            return partition_log.append_examined(examination, data)
+        except KafkaError as error:
+            return self._refused(replica, examination.data, error, examination.now_ms)
+        except asyncio.CancelledError:
+            return KafkaStorageError("the broker is about to stop")
+        except Exception as error:
+            return _unexpected(error)
+
+    def _refused(self, replica: Replica, batch: ByteBuffer, error: KafkaError, now_ms: int) -> KafkaError:
+        """What the client is told; who does not lead, or is still cutting its log, may lead before the next comes."""
+        if isinstance(error, OutOfOrderSequenceNumber) and not self._in_touch():
+            error = NotLeaderOrFollower(
+                f"no active controller has been heard of for a while: another broker may lead, and have what seems to "
+                f"be missing here ({error})"
+            )
+        if isinstance(error, NotLeaderOrFollower):
+            replica.log.refuse(batch, error, followed_epoch=replica.machine.leader_epoch, now_ms=now_ms)
+        return error
 
     def _settle(self, waiting: _Waiting, outcome: Outcome) -> None:
         waiting.data = None
@@ -242,30 +275,6 @@ class Admission:
         waiting.data = None
         if waiting.work is not None:
             waiting.work.cancel()
-
-
-def _refused(replica: Replica, batch: ByteBuffer, error: KafkaError, now_ms: int) -> KafkaError:
-    """The same error. Who does not lead, or is still cutting its log, may do otherwise before the next batch comes."""
-    if isinstance(error, NotLeaderOrFollower):
-        replica.log.refuse(batch, error, followed_epoch=replica.machine.leader_epoch, now_ms=now_ms)
-    return error
-
-
-def _stored(replica: Replica, examination: Examination, work: "asyncio.Future[ByteBuffer]") -> Outcome | None:
-    """What becomes of a batch that was examined; None if that was for settings or an epoch that hold no more."""
-    partition_log, machine = replica.log, replica.machine
-    try:
-        data = work.result()
-        machine.check_leads()
-        if examination.config is not partition_log.config or examination.leader_epoch != machine.leader_epoch:
-            return None
-        return partition_log.append_examined(examination, data)
-    except KafkaError as error:
-        return _refused(replica, examination.data, error, examination.now_ms)
-    except asyncio.CancelledError:
-        return KafkaStorageError("the broker is about to stop")
-    except Exception as error:
-        return _unexpected(error)
 
 
 def _unexpected(error: Exception) -> KafkaError:

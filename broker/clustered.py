@@ -521,6 +521,12 @@ class ClusterPlace:
         """Whether that broker's process has just gone."""
         return self._vigil.misses(node_id)
 
+    def in_touch(self) -> bool:
+        """Whether the active controller has answered lately: until half a session later it has put nobody in the place
+        of this broker."""
+        silent_ms = int(self._around.clock.monotonic() * 1000) - self.life.machine.answered_ms
+        return silent_ms * 2 < self.settings.session_timeout_ms
+
     # -- asked of the active controller
 
     async def alter_partition(self, replica: Replica, wish: ProposeIsr) -> bool:

@@ -111,7 +111,7 @@ class Broker:
         self.replicas = replicas
         self.authorizer: Authorizer = ALLOW_ALL
         self.quotas: QuotaManager = UNLIMITED
-        self.admission = Admission(around.threads)
+        self.admission = Admission(around.threads, (lambda: True) if place is None else place.in_touch)
         cleaning = cleaner_settings(self.config_layers())
         self.cleaner = LogCleaner(logs, clock, cleaning, thread=around.threads.pool("cleaner"))
         self.fetch_sessions = FetchSessions(

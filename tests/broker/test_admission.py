@@ -28,7 +28,7 @@ from tidemill.broker.quorum.image import RESOURCE_TOPIC
 from tidemill.broker.quorum.metadata import ConfigChange, ConfigOp, ResourceChange, TopicRef
 from tidemill.broker.replication.replica import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from tidemill.core.error_code import ErrorCode
-from tidemill.core.errors import InvalidRecord, KafkaStorageError, NotLeaderOrFollower
+from tidemill.core.errors import InvalidRecord, KafkaStorageError, NotLeaderOrFollower, OutOfOrderSequenceNumber
 from tidemill.core.records.batch import HEADER_BYTES, with_records
 from tidemill.core.records.builder import build_batch
 from tidemill.core.records.compression import CODECS
@@ -58,7 +58,8 @@ class Door:
     def __init__(self, config: LogConfig = COMPACTED) -> None:
         self.log: PartitionLog = LogWorld(SimulatedDisk().root, config, group_commit=False).open()
         self.replica = led(self.log)
-        self.admission = Admission()
+        self.in_touch = True
+        self.admission = Admission(in_touch=lambda: self.in_touch)
 
     def admit(self, batch: bytes, acks: int = ACKS_ALL) -> "Outcome | asyncio.Future[Outcome]":
         return self.admission.admit(self.replica, bytearray(batch), acks, NOW_MS, 13)
@@ -96,6 +97,18 @@ async def test_whoever_comes_behind_a_batch_that_is_being_judged_waits_for_it() 
 def numbered(sequence: int) -> bytes:
     """A batch of a producer that has several under way."""
     return build_batch([NewRecord(NOW_MS, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+async def test_who_may_have_been_replaced_does_not_say_that_something_is_missing() -> None:
+    door = Door()
+    assert isinstance(door.admit(numbered(0)), AppendResult)
+    door.in_touch = False
+    refused = door.admit(numbered(2))
+    assert isinstance(refused, NotLeaderOrFollower) and "where 1 was due" in str(refused)
+    assert isinstance(door.admit(numbered(1)), AppendResult), "whatever is due is stored as ever"
+    assert [isinstance(door.admit(numbered(number)), AppendResult) for number in (2, 3)] == [True, True]
+    door.in_touch = True
+    assert isinstance(door.admit(numbered(7)), OutOfOrderSequenceNumber)
 
 
 async def test_what_stands_behind_a_batch_that_came_too_early_does_not_overtake_it() -> None:
