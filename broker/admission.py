@@ -13,8 +13,8 @@ batch that waits is a copy, so that its connection can go on receiving. It is he
 answer, and the server counts that; when the client goes away the batch goes too. Only producers that want no answer may
 leave at once, so of theirs `ORPHANS_BYTES_MAX` stay.
 
-A producer is not told that something is missing before its batch by a broker that may lead no more and not know it:
-another may have what is missing, and an idempotent client that hears of a gap takes it for a loss.
+A producer is not told that something is missing before its batch by a broker that has not heard of an active controller
+lately: another may lead and have what is missing, and an idempotent client that hears of a gap takes it for a loss.
 
 Not here: what a request means, and waiting for the disk (`handlers/produce`).
 """
@@ -248,13 +248,13 @@ class Admission:
 
     def _refused(self, replica: Replica, batch: ByteBuffer, error: KafkaError, now_ms: int) -> KafkaError:
         """What the client is told; who does not lead, or is still cutting its log, may lead before the next comes."""
-        if isinstance(error, OutOfOrderSequenceNumber) and not self._in_touch():
-            error = NotLeaderOrFollower(
+        if isinstance(error, NotLeaderOrFollower):
+            replica.log.refuse(batch, error, followed_epoch=replica.machine.leader_epoch, now_ms=now_ms)
+        elif isinstance(error, OutOfOrderSequenceNumber) and not self._in_touch():
+            return NotLeaderOrFollower(  # nothing to take note of: what comes behind is told so for its own sake
                 f"no active controller has been heard of for a while: another broker may lead, and have what seems to "
                 f"be missing here ({error})"
             )
-        if isinstance(error, NotLeaderOrFollower):
-            replica.log.refuse(batch, error, followed_epoch=replica.machine.leader_epoch, now_ms=now_ms)
         return error
 
     def _settle(self, waiting: _Waiting, outcome: Outcome) -> None:

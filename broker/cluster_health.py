@@ -51,6 +51,18 @@ def is_out(place: "ClusterPlace", now_ms: int) -> Iterable[Reason]:
         yield Reason(what="cluster", why=why)
 
 
+def is_in_touch(place: "ClusterPlace", now_ms: int) -> bool:
+    """Whether a broker may count on being told who leads.
+
+    An active controller has answered what it was asked less than half a session ago, and not that this broker is out:
+    until half a session later nobody is put in its place for being silent. Who is missed (`quorum.vigil`), or whose
+    partitions are moved, hears of it with the metadata only, which may come a moment later.
+    """
+    life = place.life.machine
+    is_in = life.stage in (Stage.RUNNING, Stage.STOPPING) and not life.is_fenced
+    return is_in and (now_ms - life.known_ms) * 2 < place.settings.session_timeout_ms
+
+
 def _is_without_leader(place: "ClusterPlace", now_ms: int) -> Iterator[Reason]:
     """A controller without a broker registers nowhere and beats for nobody: it goes by whether somebody leads."""
     without_ms = now_ms - place.led_ms

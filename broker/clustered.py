@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from tidemill.broker.cluster_health import is_in_touch
 from tidemill.broker.cluster_settings import ClusterSettings
 from tidemill.broker.config import BrokerConfig
 from tidemill.broker.dispatch import Route
@@ -522,10 +523,8 @@ class ClusterPlace:
         return self._vigil.misses(node_id)
 
     def in_touch(self) -> bool:
-        """Whether the active controller has answered lately: until half a session later it has put nobody in the place
-        of this broker."""
-        silent_ms = int(self._around.clock.monotonic() * 1000) - self.life.machine.answered_ms
-        return silent_ms * 2 < self.settings.session_timeout_ms
+        """Whether this broker may count on being told who leads."""
+        return is_in_touch(self, int(self._around.clock.monotonic() * 1000))
 
     # -- asked of the active controller
 

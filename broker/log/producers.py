@@ -220,7 +220,8 @@ class ProducerStates:
         if known is not None and known.epoch > epoch:
             refused = known
         elif known is not None and known.epoch == epoch and is_behind(refused.first, known.first):
-            refused = refused._replace(first=known.first)
+            why = known.why if error.code == known.code else refused.why  # it may be what was said of the first, again
+            refused = refused._replace(first=known.first, why=why)
         if len(self._refused) >= REFUSED_MAX:
             del self._refused[next(iter(self._refused))]
         self._refused[producer_id] = refused

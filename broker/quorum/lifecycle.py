@@ -135,6 +135,9 @@ class Lifecycle:
         """Why the last request failed, for whoever looks at the broker; empty if it did not."""
         self.answered_ms = now_ms
         """When the controller last said something about this broker."""
+        self.known_ms = now_ms
+        """When it was asked what it said last: the answer may have waited, for as long as this process was paused."""
+        self._asked_ms = now_ms
         self._node_id = node_id
         self._settings = settings
         self._metadata_offset = -1
@@ -157,7 +160,7 @@ class Lifecycle:
             return []
         match event:
             case Registered():
-                self._asking, self.trouble, self.answered_ms = False, "", now_ms
+                self._asking, self.trouble, self.answered_ms, self.known_ms = False, "", now_ms, self._asked_ms
                 self.broker_epoch, self._due_ms = event.broker_epoch, now_ms
                 if self.stage is Stage.REGISTERING:
                     self.stage = Stage.STARTING
@@ -177,7 +180,8 @@ class Lifecycle:
         return self._proceed(now_ms)
 
     def _answered(self, event: HeartbeatAnswered, now_ms: int) -> None:
-        self._asking, self.trouble, self.is_fenced, self.answered_ms = False, "", event.is_fenced, now_ms
+        self._asking, self.trouble, self.is_fenced = False, "", event.is_fenced
+        self.answered_ms, self.known_ms = now_ms, self._asked_ms
         self._due_ms = now_ms + self._settings.heartbeat_interval_ms
         if self.stage is Stage.STARTING and not event.is_fenced:
             self.stage = Stage.RUNNING
@@ -224,7 +228,7 @@ class Lifecycle:
             return [Leave(reason=None if stopping else self.trouble or NOBODY_ANSWERED)]
         if self._asking or now_ms < self._due_ms:
             return []
-        self._asking = True
+        self._asking, self._asked_ms = True, now_ms
         if self.stage is Stage.REGISTERING:
             return [Register()]
         stopping = self.stage is Stage.STOPPING

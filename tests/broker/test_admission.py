@@ -111,6 +111,17 @@ async def test_who_may_have_been_replaced_does_not_say_that_something_is_missing
     assert isinstance(door.admit(numbered(7)), OutOfOrderSequenceNumber)
 
 
+async def test_what_is_really_missing_is_told_to_all_that_come_behind_once_the_broker_is_in_touch() -> None:
+    """A client that gives one batch up and goes on with the next would ask for ever, and the answer grow each time."""
+    door = Door(LogConfig())
+    assert isinstance(door.admit(numbered(0)), AppendResult)
+    door.in_touch = False
+    assert [isinstance(door.admit(numbered(number)), NotLeaderOrFollower) for number in (2, 3, 3)] == [True] * 3
+    assert len(str(door.admit(numbered(3)))) == len(str(door.admit(numbered(3))))
+    door.in_touch = True
+    assert [isinstance(door.admit(numbered(number)), OutOfOrderSequenceNumber) for number in (2, 3)] == [True] * 2
+
+
 async def test_what_stands_behind_a_batch_that_came_too_early_does_not_overtake_it() -> None:
     """Its broker is about to lead: the client has heard of it first."""
     door = Door()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.test_clustered import cluster_of_three, until
 from tests.broker.test_watching import health, reasons
-from tidemill.broker.cluster_health import is_out, named, waits
+from tidemill.broker.cluster_health import is_in_touch, is_out, named, waits
 from tidemill.broker.quorum.lifecycle import Stage
 from tidemill.broker.quorum.raft.voters import Voter, VoterEndpoint, VoterSet
 from tidemill.core.types import ZERO_UUID
@@ -27,11 +27,14 @@ def place(
     trouble: str = "",
     is_fenced: bool = False,
     answered_ms: int = 0,
+    known_ms: int = 0,
     led_ms: int = 0,
     unreached: str = "",
     why_nobody_leads: str = "",
 ) -> Any:
-    life = SimpleNamespace(stage=stage, trouble=trouble, is_fenced=is_fenced, answered_ms=answered_ms)
+    life = SimpleNamespace(
+        stage=stage, trouble=trouble, is_fenced=is_fenced, answered_ms=answered_ms, known_ms=known_ms
+    )
     return SimpleNamespace(
         life=SimpleNamespace(machine=life),
         member=SimpleNamespace(machine=SimpleNamespace(leader_id=leader_id, voters=VOTERS)),
@@ -40,6 +43,14 @@ def place(
         unreached=unreached,
         why_nobody_leads=why_nobody_leads,
     )
+
+
+def test_a_broker_is_in_touch_until_half_a_session_after_it_asked() -> None:
+    running = place(Stage.RUNNING, known_ms=1_000, answered_ms=5_400)
+    assert is_in_touch(running, 5_499) and not is_in_touch(running, 5_500)
+    assert is_in_touch(place(Stage.STOPPING), 0)
+    assert not is_in_touch(place(Stage.RUNNING, is_fenced=True), 0)
+    assert not any(is_in_touch(place(stage), 0) for stage in (Stage.REGISTERING, Stage.STARTING, Stage.STOPPED))
 
 
 def test_a_start_says_whom_it_waits_for() -> None:

@@ -149,6 +149,19 @@ def test_what_a_follower_has_refused_is_over_after_a_while_unless_it_does_so_aga
         states.check(Sent(base_sequence=3))
 
 
+def test_what_is_said_of_a_refused_batch_does_not_grow_with_what_comes_behind_it() -> None:
+    states = ProducerStates()
+    states.update(Sent(base_sequence=0), 10, 0, 0)
+    followed(states, Sent(base_sequence=2))
+    told = []
+    for _ in range(3):
+        with pytest.raises(NotLeaderOrFollower) as raised:
+            states.check(Sent(base_sequence=3))
+        states.refuse(Sent(base_sequence=3), raised.value, followed_epoch=4, now_ms=0)
+        told.append(str(raised.value))
+    assert told[0] == told[1] == told[2]
+
+
 @pytest.mark.parametrize("order", [(3, 4, 0, 1), (0, 1, 3, 4), (4, 3, 1, 0)])
 def test_what_comes_before_all_that_was_refused_is_let_in_whichever_came_first(order: tuple[int, ...]) -> None:
     """Of a client that has some under way to the leader before as well."""

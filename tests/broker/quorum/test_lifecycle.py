@@ -52,6 +52,14 @@ def test_it_beats_at_intervals_and_says_how_far_it_is() -> None:
     assert broker.step(Tick(), 9000) == [], "one at a time"
 
 
+def test_what_it_is_told_is_as_old_as_its_question() -> None:
+    """An answer may lie there unread, while the process is paused."""
+    broker = running()
+    broker.step(Tick(), 2100)
+    broker.step(ACTIVE, 9000)
+    assert (broker.known_ms, broker.answered_ms) == (2100, 9000)
+
+
 def test_who_stands_back_says_so_at_once_and_goes_on_saying_it() -> None:
     broker = running()
     (beat,) = broker.step(StandBack(wanted=True), 200)
