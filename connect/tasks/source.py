@@ -326,6 +326,7 @@ class _Session:
             self._measure()
         if self._paused != self._control.paused:
             self._paused = self._control.paused
+            self._still = False  # until it was polled again: the end of a pause is to be told, too
             self._control.announce_pause(self._paused)
             self._counters.meter.enters(PAUSED if self._paused else RUNNING)
             self._measure_soon(now)

@@ -1,6 +1,7 @@
 """The source loop against a real broker"""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -394,3 +395,18 @@ def test_an_offset_is_stored_as_it_was_when_its_record_came(
     until(lambda: script.started_at, "the start")
     loop.stop()
     assert script.started_at == [{"next": 1}]
+
+
+def test_a_source_that_brings_nothing_says_at_once_that_a_pause_is_over(play: Callable[..., Loop]) -> None:
+    """However little it does between two polls, and however long the pause was."""
+    script = Script()
+    loop = play(script)
+    until(lambda: script.threads, "the first poll")
+    time.sleep(0.3)  # until it is known to bring nothing
+    loop.control.request_pause()
+    until(lambda: News.PAUSED in loop.news, "the pause")
+    time.sleep(2.5)
+    loop.control.request_resume()
+    began = time.monotonic()
+    until(lambda: News.RESUMED in loop.news, "the end of the pause")
+    assert time.monotonic() - began < 1
