@@ -6,9 +6,9 @@ added is glued behind its last field; no object is made of a column. A quotation
 so a name with its marks is a name wherever it is found: the last `,"source":{` is that of the envelope, and an
 `,"after":` that is the only one in front of it is, too.
 
-Whatever is not exactly so is left to the general way (`UNREAD`): other members, an `after` among the columns of an old
-row beside a new one, a column null that has a default, which reading would put in its place, an option that looks into
-rows.
+Whatever is not exactly so is left to the general way (`UNREAD`): other members (where no schema tells them, those of
+the first change of a topic count for all), an `after` among the columns of an old row beside a new one, a column null
+that has a default, which reading would put in its place, an option that looks into rows.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ import orjson
 from tidemill.connect.api import EncodedBatch, Headers, Json, Record, Schema
 from tidemill.connect.converters.json.schemas import schema_from_json, schema_to_json
 from tidemill.connect.transforms.chain import UNREAD, Encoded, Unread, without
-from tidemill.connect.transforms.change_event import ENVELOPE_SUFFIX, Reference
+from tidemill.connect.transforms.change_event import ENVELOPE_SUFFIX, OPERATION, Reference, has_members
 from tidemill.connect.transforms.debezium_options import ExtractNewRecordStateOptions
 from tidemill.connect.transforms.role import SCHEMAS_MAX
 
@@ -202,13 +202,9 @@ class RowCutter:
 
     def _learn(self, topic: str, data: bytes) -> _Topic | None:
         self._topics.pop(topic, None)
-        if data.startswith(_BARE):
-            form = _Topic(_BARE, 0, b"", b"}", None, (), None)
-        else:
-            found = self._described(data)
-            if found is None:
-                return None
-            form = found
+        form = _bare(data) if data.startswith(_BARE) else self._described(data)
+        if form is None:
+            return None
         if len(self._topics) >= SCHEMAS_MAX:
             self._topics.clear()
         self._topics[topic] = form
@@ -236,6 +232,17 @@ class RowCutter:
         after = schema_to_json(schema.fields[1].schema, _as_it_is)
         deleted = b'{"schema":' + orjson.dumps(after) + b',"payload":null}'
         return _Topic(bytes(data[: at + len(_WRAPPED)]), 1, row_head, b"}}", schema, defaulted, deleted)
+
+
+def _bare(data: bytes) -> _Topic | None:
+    """Where there is no schema, the first change stands for those behind it: its members and their order."""
+    try:
+        change = orjson.loads(bytes(data))
+    except orjson.JSONDecodeError:
+        return None
+    if tuple(change)[:3] != _MEMBERS[:3] or not has_members(change["source"]) or type(change.get(OPERATION)) is not str:
+        return None
+    return _Topic(_BARE, 0, b"", b"}", None, (), None)
 
 
 def _source(data: bytes) -> int:

@@ -60,6 +60,28 @@ def test_what_is_not_so_simple_is_left_to_the_general_way(name: str) -> None:
     assert cut(RECORDS[name]) is UNREAD
 
 
+FOREIGN = [
+    b'{"before":null,"after":{"a":1},"transaction":{"id":"5"},"source":{"lsn":7},"op":"c"}',
+    b'{"before":{"a":1},"after":{"a":2},"more":{"b":1},"source":{"lsn":7},"op":"u"}',
+    b'{"before":null,"after":{"a":{"b":1},"source":{"c":2}},"op":"c"}',
+    b'{"before":null,"after":{"a":{"b":1},"source":{"c":2}},"source":null,"op":"c"}',
+    b'{"before":null,"after":{"a":1},"source":{"lsn":7}}',
+    b'{"before":null,"after":{"a":1},"source":{"lsn":7},"op":"c"',
+]
+
+
+@pytest.mark.parametrize("data", FOREIGN)
+@pytest.mark.parametrize("mode", ["drop", "rewrite"])
+def test_changes_with_other_members_are_left_to_the_general_way(data: bytes, mode: str) -> None:
+    """Without a schema, only the first change of a topic can tell what those of somebody else are like."""
+    transform = unwrap(delete_tombstone_handling_mode=mode)
+    for _ in range(2):
+        assert transform.of_bytes(Record(topic="t", value=Encoded(data))) is UNREAD
+        assert transform.of_batch(EncodedBatch(topic="t", keys=[None], values=[data])) is None
+    older = b'{"before":null,"after":{"a":1},"source":{"lsn":7},"op":"c","transaction":{"id":"1"}}'
+    assert transform.of_bytes(Record(topic="t", value=Encoded(older))) is not UNREAD
+
+
 def test_truncates_and_dropped_deletes_need_no_reading() -> None:
     assert cut(RECORDS["TRUNCATE"]) is None
     assert cut(change(ORDERS, "d", {"id": 1}, None), delete_tombstone_handling_mode="drop") is None
