@@ -438,7 +438,7 @@ class TaskHost:
 
     async def _sample(self) -> None:
         """Report memory and processor time; kill a task that uses more memory than it may, its children's included."""
-        report_at, census = 0.0, Census()
+        report_at, census = 0.0, Census(clock=self._clock)
         while True:
             running = [each for each in self._running if each.attached.is_set()]
             limited = [each for each in running if each.is_watched]

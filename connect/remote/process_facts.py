@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from tidemill.core.runtime.clock import Clock, SystemClock
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
@@ -22,6 +24,9 @@ NOBODY = 0  # the parent of the first process, and of those that come from outsi
 
 LOOKS_AT_ALL = 15
 """Every so many looks nobody is passed over: the number of a stranger may have been given anew between two of them."""
+
+LOOKS_APART_S = 5
+"""Nor after more than that since the last look: more of them may have, while there was nobody to look at."""
 
 
 class ProcessEntry(NamedTuple):
@@ -57,9 +62,11 @@ def process_table(proc: Path = PROC) -> ProcessTable:
 class Census:
     """Looks again and again at what is below one process, this one by default."""
 
-    def __init__(self, root: int | None = None, proc: Path = PROC) -> None:
+    def __init__(self, root: int | None = None, proc: Path = PROC, *, clock: Clock | None = None) -> None:
         self._root = os.getpid() if root is None else root
         self._proc = proc
+        self._clock = clock or SystemClock()
+        self._looked_s = self._clock.monotonic()
         self._strangers: set[int] = set()
         self._looks = 0
 
@@ -67,7 +74,8 @@ class Census:
         """Everything that is below it, and whoever is new."""
         pids = _pids(self._proc)
         self._looks += 1
-        if self._looks % LOOKS_AT_ALL == 0:
+        before_s, self._looked_s = self._looked_s, self._clock.monotonic()
+        if self._looks % LOOKS_AT_ALL == 0 or self._looked_s - before_s > LOOKS_APART_S:
             self._strangers.clear()
         self._strangers &= pids
         table = _table(pids - self._strangers, self._proc)

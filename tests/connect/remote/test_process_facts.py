@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.connect.remote import process_facts as facts
+from tidemill.core.runtime.clock import ManualClock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
@@ -105,7 +106,8 @@ class Told:
 
     def __init__(self, folder: Path, **parents: int) -> None:
         self.folder = folder
-        self.census = facts.Census(10, folder)
+        self.clock = ManualClock()
+        self.census = facts.Census(10, folder, clock=self.clock)
         for name, parent in parents.items():
             self.begins(int(name[1:]), parent)
 
@@ -144,6 +146,18 @@ def test_a_number_that_is_given_anew_is_another_process(tmp_path: Path) -> None:
     told.begins(21, 10)  # in between two looks
     assert told.look() == {10, 20}
     assert any(21 in told.look() for _ in range(facts.LOOKS_AT_ALL))
+
+
+def test_whoever_has_not_looked_for_long_passes_over_nobody(tmp_path: Path) -> None:
+    """As a worker that had no task: numbers of strangers have been given to others meanwhile."""
+    told = Told(tmp_path, p1=0, p10=1, p20=1)
+    told.look()
+    told.begins(20, 10)
+    told.clock.advance(1_000 * facts.LOOKS_APART_S)
+    assert told.look() == {10}
+    told.clock.advance(1_000 * facts.LOOKS_APART_S + 1)
+    assert told.look() == {1, 10, 20}
+    assert told.look() == {10, 20}
 
 
 def test_who_is_not_known_to_be_a_stranger_is_none(tmp_path: Path) -> None:
