@@ -152,8 +152,11 @@ class TaskControl:
                 self.call_reporter()
 
     def _has(self, facts: Mapping[str, Json]) -> bool:
+        """Whether all are known; a list or a map that was given before may have been filled since."""
         try:
-            return facts.items() <= self.facts.items()
+            return facts.items() <= self.facts.items() and not any(
+                isinstance(fact, (dict, list)) and fact is self.facts[name] for name, fact in facts.items()
+            )
         except Exception:  # a plugin may report what cannot be compared
             return False
 

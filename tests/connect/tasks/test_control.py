@@ -106,6 +106,22 @@ def test_the_reporter_is_called_for_what_is_new() -> None:
     assert news.is_set()
 
 
+def test_a_fact_that_a_plugin_goes_on_filling_is_new() -> None:
+    news = threading.Event()
+    subject = TaskControl(lambda news: None, news=news)
+    tables: list[Json] = ["a"]
+    for name in "bcd":
+        subject.report({"tables": tables})
+        assert news.is_set()
+        news.clear()
+        tables.append(name)
+    subject.report({"tables": list(tables)})
+    subject.report({"tables": [*tables, "e"]})
+    news.clear()
+    subject.report({"tables": [*tables, "e"]})
+    assert not news.is_set()
+
+
 def test_facts_need_not_be_comparable() -> None:
     """Arrays of NumPy, for one, do not say whether they are equal."""
 
