@@ -19,7 +19,8 @@ REST_AFTER_S = 60.0
 """Without a message in flight. Less, and a source that brings a record every minute would always be connecting."""
 
 UNUSED_AFTER_S = 3.0
-"""Without a message in flight; then the cluster is asked seldom how it is."""
+"""Without a message in flight; then the cluster is asked seldom how it is. Not if it is as long from one `poll` to the
+next: what the client hears by itself would be told as late."""
 
 FAREWELL_S = 1.0  # for what `close` has purged
 
@@ -50,6 +51,7 @@ class RestingProducer:
         self._watch: KafkaWatch | None = None
         self._client: Producer | None = None
         self._unused = False  # for long enough for the watch to know
+        self._polled_at = clock.monotonic()
 
     def open(self) -> None:
         """Have a client at once: whoever starts is told if the cluster does not answer, not with the first record."""
@@ -79,10 +81,11 @@ class RestingProducer:
         if seconds > 0 or len(client):  # what it would call back for counts, too
             client.poll(seconds)
         now = self._clock.monotonic()
+        unheard_s, self._polled_at = now - self._polled_at, now
         if len(client):
             self._used_at = now
         elif self._watch is not None:
-            self._idles(now - self._used_at, self._watch)
+            self._idles(now - self._used_at, unheard_s, self._watch)
 
     def close(self) -> None:
         """Send nothing more; what is in flight is given up."""
@@ -92,12 +95,13 @@ class RestingProducer:
             client.purge()
             client.flush(FAREWELL_S)
 
-    def _idles(self, for_s: float, watch: KafkaWatch) -> None:
+    def _idles(self, for_s: float, unheard_s: float, watch: KafkaWatch) -> None:
+        unused = for_s >= UNUSED_AFTER_S > unheard_s
         if for_s >= self._rest_after_s and watch.well:
             self._let_go()
-        elif for_s >= UNUSED_AFTER_S and not self._unused:
-            self._unused = True
-            watch.unused()
+        elif unused != self._unused:
+            self._unused = unused
+            (watch.unused if unused else watch.used)()
 
     def _awake(self) -> Producer:
         if self._client is None:

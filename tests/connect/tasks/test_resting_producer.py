@@ -145,6 +145,15 @@ def test_the_cluster_is_asked_for_as_long_as_something_is_sent(
         clock.advance(2_000)
         producer.poll(0)
         until(lambda: not is_asked(), "the end of its questions")
+    clock.advance(4_000)  # in a poll of the source: what the client complains of meanwhile is heard after it
+    producer.poll(0)
+    assert is_asked()
+    clock.advance(4_000)
+    producer.poll(0)
+    assert is_asked()
+    clock.advance(1_000)
+    producer.poll(0)
+    until(lambda: not is_asked(), "the end of its questions")
     assert not producer.resting
 
 
