@@ -304,6 +304,7 @@ class _Session:
                 self._still = False  # the next turn says so
                 return
         elif not self._prepare(now):
+            self._report_what_moved()  # what was sent before is acknowledged meanwhile
             return
         try:
             with self._polling:
@@ -357,8 +358,7 @@ class _Session:
             self._works()
             self._counters.meter.batch_records.add(self._counters.polled - polled)
             self._measure_soon(now)
-        if self._moved:
-            self._report()
+        self._report_what_moved()
         settled = self._machine.settled and not self._awaits and self._healthy
         self._still = not outputs and computing is None and settled and not self._singly
 
@@ -544,6 +544,10 @@ class _Session:
         self._flush_late = False
         for key, value in records:
             self._producer.produce(self._spec.offsets_topic, value, key, on_delivery=self._flush)
+
+    def _report_what_moved(self) -> None:
+        if self._moved:
+            self._report()
 
     def _report(self) -> None:
         self._moved = False

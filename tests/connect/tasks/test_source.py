@@ -410,3 +410,23 @@ def test_a_source_that_brings_nothing_says_at_once_that_a_pause_is_over(play: Ca
     began = time.monotonic()
     until(lambda: News.RESUMED in loop.news, "the end of the pause")
     assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("rest", ["pause", "retry"])
+def test_what_is_acknowledged_while_nothing_is_polled_is_told(
+    play: Callable[..., Loop], unique: Callable[[str], str], rest: str
+) -> None:
+    class Resting(Script):
+        def poll(self) -> Sequence[SourceOutput]:
+            if rest == "pause":
+                loop.control.request_pause()
+            return super().poll()
+
+    script = Resting()
+    loop = play(script, paused=True)
+    until(lambda: News.PAUSED in loop.news, "the pause")
+    script.steps.extend([numbers(unique("t"), 0, 5), RetryAfter(60)])
+    loop.control.request_resume()
+    until(lambda: script.committed_offsets, "the commit")
+    until(lambda: loop.fact("source-record-write-total") == 5, "the report")
+    assert loop.fact("source-record-active-count") == 0
