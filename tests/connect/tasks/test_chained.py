@@ -37,7 +37,7 @@ def test_a_chain_reads_with_the_converters_in_force() -> None:
         for schemas in (True, False)
         for numeric in (True, False)
     ],
-    ids=str,
+    ids=["string", "bytes", "schemas-numeric", "schemas", "numeric", "plain"],
 )
 def test_a_column_is_what_its_values_are_alone(converter: Converter, exactly: str) -> None:
     plain = not isinstance(converter, JsonConverter)
