@@ -24,7 +24,7 @@ async def test_work_on_the_loop_counts() -> None:
 
 async def test_work_of_another_thread_that_keeps_the_interpreter_counts() -> None:
     async with watched_loop() as watch:
-        await asyncio.to_thread(sum, range(10_000_000))  # one call in C, which never lets go
+        await asyncio.to_thread(sum, range(50_000_000))  # one call in C, which never lets go
     assert watch.longest_own_ms > 50
 
 
