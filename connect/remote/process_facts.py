@@ -54,11 +54,6 @@ class FamilyFacts:
     cpu_s: float  # of those that live
 
 
-def process_table(proc: Path = PROC) -> ProcessTable:
-    """Look at every process; empty where /proc is missing."""
-    return _table(_pids(proc), proc)
-
-
 class Census:
     """Looks again and again at what is below one process, this one by default."""
 
@@ -71,7 +66,7 @@ class Census:
         self._looks = 0
 
     def look(self) -> ProcessTable:
-        """Everything that is below it, and whoever is new."""
+        """Everything that is below it, and whoever is new: at first everybody. Empty where /proc is missing."""
         pids = _pids(self._proc)
         self._looks += 1
         before_s, self._looked_s = self._looked_s, self._clock.monotonic()

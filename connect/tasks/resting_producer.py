@@ -3,8 +3,9 @@
 A client of librdkafka has threads that look around several times a second, connections to every broker and memory, also
 while nothing is sent; asking its cluster how it is costs as much again. A source may bring nothing for hours, and a
 worker may have many of those. So once there was nothing to send for a while, and all is well, client and watch are let
-go; the next record brings new ones. Its first connection takes a few milliseconds, and it gets a new producer id: what
-the one before it has sent is acknowledged, so there is nothing that the two could send twice.
+go; the next record brings new ones. Until that is acknowledged it may take half a second, for librdkafka asks for the
+producer id of a new client by the clock; what the one before it has sent is acknowledged, so there is nothing that the
+two could send twice.
 """
 
 from collections.abc import Callable, Mapping

@@ -20,10 +20,10 @@ def family(table: facts.ProcessTable, root: int) -> facts.FamilyFacts | None:
 
 
 def test_this_process() -> None:
-    before = facts.process_table()[os.getpid()]
+    before = facts.Census().look()[os.getpid()]
     ballast = b"x" * (64 << 20)
     sum(range(2_000_000))
-    after = facts.process_table()[os.getpid()]
+    after = facts.Census().look()[os.getpid()]
     assert 1 << 20 < before.rss_bytes < 1 << 36
     assert after.rss_bytes >= before.rss_bytes
     assert after.parent == os.getppid()
@@ -32,12 +32,12 @@ def test_this_process() -> None:
 
 
 def test_a_process_that_is_gone() -> None:
-    assert family(facts.process_table(), 2**22 + 1) is None
+    assert family(facts.Census().look(), 2**22 + 1) is None
 
 
 def test_children_count() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        found = family(facts.process_table(), os.getpid())
+        found = family(facts.Census().look(), os.getpid())
         assert found is not None and {os.getpid(), child.pid} <= set(found.pids)
         child.communicate()
 
@@ -62,7 +62,7 @@ def test_shared_pages_count_once() -> None:
         os.read(read, 1)
         os._exit(0)
     try:
-        table = facts.process_table()
+        table = facts.Census().look()
         both = facts.proportional_bytes((os.getpid(), child))
         if both is None:
             pytest.skip("this kernel does not tell")
@@ -93,12 +93,12 @@ def test_a_name_full_of_traps(tmp_path: Path) -> None:
     (tmp_path / "7" / "stat").write_text(
         f"7 (a) b (c) S 1 7 7 0 -1 0 0 0 0 0 {ticks * 2} {ticks} 0 0 20 0 1 0 0 0 50 0\n"
     )
-    assert facts.process_table(tmp_path) == {7: facts.ProcessEntry(1, 50 * PAGE, 3.0)}
+    assert facts.Census(proc=tmp_path).look() == {7: facts.ProcessEntry(1, 50 * PAGE, 3.0)}
     (tmp_path / "vmstat").write_text("pgfault 1\noom_kill 4\n")
     assert facts.out_of_memory_kills(tmp_path) == 4
     (tmp_path / "vmstat").unlink()
     assert facts.out_of_memory_kills(tmp_path) == 0
-    assert facts.process_table(tmp_path / "nothing") == {}
+    assert facts.Census(proc=tmp_path / "nothing").look() == {}
 
 
 class Told:
