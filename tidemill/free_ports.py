@@ -1,13 +1,20 @@
 """Ports that a part keeps over its restarts
 
 A port that the system gives away by itself (port 0, and the near end of every connection that is made) may be somebody
-else's by the time that the part is started, or started again. So these are taken from below those.
+else's by the time that the part is started, or started again. So these are taken from below those. Nor does anybody
+listen at them before that, or while the part is away: each is locked, a byte of a file that all processes of a user
+have in common (POSIX record locks, fcntl(2)), and no other process is given it while the one that was given it lives.
 """
 
+import fcntl
+import os
 import secrets
 import socket
+import tempfile
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -19,10 +26,43 @@ FIRST, LAST = 10_240, 65_535
 """Below live the ports that are known by name: databases, brokers."""
 
 TRIES = 10_000
+KEPT = 4_096
+"""Ports that one process keeps; given more, it lets the oldest go, so that it cannot run out of them."""
+
+
+class Reserved:
+    """The ports that this process was given: neither it nor another that looks into the same file is given them again.
+
+    A record lock is of a process, not of a thread, and a fork does not inherit it: the child asks for its own.
+    """
+
+    def __init__(self, path: Path, keep: int = KEPT) -> None:
+        self._keep = keep
+        self._held: OrderedDict[int, None] = OrderedDict()
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(path, flags, 0o600)  # never closed: any close in this process would let all of them go
+
+    def take(self, port: int) -> bool:
+        """Whether it is this process's from now on; not if it was before, or is that of another that lives."""
+        if port in self._held:
+            return False
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+        self._held[port] = None
+        if len(self._held) > self._keep:
+            oldest, _ = self._held.popitem(last=False)
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, oldest)
+        return True
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports of this machine that nobody uses now, all different; raises OSError if they cannot be found."""
+    """So many ports of this machine that nobody uses now and nobody else is given, all different.
+
+    Raises OSError if they cannot be found.
+    """
+    reserved = _reserved()
     with ExitStack() as stack:
         found: list[int] = []
         for port in _candidates():
@@ -30,6 +70,8 @@ def free_ports(count: int) -> list[int]:
             try:
                 probe.bind((HOST, port))
             except OSError:
+                continue
+            if not reserved.take(port):
                 continue
             found.append(port)
             if len(found) == count:
@@ -58,3 +100,8 @@ def _given_away() -> tuple[int, int]:
     except (OSError, ValueError):
         return FIRST_GIVEN_AWAY, LAST
     return first, last
+
+
+@cache
+def _reserved() -> Reserved:
+    return Reserved(Path(tempfile.gettempdir(), f"tidemill-ports-{os.getuid()}"))

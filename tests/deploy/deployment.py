@@ -1,7 +1,6 @@
 """The compose deployment as a stranger meets it: the commands of deploy/README.md, and nothing else"""
 
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.deploy.engine import Engine
+from tidemill.free_ports import free_ports
 
 Answer = TypeVar("Answer")
 
@@ -49,13 +49,8 @@ class Ports:
 
     @classmethod
     def free(cls) -> "Ports":
-        """Some that nobody listens on now."""
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in cls.__slots__]
-        try:
-            return cls(**dict(zip(cls.__slots__, (each.getsockname()[1] for each in sockets), strict=True)))
-        finally:
-            for each in sockets:
-                each.close()
+        """Some that nobody has."""
+        return cls(**dict(zip(cls.__slots__, free_ports(len(cls.__slots__)), strict=True)))
 
 
 class Deployment:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tidemill import services
+from tidemill.free_ports import free_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash, pytest.mark.timeout(400)]
 
@@ -132,7 +133,7 @@ def three_workers(group: str, bootstrap: str, folder: Path, more: Mapping[str, s
         name: services.connect_worker(
             name, bootstrap, rest=f"127.0.0.1:{port}", settings=settings, log=folder / f"{name}.log"
         )
-        for name, port in zip(("one", "two", "three"), services_ports(3), strict=True)
+        for name, port in zip(("one", "two", "three"), free_ports(3), strict=True)
     }
     found = Cluster(group=group, workers=workers, settings={**settings, "bootstrap.servers": bootstrap})
     try:
@@ -148,16 +149,6 @@ def three_workers(group: str, bootstrap: str, folder: Path, more: Mapping[str, s
         for service in workers.values():
             if service.running:
                 service.stop()
-
-
-def services_ports(count: int) -> list[int]:
-    import socket
-
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def leader_of(cluster: Cluster, asked: str = "one") -> str:
