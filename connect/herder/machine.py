@@ -220,7 +220,8 @@ class HerderMachine:
         if exists and told is not None:
             self._write(replace(told, generation=assigned.generation))
         elif status is None and not exists:
-            self._told.apply(record)  # by whoever had it before: should it come back, all is to be said anew
+            if self._told.instance(connector, task) is not None:  # by whoever had it before
+                self._tell_gone(connector, task)  # what was said here may be written behind it
         elif status is not None and assigned.leads and not exists and not self._is_done(connector, task):
             self._write(InstanceGone(connector=connector, task=task))
 

@@ -375,6 +375,19 @@ def test_late_words_of_a_worker_that_is_gone_are_put_right(world: World) -> None
     assert len(world.status_log) == written + 4
 
 
+def test_what_waits_to_be_said_of_something_deleted_does_not_outlast_the_tombstone_of_somebody_else(
+    world: World,
+) -> None:
+    create(world)
+    world.command(Delete(connector="c"))
+    for task in (None, 0):  # of whoever had it before; what this one has said may come to be written after it
+        world.tell(e.StatusSeen(record=InstanceGone(connector="c", task=task)))
+    assert world.processes, "it ends, and has the rest of its words to say"
+    world.settle()
+    last = dict(world.status_log)
+    assert [last[encode_status(InstanceGone(connector="c", task=task))[0]] for task in (None, 0, 1)] == [None] * 3
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_statuses_of_tasks_that_went_while_nobody_was_there_are_cleared(world: World, stopped: bool) -> None:
     create(world, tasks="2")
