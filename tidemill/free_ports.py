@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import tempfile
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,6 +29,10 @@ FIRST, LAST = 10_240, 65_535
 TRIES = 10_000
 KEPT = 4_096
 """Ports that one process keeps; given more, it lets the oldest go, so that it cannot run out of them."""
+
+
+_one_at_a_time = threading.Lock()
+"""Threads of one process share its locks: `Reserved` keeps them apart only if they come one after the other."""
 
 
 class Reserved:
@@ -48,13 +53,17 @@ class Reserved:
             return False
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-        except OSError:
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: another has it
             return False
         self._held[port] = None
         if len(self._held) > self._keep:
-            oldest, _ = self._held.popitem(last=False)
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, oldest)
+            self.let_go(next(iter(self._held)))
         return True
+
+    def let_go(self, port: int) -> None:
+        """Anybody may be given it."""
+        del self._held[port]
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, port)
 
 
 def free_ports(count: int) -> list[int]:
@@ -62,16 +71,18 @@ def free_ports(count: int) -> list[int]:
 
     Raises OSError if they cannot be found.
     """
-    reserved = _reserved()
-    with ExitStack() as stack:
+    with _one_at_a_time, ExitStack() as stack:
+        reserved = _reserved()
         found: list[int] = []
         for port in _candidates():
-            probe = stack.enter_context(socket.socket())  # open until all are found: so they are different
+            if not reserved.take(port):  # first: a look at what is another's would be in its way
+                continue
+            probe = stack.enter_context(socket.socket())  # open until all are found: nobody is given them by the system
             try:
                 probe.bind((HOST, port))
             except OSError:
-                continue
-            if not reserved.take(port):
+                probe.close()
+                reserved.let_go(port)
                 continue
             found.append(port)
             if len(found) == count:

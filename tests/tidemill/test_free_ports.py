@@ -5,6 +5,7 @@ import secrets
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,20 @@ def test_one_that_is_used_is_left_out(tmp_path: Path, monkeypatch: pytest.Monkey
         used = listener.getsockname()[1]
         drawn_first(monkeypatch, tmp_path, used)
         assert free_port() != used
+
+
+def test_one_that_was_given_is_not_even_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may be about to listen on it."""
+    given, bound = free_port(), list[int]()
+    monkeypatch.setattr(socket.socket, "bind", lambda _socket, address: bound.append(address[1]))
+    drawn_first(monkeypatch, tmp_path, given)
+    assert bound == [free_port()]
+
+
+def test_threads_are_given_different_ones() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = [port for ports in pool.map(free_ports, [3] * 64) for port in ports]
+    assert len(set(found)) == 192
 
 
 def test_none_that_is_free_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
