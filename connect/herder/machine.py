@@ -220,10 +220,19 @@ class HerderMachine:
         if exists and told is not None:
             self._write(replace(told, generation=assigned.generation))
         elif status is None and not exists:
-            if self._told.instance(connector, task) is not None:  # by whoever had it before
-                self._tell_gone(connector, task)  # what was said here may be written behind it
+            self._on_tombstone(record)
         elif status is not None and assigned.leads and not exists and not self._is_done(connector, task):
             self._write(InstanceGone(connector=connector, task=task))
+
+    def _on_tombstone(self, record: StatusRecord) -> None:
+        """By whoever had it before, of what there is no longer: what was said here may be written behind it."""
+        assert self._assigned is not None and isinstance(record, InstanceStatus | InstanceGone)
+        connector, task = record.connector, record.task
+        said = self._told.instance(connector, task) is not None
+        if said and (self._assigned.leads or self._assigned.owns(connector, task)):
+            self._tell_gone(connector, task)
+        else:  # somebody else's, who may know already that it is there again
+            self._told.apply(record)
 
     def _is_mine(self, status: InstanceStatus) -> bool:
         return status.worker_id == self._worker_id and status.generation >= self._first_generation

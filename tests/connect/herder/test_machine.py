@@ -388,6 +388,19 @@ def test_what_waits_to_be_said_of_something_deleted_does_not_outlast_the_tombsto
     assert [last[encode_status(InstanceGone(connector="c", task=task))[0]] for task in (None, 0, 1)] == [None] * 3
 
 
+def test_a_tombstone_of_what_somebody_else_has_is_not_answered(world: World) -> None:
+    """Who has it may know already that it is there again, and its word would be taken away."""
+    create(world)
+    mine = frozenset({ONE})
+    world.tell(e.Assigned(generation=2, connectors=frozenset({"c"}), tasks=mine, leads=False))
+    world.settle()
+    assert world.state("c", 1) is State.UNASSIGNED, "its word of the task that it had"
+    world.append([ConnectorConfig(connector="c", properties=config("1")), TasksCommit(connector="c", tasks=1)])
+    written = len(world.status_log)
+    world.tell(e.StatusSeen(record=InstanceGone(connector="c", task=1)))
+    assert encode_status(InstanceGone(connector="c", task=1)) not in world.status_log[written:]
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_statuses_of_tasks_that_went_while_nobody_was_there_are_cleared(world: World, stopped: bool) -> None:
     create(world, tasks="2")
