@@ -136,23 +136,23 @@ def test_the_cluster_is_asked_for_as_long_as_something_is_sent(
             time.sleep(0.01)
         return len(asked) >= enough
 
+    def later(ms: int) -> None:
+        """A poll after so long."""
+        clock.advance(ms)
+        producer.poll(0)
+
     for _ in range(2):
         sends(producer, topic)
         assert is_asked()
-        clock.advance(2_000)
-        producer.poll(0)
+        later(2_000)
         assert is_asked()
-        clock.advance(2_000)
-        producer.poll(0)
+        later(2_000)
         until(lambda: not is_asked(), "the end of its questions")
-    clock.advance(4_000)  # in a poll of the source: what the client complains of meanwhile is heard after it
-    producer.poll(0)
+    later(4_000)  # in a poll of the source: what the client complains of meanwhile is heard after it
     assert is_asked()
-    clock.advance(4_000)
-    producer.poll(0)
+    later(4_000)
     assert is_asked()
-    clock.advance(1_000)
-    producer.poll(0)
+    later(1_000)
     until(lambda: not is_asked(), "the end of its questions")
     assert not producer.resting
 
