@@ -123,11 +123,15 @@ class Admission:
     ) -> "Outcome | asyncio.Future[Outcome]":
         """Judge and store a client's batch, in place if it can be written to; or say when that will have happened."""
         partition_log, machine = replica.log, replica.machine
-        if self.turned_away:
+        if self.turned_away.by_partition:
             self.turned_away.hand_over(replica, now_ms)
         try:
-            if not machine.leads or (
-                acks == ACKS_ALL and (len(machine.isr) < partition_log.config.min_insync_replicas or machine.eligible)
+            if not machine.alone and (
+                not machine.leads
+                or (
+                    acks == ACKS_ALL
+                    and (len(machine.isr) < partition_log.config.min_insync_replicas or machine.eligible)
+                )
             ):
                 machine.check_leads()
                 try:
@@ -139,7 +143,7 @@ class Admission:
                 raise TransactionalIdAuthorizationFailed("a transactional batch without a transactional id")
             if not self._queues or partition_log not in self._queues:
                 found = partition_log.try_append(batch, now_ms, machine.leader_epoch, produce_version)
-                if not isinstance(found, Examination):
+                if isinstance(found, AppendResult):
                     return found
                 if (result := self._examine_here(partition_log, found)) is not None:
                     return result

@@ -88,8 +88,11 @@ class AnswerQueue:
         """Whether `reason` lasts."""
         return reason in self._holds
 
-    def add(self, exchange: "Exchange", request_bytes: int) -> None:
-        """A request that has started; `request_bytes` are counted while its answer is pending."""
+    def add(self, exchange: "Exchange", request_bytes: int) -> "list[Exchange] | None":
+        """A request that has started; `request_bytes` are counted while its answer is pending.
+
+        Those that wait for the same are one group; a new one is returned, which is `all_due` or fails in the end.
+        """
         self._exchanges.append(exchange)
         if exchange.chunks is not None:
             exchange.request = None  # `answered` in place: with each request, a call counts
@@ -101,16 +104,14 @@ class AnswerQueue:
             exchange.pending_bytes = request_bytes
             if exchange.exclusive:
                 self._holds.add(Hold.EXCLUSIVE)
-        elif exchange.by_others:
-            self._pending += 1
-
-    def join(self, exchange: "Exchange") -> "list[Exchange] | None":
-        """Put `exchange` with those that wait for the same; a new group is returned, to be `release`d or failed."""
-        if exchange.after is self._waits_for:
+        else:
+            if exchange.by_others:
+                self._pending += 1
+            if exchange.after is not self._waits_for:
+                self._waits_for, self._group = exchange.after, [exchange]
+                return self._group
             self._group.append(exchange)
-            return None
-        self._waits_for, self._group = exchange.after, [exchange]
-        return self._group
+        return None
 
     def leave(self, group: "list[Exchange]") -> None:
         """What `group` waited for is over: nobody joins it any more."""
@@ -135,6 +136,17 @@ class AnswerQueue:
         exchange.request = None  # what it was taken apart into may be larger than the answer
         for chunk in exchange.chunks or ():
             self.unsent_bytes += len(chunk)
+
+    def all_due(self, group: "list[Exchange]", now: float) -> None:
+        """What was `due` to each of `group` may leave now."""
+        for exchange in group:
+            if exchange.by_others:
+                self.settle(exchange)
+            exchange.answered = now
+            exchange.chunks = exchange.due
+            exchange.request = None  # `answered` in place
+            for chunk in exchange.due or ():
+                self.unsent_bytes += len(chunk)
 
     def take(self, leaving: "list[Exchange] | None" = None) -> "Chunks":
         """What may leave now: the answers of the longest answered run at the head. Timed ones join `leaving`."""

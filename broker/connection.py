@@ -302,8 +302,10 @@ class Connection(asyncio.BufferedProtocol):
         else:
             exchange = self._start_counted(frame, meter)
         is_large = self.incoming.large_end
-        self.answers.add(exchange, 0 if is_large else len(frame))
-        if exchange.chunks is None:
+        group = self.answers.add(exchange, 0 if is_large else len(frame))
+        if group is not None:
+            self._await_all(group)
+        elif exchange.pending is not None:
             self._await_answer(exchange)
         elif exchange.throttle_ms:
             self._mute(exchange.throttle_ms)
@@ -335,19 +337,20 @@ class Connection(asyncio.BufferedProtocol):
             meter.note_errors(exchange)
         return exchange
 
+    def _await_all(self, group: list[Exchange]) -> None:
+        """One callback for all requests of this connection that wait for the same."""
+        first = group[0]
+        assert first.after is not None
+        first.heard = partial(self._after, group)
+        first.after.add_done_callback(first.heard)
+
     def _await_answer(self, exchange: Exchange) -> None:
-        """See to it that `exchange` is answered in the end."""
-        after, pending = exchange.after, exchange.pending
-        if after is not None:
-            group = self.answers.join(exchange)
-            if group is not None:  # one callback for all requests of this connection that wait for the same
-                exchange.heard = partial(self._after, group)
-                after.add_done_callback(exchange.heard)
-        elif exchange.exclusive:
+        """See to it that `exchange`, which is pending, is answered in the end."""
+        if exchange.exclusive:
             self._server.run(self, exchange)
         else:
-            assert isinstance(pending, asyncio.Future)
-            pending.add_done_callback(partial(self._future_done, exchange))
+            assert isinstance(exchange.pending, asyncio.Future)
+            exchange.pending.add_done_callback(partial(self._future_done, exchange))
 
     def _control_reading(self) -> None:
         """Requests that may not start yet stay in the kernel once half of the buffer is full of them."""
@@ -464,15 +467,11 @@ class Connection(asyncio.BufferedProtocol):
         self.answers.leave(group)
         group[0].heard = None  # it knows the group, and what is a ring goes only when the collector comes by
         error = _failure(done)
-        now = 0.0 if self._meter is None or not self._timed else self._meter.now()
-        for exchange in group:
-            if error is None and self._transport is not None:
-                if exchange.by_others:
-                    self.answers.settle(exchange)
-                exchange.answered = now
-                exchange.chunks = exchange.due
-                self.answers.answered(exchange)
-            else:
+        if error is None and self._transport is not None:
+            now = 0.0 if self._meter is None or not self._timed else self._meter.now()
+            self.answers.all_due(group, now)
+        else:
+            for exchange in group:
                 self.finish(exchange, None, error)
         self._let_leave()
 

@@ -387,7 +387,7 @@ class Dispatcher:
             self._began = self._broker.clock.monotonic()
         if shortcut is not None:
             try:
-                exchange = shortcut(memoryview(frame))
+                exchange = shortcut(frame if type(frame) is memoryview else memoryview(frame))
             except Exception as error:
                 failure = error  # whether anything was done is not known, so the handler must not do it again
             else:

@@ -36,13 +36,10 @@ class _Early(NamedTuple):
 class TurnedAway:
     """Of all partitions that one broker leads and has not opened."""
 
-    __slots__ = ("_by_partition",)
+    __slots__ = ("by_partition",)
 
     def __init__(self) -> None:
-        self._by_partition: dict[TopicPartition, _Early] = {}  # whoever was refused last is last
-
-    def __bool__(self) -> bool:
-        return bool(self._by_partition)
+        self.by_partition: dict[TopicPartition, _Early] = {}  # whoever was refused last is last; to be read only
 
     def note(self, partition: TopicPartition, data: ByteBuffer, now_ms: int) -> None:
         """A batch is refused."""
@@ -52,11 +49,11 @@ class TurnedAway:
         batch = read_header(data)
         if batch.producer_id < 0 or batch.base_sequence < 0:
             return
-        early = self._by_partition.pop(partition, None)
+        early = self.by_partition.pop(partition, None)
         by_producer = {} if early is None else early.by_producer
-        if len(self._by_partition) >= PARTITIONS_MAX:
-            del self._by_partition[next(iter(self._by_partition))]
-        self._by_partition[partition] = _Early(now_ms, by_producer)
+        if len(self.by_partition) >= PARTITIONS_MAX:
+            del self.by_partition[next(iter(self.by_partition))]
+        self.by_partition[partition] = _Early(now_ms, by_producer)
         known = by_producer.get(batch.producer_id)
         if known is None:
             if len(by_producer) < PRODUCERS_MAX:
@@ -69,7 +66,7 @@ class TurnedAway:
     def hand_over(self, replica: Replica, now_ms: int) -> None:
         """A partition is there: its log hears of what came too early."""
         self._forget(now_ms)
-        early = None if replica.closed else self._by_partition.pop(replica.log.topic_partition, None)
+        early = None if replica.closed else self.by_partition.pop(replica.log.topic_partition, None)
         if early is None:
             return
         error = KafkaStorageError(f"the log of {replica.log.topic_partition} was not open")
@@ -79,7 +76,7 @@ class TurnedAway:
             )
 
     def _forget(self, now_ms: int) -> None:
-        for partition, early in tuple(self._by_partition.items()):
+        for partition, early in tuple(self.by_partition.items()):
             if now_ms - early.latest_ms < KEPT_MS:
                 break
-            del self._by_partition[partition]
+            del self.by_partition[partition]

@@ -14,7 +14,7 @@ transactional ids, unknown topics. A request with several batches goes to `produ
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidemill.broker.admission import Outcome, find_place
 from tidemill.broker.dispatch import BrokerServices, Chunks, Exchange, Peer
@@ -56,12 +56,17 @@ _CORRELATION_ID_AT = 4
 _MARKS = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)  # occur in no response by themselves
 
 
+def _start_reader(prefix_end: int) -> "Callable[[memoryview, int], tuple[int, bytes]]":
+    """`(frame, _CORRELATION_ID_AT) -> (correlation id, prefix)`, which raises struct.error where there is less."""
+    return struct.Struct(f">i{prefix_end - PREFIX_AT}s").unpack_from
+
+
 class KnownPrefix:
     """Where requests with a certain prefix go."""
 
     __slots__ = (
         "_asked", "_broker", "_head", "_pack", "_peer", "_size", "_tail", "_with_start",
-        "acks", "authorizer", "led_as", "place",
+        "acks", "authorizer", "led_as", "place", "read_start",
     )  # fmt: skip
 
     def __init__(self, broker: BrokerServices, peer: Peer, place: Replica, frame: ProduceFrame, version: int) -> None:
@@ -71,6 +76,7 @@ class KnownPrefix:
         self.place = place
         self.led_as = place.image
         self.acks = frame.acks
+        self.read_start = _start_reader(frame.prefix_end)
         topic, ((index, _, _),) = frame.topics[0]
         self._asked: tuple[AskedTopic] = ((*named(topic, version), (index,)),)
         self._with_start = version >= LOG_START_OFFSET_FROM
@@ -109,22 +115,32 @@ class KnownPrefix:
 class ProduceMemo:
     """The prefixes that one connection uses in one version: a `tidemill.broker.dispatch.Shortcut`."""
 
-    __slots__ = ("_admit", "_broker", "_flexible", "_known", "_peer", "_prefix_end", "_several", "_version")
+    __slots__ = (
+        "_admit", "_broker", "_flexible", "_known", "_now_ms", "_peer", "_prefix_end", "_read_start", "_several",
+        "_version",
+    )  # fmt: skip
 
     def __init__(self, broker: BrokerServices, version: int, peer: Peer) -> None:
         self._broker = broker
         self._peer = peer
         self._admit = broker.admission.admit
+        self._now_ms = broker.clock.now_ms
         self._version = version
         self._flexible = version >= FLEXIBLE_FROM
         self._known: dict[bytes, KnownPrefix] = {}
-        self._prefix_end = PREFIX_AT  # of the last request with one batch
+        self._prefix_end = PREFIX_AT  # of the last request with one batch, ...
+        self._read_start = _start_reader(PREFIX_AT)  # ... and what is before it
         self._several = SeveralBatches(broker, version, peer)
 
     def __call__(self, frame: memoryview) -> Exchange | None:
         """Serve a request with a batch for a partition that there is; None if it is another."""
         broker = self._broker
-        known = self._known.get(bytes(frame[PREFIX_AT : self._prefix_end]))
+        try:
+            correlation_id, prefix = self._read_start(frame, _CORRELATION_ID_AT)
+        except struct.error:  # it is shorter than the last one
+            known = None
+        else:
+            known = self._known.get(prefix)
         if known is None or known.led_as is not known.place.image or known.authorizer is not broker.authorizer:
             found = read_produce_frame(frame, self._version)
             if found is None or found.acks not in (ACKS_LEADER, ACKS_ALL):
@@ -134,12 +150,12 @@ class ProduceMemo:
             known = self._learn(frame, found)
             if known is None:
                 return None
+            correlation_id, _ = known.read_start(frame, _CORRELATION_ID_AT)
         span = records_span(frame, self._prefix_end, flexible=self._flexible)
         if span is None:
             return None
         start, end = span
-        outcome = self._admit(known.place, frame[start:end], known.acks, broker.clock.now_ms(), self._version)
-        (correlation_id,) = _CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)
+        outcome = self._admit(known.place, frame[start:end], known.acks, self._now_ms(), self._version)
         header = new_tuple(RequestHeader, (_PRODUCE, self._version, correlation_id, None))
         exchange = Exchange(header, known, KnownPrefix.error_response)
         if broker.quotas is not UNLIMITED:
@@ -152,13 +168,14 @@ class ProduceMemo:
         base_offset, last_offset, append_time_ms, log_start_offset, _ = outcome
         chunks: Chunks = [known.respond(correlation_id, base_offset, append_time_ms, log_start_offset)]
         replica = known.place
+        alone = replica.machine.alone
         pending = None
         if last_offset >= replica.high_watermark:
             pending = replica.pending(last_offset, known.acks, at_once=True)
         if pending is None:
             exchange.chunks = chunks
-        elif replica.machine.alone or known.acks == ACKS_ALL:
-            exchange.after, exchange.due, exchange.by_others = pending, chunks, not replica.machine.alone
+        elif alone or known.acks == ACKS_ALL:
+            exchange.after, exchange.due, exchange.by_others = pending, chunks, not alone
         else:
             exchange.pending = answer_later((replica,), (outcome,), known.acks, known.response)
         return exchange
@@ -179,7 +196,7 @@ class ProduceMemo:
             if prefix not in self._known and len(self._known) >= ENTRIES_MAX:
                 self._known.clear()
             self._known[prefix] = known
-        self._prefix_end = found.prefix_end
+        self._prefix_end, self._read_start = found.prefix_end, known.read_start
         return known
 
     def _look_up(self, found: ProduceFrame) -> KnownPrefix | None:

@@ -16,18 +16,16 @@ UNKNOWN_OFFSET = -1
 class LeaderEpochs:
     """The epochs of one partition."""
 
-    __slots__ = ("_epochs", "_starts")
+    __slots__ = ("_epochs", "_starts", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.latest = UNKNOWN_EPOCH
+        """The newest epoch, UNKNOWN_EPOCH if nothing was ever appended; asked for each batch."""
+
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, UNKNOWN_EPOCH if nothing was ever appended."""
-        return self._epochs[-1] if self._epochs else UNKNOWN_EPOCH
 
     def entries(self) -> list[tuple[int, int]]:
         """All (epoch, start offset) pairs, oldest first."""
@@ -42,6 +40,7 @@ class LeaderEpochs:
             self._starts.pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        self.latest = epoch
         return True
 
     def end_offset_for(self, epoch: int, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -70,6 +69,7 @@ class LeaderEpochs:
         keep = bisect_left(self._starts, end_offset)
         changed = keep < len(self._starts)
         del self._epochs[keep:], self._starts[keep:]
+        self.latest = self._epochs[-1] if self._epochs else UNKNOWN_EPOCH
         return changed
 
     def truncate_from_start(self, start_offset: int) -> bool:

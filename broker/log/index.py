@@ -36,24 +36,25 @@ def without_reserve(data: bytes, entry_bytes: int) -> bytes:
 class OffsetIndex:
     """Last offset of a batch -> position of that batch, both increasing."""
 
-    __slots__ = ("_offsets", "_positions")
+    __slots__ = ("_offsets", "_positions", "last_position", "size_bytes")
 
     def __init__(self) -> None:
-        self._offsets = array("I")
-        self._positions = array("I")
+        self._have(array("I"), array("I"))
+
+    def _have(self, offsets: "array[int]", positions: "array[int]") -> None:
+        self._offsets, self._positions = offsets, positions
+        self.size_bytes = len(offsets) * OFFSET_ENTRY_BYTES  # of the file that has all entries; asked for each batch,
+        self.last_position = positions[-1] if positions else 0  # as is this, the position of the last entry
 
     def __len__(self) -> int:
         return len(self._offsets)
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the file that has all entries."""
-        return len(self._offsets) * OFFSET_ENTRY_BYTES
 
     def append(self, last_offset: int, position: int) -> None:
         """Add an entry; `last_offset` is relative to the base offset of the segment."""
         self._positions.append(position)  # first: another thread may be looking for an offset
         self._offsets.append(last_offset)
+        self.size_bytes += OFFSET_ENTRY_BYTES
+        self.last_position = position
 
     def at_or_after(self, offset: int) -> int | None:
         """Position of the first indexed batch whose last offset is `offset` or later."""
@@ -86,18 +87,14 @@ class OffsetIndex:
         """Forget entries of batches that end at or beyond `offset`."""
         keep = bisect_left(self._offsets, offset)
         del self._offsets[keep:], self._positions[keep:]
+        self._have(self._offsets, self._positions)
 
     def below(self, offset: int) -> "OffsetIndex":
         """An index with only the entries of batches that end before `offset`."""
         keep = bisect_left(self._offsets, offset)
         index = OffsetIndex()
-        index._offsets, index._positions = self._offsets[:keep], self._positions[:keep]
+        index._have(self._offsets[:keep], self._positions[:keep])
         return index
-
-    @property
-    def last_position(self) -> int:
-        """Position of the last entry; 0 when there is none."""
-        return self._positions[-1] if self._positions else 0
 
     def entries(self) -> Iterator[tuple[int, int]]:
         """All entries: (relative last offset, position)."""
@@ -122,8 +119,7 @@ class OffsetIndex:
         if sys.byteorder == "little":
             columns.byteswap()
         index = cls()
-        index._offsets = columns[0::2]
-        index._positions = columns[1::2]
+        index._have(columns[0::2], columns[1::2])
         if any(map(int.__ge__, index._offsets, index._offsets[1:])):
             raise IndexDamaged("offsets do not increase")
         if any(map(int.__ge__, index._positions, index._positions[1:])):

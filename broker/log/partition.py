@@ -40,6 +40,7 @@ from tidemill.core.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
     HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     BatchView,
@@ -48,6 +49,7 @@ from tidemill.core.records.batch import (
     set_create_time,
     stamp,
     stamp_append_time,
+    stamp_start,
 )
 from tidemill.core.records.validate import NO_TIMESTAMP, validate_produced_batch
 from tidemill.core.runtime.disk import DISK_FULL, ByteBuffer, Directory
@@ -233,7 +235,7 @@ class PartitionLog:
         if self.closed or self.cutting or self.flusher.failure is not None:
             self._check_open()
         judged = self._judge(data, now_ms, leader_epoch, produce_version)
-        return judged if isinstance(judged, Examination) else self._store(data, judged, now_ms, leader_epoch)
+        return self._store(data, judged, now_ms, leader_epoch) if isinstance(judged, BatchHeader) else judged
 
     def refuse(self, data: ByteBuffer, error: KafkaError, *, followed_epoch: int, now_ms: int) -> None:
         """A client's batch is not even to be judged, for a reason that passes: see `ProducerStates.refuse`."""
@@ -364,7 +366,10 @@ class PartitionLog:
             original = self.producers.check(batch)
             if original is not None:
                 return self._found(original)
-        if type(data) is not bytearray and (type(data) is not memoryview or data.readonly):
+        if type(data) is memoryview:
+            if data.readonly:
+                data = bytearray(data)
+        elif type(data) is not bytearray:
             data = bytearray(data)
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
@@ -377,7 +382,7 @@ class PartitionLog:
         latest_epoch = self.epochs.latest
         if leader_epoch < latest_epoch:  # no epoch goes back in a log, or no follower could store it
             leader_epoch = latest_epoch
-        stamp(data, 0, base_offset, leader_epoch)
+        stamp_start(data, 0, base_offset, len(data) - LOG_OVERHEAD_BYTES, leader_epoch)
         try:
             self._write(data, max_timestamp, last_offset, now_ms)
         except KafkaStorageError as error:

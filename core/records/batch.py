@@ -56,6 +56,9 @@ _CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
 header_fields = _HEADER.unpack_from
 """`(buffer, position) -> fields` of a BatchHeader."""
 
+stamp_start = struct.Struct(">qii").pack_into
+"""`(buffer, position, base offset, length, leader epoch)`: what `stamp` does, in one call."""
+
 
 class BatchHeader(NamedTuple):
     """The fields of a batch header, in wire order."""

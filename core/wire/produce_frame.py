@@ -118,7 +118,7 @@ def records_span(frame: bytes | memoryview, prefix_end: int, *, flexible: bool) 
             size, start = read_uvarint(frame, prefix_end)
         except (IndexError, ValueError):
             return None
-    return (start, end) if size == end - start + 1 and frame[end:] == _NO_TAGS else None
+    return (start, end) if size == end - start + 1 and not (frame[end] or frame[end + 1] or frame[end + 2]) else None
 
 
 def _behind_client_id(frame: bytes | memoryview) -> int:

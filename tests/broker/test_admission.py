@@ -142,7 +142,7 @@ async def test_nor_where_there_was_no_log_for_it_yet() -> None:
     behind = door.admit(numbered(6))
     assert isinstance(behind, KafkaStorageError) and "number 4 of the same producer was refused" in str(behind)
     assert [isinstance(door.admit(numbered(number)), AppendResult) for number in (4, 5, 6)] == [True] * 3
-    assert door.admission.turned_away, "the other partition is not open"
+    assert door.admission.turned_away.by_partition, "the other partition is not open"
 
 
 async def test_nor_while_the_end_of_a_log_is_cut_off() -> None:

@@ -105,13 +105,13 @@ def test_limits() -> None:
 def test_those_that_wait_for_the_same_are_one_group_until_it_is_over() -> None:
     queue, one, other = AnswerQueue(BYTES_MAX), object(), object()
     exchanges = [waiting(number, after) for number, after in enumerate((one, one, other, other, one, one))]
-    groups = [queue.join(each) for each in exchanges]
+    groups = [queue.add(each, 10) for each in exchanges]
     assert [group is not None for group in groups] == [True, False, True, False, True, False]
     assert groups[0] == exchanges[:2] and groups[2] == exchanges[2:4] and groups[4] == exchanges[4:]
     queue.leave(groups[0] or [])
-    assert queue.join(waiting(6, one)) is None, "another group for the same is still open"
+    assert queue.add(waiting(6, one), 10) is None, "another group for the same is still open"
     queue.leave(groups[4] or [])
-    assert queue.join(waiting(7, one)) is not None
+    assert queue.add(waiting(7, one), 10) is not None
 
 
 class Answers(RuleBasedStateMachine):
@@ -129,10 +129,11 @@ class Answers(RuleBasedStateMachine):
         self.holds: set[Hold] = set()
         self.is_gone = False
 
-    def start(self, one: Exchange, request_bytes: int) -> None:
-        self.queue.add(one, request_bytes)
+    def start(self, one: Exchange, request_bytes: int) -> list[Exchange] | None:
+        group = self.queue.add(one, request_bytes)
         self.in_work.append(one)
         self.count += 1
+        return group
 
     @precondition(lambda self: self.queue.may_start())
     @rule(size=st.integers(0, 600))
@@ -158,8 +159,7 @@ class Answers(RuleBasedStateMachine):
     def due_after(self, new: bool) -> None:
         after = self.groups[-1][0] if self.groups and not new else object()
         one = waiting(self.count, after)
-        self.start(one, 50)
-        group = self.queue.join(one)
+        group = self.start(one, 50)
         if group is not None:
             self.groups.append((after, group))
 

@@ -41,7 +41,7 @@ def test_the_log_that_opens_hears_of_the_first_of_each_producer() -> None:
     opened, early = replica(), TurnedAway()
     note(early, opened, batch(5), batch(4), batch(6), batch(0, producer=8), batch(-1, producer=-1, epoch=-1), b"short")
     early.hand_over(opened, 1)
-    assert not early
+    assert not early.by_partition
     assert knows(opened, batch(5)) and knows(opened, batch(3, producer=8))
     assert not knows(opened, batch(4)) and not knows(opened, batch(0, producer=9))
 
@@ -59,10 +59,10 @@ def test_what_is_sent_again_is_known_for_longer_and_what_is_not_is_forgotten() -
     note(early, opened, batch(4))
     note(early, opened, batch(4), now_ms=KEPT_MS - 1)
     early.hand_over(opened, KEPT_MS)
-    assert not early and knows(opened, batch(5))
+    assert not early.by_partition and knows(opened, batch(5))
     note(early, opened, batch(7, producer=8))
     early.hand_over(opened, KEPT_MS)
-    assert not early and not knows(opened, batch(8, producer=8))
+    assert not early.by_partition and not knows(opened, batch(8, producer=8))
 
 
 def test_a_log_that_is_closed_is_told_nothing() -> None:
@@ -70,7 +70,7 @@ def test_a_log_that_is_closed_is_told_nothing() -> None:
     note(early, opened, batch(4))
     opened.log.closed = True
     early.hand_over(opened, 1)
-    assert early
+    assert early.by_partition
 
 
 def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +83,4 @@ def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     early.hand_over(opened, 0)
     assert [knows(opened, batch(2, producer=producer)) for producer in (1, 2, 3)] == [True, True, False]
     early.hand_over(opened, KEPT_MS)
-    assert not early
+    assert not early.by_partition
