@@ -10,17 +10,19 @@ everything that waits is refused, everything later is refused, and the owner of 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from tidemill.core.errors import KafkaStorageError
+from tidemill.core.runtime.disk import Syncable, sync_each
 
 log = structlog.get_logger("tidemill.broker.log")
 
 Sync = Callable[[], None]
+SyncFiles = Callable[[Sequence[Syncable]], None]
 _Result = TypeVar("_Result")
 
 
@@ -29,14 +31,6 @@ WHOLE_FROM_FILES = 8
 100 files), unless others have much unwritten data there."""
 
 _COST_FADES = 0.9  # per round, so that an expensive sync of everything is tried again some day
-
-
-class Syncable(Protocol):
-    """An open file."""
-
-    def sync(self) -> None:
-        """Return once everything written so far survives a power cut."""
-        ...
 
 
 class FlushWork(NamedTuple):
@@ -83,8 +77,11 @@ class Cheaper:
 class Disk:
     """Makes many files durable, the cheaper way."""
 
-    def __init__(self, monotonic: Callable[[], float], sync_everything: Sync | None) -> None:
+    def __init__(
+        self, monotonic: Callable[[], float], sync_everything: Sync | None, sync_files: SyncFiles = sync_each
+    ) -> None:
         self._monotonic = monotonic
+        self._sync_files = sync_files
         self._sync_everything = sync_everything
         self._cheaper = Cheaper(WHOLE_FROM_FILES)
         self.syncs = 0
@@ -105,8 +102,7 @@ class Disk:
             took_s = self._monotonic() - begun
             self._cheaper.note_whole(took_s)
         else:
-            for file in files:
-                file.sync()
+            self._sync_files(files)
             took_s = self._monotonic() - begun
             self._cheaper.note_each(took_s, len(files))
         self.syncs += 1
@@ -123,10 +119,11 @@ class Flusher:
         *,
         monotonic: Callable[[], float] = lambda: 0.0,
         sync_everything: Sync | None = None,
+        sync_files: SyncFiles = sync_each,
     ) -> None:
         self._executor = executor
         self._on_failure = on_failure
-        self._disk = Disk(monotonic, sync_everything)
+        self._disk = Disk(monotonic, sync_everything, sync_files)
         self._dirty: dict[Flushable, None] = {}
         self._next_round: asyncio.Future[None] | None = None
         self._running: asyncio.Future[None] | None = None

@@ -108,6 +108,7 @@ class LogStore:
             self._failed,
             monotonic=clock.monotonic,
             sync_everything=directory.file_system_sync(),
+            sync_files=directory.files_sync(),
         )
         self._lookups = LookupQueue(clock.monotonic, threads.lookups)
         self._logs = OpenLogs()

@@ -9,12 +9,12 @@ Only small files are meant to be written; of a large one nothing but its new len
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from .disk import ByteBuffer
+from .disk import ByteBuffer, Syncable, sync_each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +260,10 @@ class OverlayDirectory:
     def file_system_sync(self) -> Callable[[], None] | None:
         """None."""
         return None
+
+    def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
+        """Nothing to do either."""
+        return sync_each
 
     def _content(self, name: str) -> _Content:
         try:

@@ -13,9 +13,9 @@ With `syncs_everything` it has one sync for all files and folders.
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tidemill.core.runtime.disk import ByteBuffer
+from tidemill.core.runtime.disk import ByteBuffer, Syncable, sync_each
 
 SECTOR_BYTES = 512
 NAME_BYTES = 64
@@ -338,6 +338,9 @@ class SimulatedDirectory:
 
     def file_system_sync(self) -> Callable[[], None] | None:
         return self._sync_everything if self._disk.syncs_everything else None
+
+    def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
+        return sync_each
 
     def _sync_everything(self) -> None:
         try:

@@ -300,6 +300,13 @@ def test_where_there_is_no_such_call_files_are_synced_one_by_one() -> None:
     assert (watch.files, watch.wholes) == (50, 0)
 
 
+def test_files_of_a_round_are_synced_together_where_the_folder_can() -> None:
+    watch, together = Stopwatch(), list[int]()
+    disk = Disk(lambda: watch.now, None, lambda files: together.append(len(files)))
+    watch.round(disk, 5)
+    assert (together, watch.files) == ([5], 0)
+
+
 def test_calls_are_made_whatever_way_files_are_synced() -> None:
     made: list[int] = []
     watch = Stopwatch()

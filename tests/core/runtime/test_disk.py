@@ -144,6 +144,19 @@ def test_the_file_system_is_synced_as_a_whole_or_not_at_all(
     assert directory.file_system_sync() is None
 
 
+def test_files_of_a_folder_and_of_those_below_it_are_synced_together(directory: OsDirectory) -> None:
+    files = [directory.create("f"), directory.subdirectory("d").create("inner")]
+    for file in files:
+        file.write_at(0, b"x" * 5000)
+    sync = directory.files_sync()
+    sync(files)
+    sync(files[:1])
+    sync([])
+    files[1].close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        sync(files)
+
+
 def test_replace_swaps_the_whole_content_and_leaves_nothing_else(directory: OsDirectory) -> None:
     directory.replace("f", b"first, longer")
     directory.replace("f", b"second")

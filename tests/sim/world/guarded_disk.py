@@ -5,12 +5,12 @@ same disk. A power cut that comes in the middle of a change ends the life there 
 or fail.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from tests.sim.disk import PowerCut, SimulatedDirectory, SimulatedFile
-from tidemill.core.runtime.disk import ByteBuffer
+from tidemill.core.runtime.disk import ByteBuffer, Syncable, sync_each
 
 
 class LifeOfDisk:
@@ -132,6 +132,9 @@ class GuardedDirectory:
     def file_system_sync(self) -> Callable[[], None] | None:
         sync = self._folder.file_system_sync()
         return None if sync is None else partial(self._life.call, sync)
+
+    def files_sync(self) -> Callable[[Sequence[Syncable]], None]:
+        return sync_each
 
 
 def copy_of(folder: SimulatedDirectory, into: SimulatedDirectory) -> None:

@@ -37,8 +37,10 @@ def whole_sync_of_nothing(patch: pytest.MonkeyPatch) -> None:
     """Where one sync of the whole file system is to be had, it is not done."""
     real = flusher.Disk.__init__
 
-    def begin(disk: flusher.Disk, monotonic: Callable[[], float], sync_everything: flusher.Sync | None) -> None:
-        real(disk, monotonic, None if sync_everything is None else lambda: None)
+    def begin(
+        disk: flusher.Disk, monotonic: Callable[[], float], sync_everything: flusher.Sync | None, **more: Any
+    ) -> None:
+        real(disk, monotonic, None if sync_everything is None else lambda: None, **more)
 
     patch.setattr(flusher.Disk, "__init__", begin)
 
