@@ -30,7 +30,7 @@ WHOLE_FROM_FILES = 8
 """From here on one sync of the whole file system may be cheaper than one per file (measured: 1.3 ms against 13 ms for
 100 files), unless others have much unwritten data there."""
 
-_COST_FADES = 0.9  # per round, so that an expensive sync of everything is tried again some day
+_PATIENCE = 20  # times what a sync of everything took that was too dear: a twentieth of the time is lost with trying
 
 
 class FlushWork(NamedTuple):
@@ -55,23 +55,27 @@ class Flushable(Protocol):
 class Cheaper:
     """Which of two ways to make many things durable is cheaper, learned from how long each took."""
 
-    def __init__(self, whole_from: int) -> None:
+    def __init__(self, whole_from: int, monotonic: Callable[[], float]) -> None:
         self._whole_from = whole_from
+        self._monotonic = monotonic
         self._each_cost = 0.0
         self._whole_cost = 0.0
+        self._again_at = 0.0
 
     def whole(self, count: int) -> bool:
         """Whether one sync of the whole file system is to be preferred to `count` of single files."""
-        return count >= self._whole_from and self._whole_cost <= count * self._each_cost
+        if count < self._whole_from:
+            return False
+        return self._whole_cost <= count * self._each_cost or self._monotonic() >= self._again_at
 
     def note_whole(self, took_s: float) -> None:
-        """One sync of everything took so long."""
+        """One sync of everything took so long: with much unwritten data of others, seconds."""
         self._whole_cost = took_s
+        self._again_at = self._monotonic() + _PATIENCE * took_s
 
     def note_each(self, took_s: float, count: int) -> None:
         """So many took so long one by one."""
         self._each_cost = took_s / count
-        self._whole_cost *= _COST_FADES
 
 
 class Disk:
@@ -83,7 +87,7 @@ class Disk:
         self._monotonic = monotonic
         self._sync_files = sync_files
         self._sync_everything = sync_everything
-        self._cheaper = Cheaper(WHOLE_FROM_FILES)
+        self._cheaper = Cheaper(WHOLE_FROM_FILES, monotonic)
         self.syncs = 0
         self.sync_s = 0.0
 

@@ -89,7 +89,7 @@ class PartitionFolders:
         self._directory = directory
         self._monotonic = monotonic
         self._sync_everything = directory.file_system_sync()  # of its own: an error is told to each of them once
-        self._cheaper = Cheaper(WHOLE_FROM_PARTITIONS)
+        self._cheaper = Cheaper(WHOLE_FROM_PARTITIONS, monotonic)
         self._makers = makers
         self._forget = forget
         self._undeleted: set[str] = set()  # folders of deleted partitions that still have their names
